@@ -48,7 +48,6 @@ class StatedMetadata:
     """
 
     archives: SourceArchives
-    emit: Emit
     read: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
@@ -345,7 +344,7 @@ def source_rules(sources: PackageSources, emit: Emit, *, reading: bool = False) 
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
     return SourceRules(
         emit,
-        StatedMetadata(SourceArchives(sources), emit),
+        StatedMetadata(SourceArchives(sources)),
         reading=reading,
         forbidden_by=forbidden,
         only_binary=names,
@@ -354,7 +353,7 @@ def source_rules(sources: PackageSources, emit: Emit, *, reading: bool = False) 
 
 def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules:
     """Return rules that forbid all builds. `why` is named in errors, for example "a bundle"."""
-    return SourceRules(emit, StatedMetadata(SourceArchives(sources), emit), forbidden_by=why)
+    return SourceRules(emit, StatedMetadata(SourceArchives(sources)), forbidden_by=why)
 
 
 def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:

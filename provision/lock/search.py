@@ -169,14 +169,16 @@ class _Search(Known):
                 return dataclasses.replace(outcome, behind=self.ages(outcome.answer))
             if isinstance(outcome, Refusal) and outcome.error.unreachable:
                 raise outcome.error
-            room = ", ".join(sorted(moving)) or "the requirements"
-            self.note(f"upgrading locked packages to make room for {room}")
         self.prefer = keep
         outcome = self._attempt_beside_newest(self.first_try())
-        if isinstance(outcome, Solution) and not outcome.conflicts:
-            return outcome
-        self.prefer = {}
-        return self.best()
+        if isinstance(outcome, Refusal) or outcome.conflicts:
+            self.prefer = {}
+            outcome = self.best()
+        if any(outcome.answer.versions.get(name, version) != version for name, version in keep.items()):
+            new = (n for n in self.named if n.name not in keep or not meets(keep[n.name], n.specifier))
+            room = ", ".join(sorted(moving) or [n.name for n in new]) or "the requirements"
+            self.note(f"upgrading locked packages to make room for {room}")
+        return outcome
 
     def _builds_of(self, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
         """Return the fitting builds of a lock, or None if one does not fit any more or may move."""

@@ -175,6 +175,17 @@ def test_a_lock_that_is_there_decides_before_newer_releases(torches, index):
     assert (versions(again)["torch"], versions(again)["serving"]) == ("2.15.0", "1.0")
 
 
+def test_what_a_locked_package_makes_room_for_is_named(torches, index):
+    index.add("plain", "1.0")
+    assert versions(torches("lock", "--json", "--with", "plain", *ASK))["plain"] == "1.0"
+    index.add("plain", "2.0")
+    ran = torches("lock", "--json", "--with", "plain>=2", *ASK)
+    assert versions(ran)["plain"] == "2.0"
+    assert "upgrading locked packages to make room for plain\n" in ran.err
+    ran = torches("lock", "--json", "--with", "plain>=3", *ASK)
+    assert ran.code == 6 and "make room" not in ran.err, "nothing is upgraded"
+
+
 def test_an_index_without_upload_times_gives_the_order_of_versions(torches, index):
     index.uploaded = None
     index.add("serving", "2.0", requires=("torch==2.14.0",))
