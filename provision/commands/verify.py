@@ -82,7 +82,7 @@ class VerifyOptions:
     quick: bool = option(
         False, help="Check driver, CUDA and cuDNN only; on the CPU only import the frameworks."
     )
-    deep: bool = option(False, help="Check every convolution, data type and file hash.")
+    deep: bool = option(False, help="Check every data type, further operations and every file hash.")
     strict: bool = option(False, help="Fail on warnings.")
     locked: bool = option(
         False, help="Fail if the environment differs from the project's lock, or else its own."

@@ -27,6 +27,7 @@ from .probe import ProbeReport, run_probe
 from .proof import (
     FrameworkOutcome,
     judge_extensions,
+    judge_extras,
     judge_framework,
     judge_import,
     make_framework_verdict,
@@ -44,6 +45,13 @@ _DEEP = {
     "jax": ("conv2d_depthwise",),
     "onnxruntime": ("conv2d_depthwise",),
 }
+_EXTRAS = {
+    "torch": ("fft", "solve", "sparse", "rnn", "compile", "fp8"),
+    "tensorflow": ("fft", "solve", "sparse"),
+    "jax": ("fft", "solve", "sparse", "fp8"),
+    "onnxruntime": (),
+}
+"""What `--deep` runs beside the graded stages, each in a child of its own."""
 _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
@@ -206,6 +214,8 @@ def _run_on_device(
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     if refused := judge_extensions(name, report):
         run.add("framework", refused, None, name, uuid)
+    if run.options.deep and not outcome.is_bad and _EXTRAS[name]:
+        _run_extras(run, name, uuid, {**run.environ, **hidden})
     run.wrong = run.wrong or outcome.wrong
     causes = [j.finding.cause for j in outcome.stages.values() if j.finding]
     blind = run.device != "cpu" and "visible_devices_invalid" in causes
@@ -273,6 +283,33 @@ def ask_framework(
         later_input=later_input,
         on_start=on_start,
     )
+
+
+def _run_extras(run: Verification, name: str, uuid: str | None, environ: Mapping[str, str]) -> None:
+    """Run the further operations of a framework at the same time, each in its own child, and name those that fail."""
+    start = time.perf_counter()
+    asked = [x for x in _EXTRAS[name] if not (run.device == "cpu" and x == "fp8")]
+    if run.ordinal is not None:
+        environ = {**environ, "CUDA_VISIBLE_DEVICES": _visible(environ, run.ordinal)}
+
+    def ask(operation: str) -> ProbeReport:
+        return run_probe(
+            run.env.python,
+            ("report", "operations", "extras"),
+            {"framework": name, "operation": operation, "device": run.device, "pattern": PATTERN},
+            environ={**environ, **_make_child_variables(run.device)},
+            timeout=run.options.timeout,
+        )
+
+    with ThreadPoolExecutor(3) as pool:
+        reports = dict(zip(asked, pool.map(ask, asked), strict=True))
+    run.add("operations", judge_extras(reports), time.perf_counter() - start, name, uuid)
+
+
+def _visible(environ: Mapping[str, str], ordinal: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES that leaves one of the GPUs that the user sees."""
+    seen = [x for x in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if x]
+    return seen[ordinal] if ordinal < len(seen) else str(ordinal)
 
 
 def _list_ordinals(run: Verification) -> list[int]:

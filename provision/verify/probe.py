@@ -191,6 +191,7 @@ _FORMS = {
         GRADED,
         "device:int case:text dtype:text which:text error:number? tolerance:number reason:text ok:bool",
     ),
+    "operation": "case:text error:number? tolerance:number ok:bool",
     "backend": "device:int backend:text",
     "attention_by": "case:text backend:text",
     "unserved": "case:text dtype:text reason:text",

@@ -293,6 +293,33 @@ def _suggest_backend(name: str, report: ProbeReport, judged: Judgement) -> Judge
     return replace(judged, finding=finding)
 
 
+def judge_extras(reports: Mapping[str, ProbeReport]) -> Judgement:
+    """Judge the further operations of `--deep`, by name. Compiling is a warning, because it needs a C compiler."""
+    problems: dict[str, str] = {}
+    for name, report in reports.items():
+        row, failed = report.last("operation"), report.last("failed")
+        if failed or report.death or (row and not row["ok"]):
+            wrong = (
+                f"off by {row['error']:.2g}, at most {row['tolerance']:g}"
+                if row and row["error"] is not None
+                else "not a number"
+            )
+            problems[name] = clean(str(failed["text"]), 300) if failed else report.death or wrong
+        elif row is None and not report.last("unserved"):
+            problems[name] = "the process ended before the result"
+    unserved = [
+        Evidence(f"{name}: {row['reason']}", "not checked")
+        for name, report in reports.items()
+        if (row := report.last("unserved"))
+    ]
+    evidence = (*(Evidence(text, name) for name, text in problems.items()), *unserved)
+    if not problems:
+        right = ", ".join(name for name, report in reports.items() if report.last("operation"))
+        return Judgement("pass", f"correct: {right}", evidence)
+    detail = f"{', '.join(problems)} {'does' if len(problems) == 1 else 'do'} not work: {next(iter(problems.values()))}"
+    return Judgement("warn" if set(problems) == {"compile"} else "fail", clean(detail, 300), evidence)
+
+
 def _describe_row(r: Mapping[str, Any]) -> str:
     error = "not a number" if r["error"] is None else f"off by {r['error']:.2g}"
     return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"

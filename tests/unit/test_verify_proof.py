@@ -152,3 +152,32 @@ def test_the_report_lists_under_libraries_that_ran_only_those():
     assert "with no evidence of use" in rest and "libcublas.so.12" in rest and "libcudnn_adv.so.9" in rest
     html = shown("cpu")
     assert "Libraries that were used" not in html and "libcudnn.so.9" in html
+
+
+def test_the_further_operations_of_deep_are_judged_by_name():
+    def report(*records, returncode=0, signal=None):
+        done = Finished(
+            returncode=returncode, stdout="", stderr="", timed_out=False, signal=signal, report=b""
+        )
+        return ProbeReport(records=records, finished=done, seconds=1.0)
+
+    right = report({"kind": "operation", "case": "fft", "error": 1e-6, "tolerance": 1e-4, "ok": True})
+    wrong = report({"kind": "operation", "case": "solve", "error": 0.5, "tolerance": 1e-3, "ok": False})
+    refused = report(
+        {"kind": "failed", "stage": "operations", "error": "RuntimeError", "text": "no compiler"}
+    )
+    unserved = report({"kind": "unserved", "case": "fp8", "dtype": "float32", "reason": "too old"})
+    died = report(
+        {"kind": "begin", "stage": "operations", "doing": "running rnn"}, returncode=-11, signal="SIGSEGV"
+    )
+    good = proof.judge_extras({"fft": right, "fp8": unserved})
+    assert (good.status, good.detail) == ("pass", "correct: fft")
+    assert [e.text for e in good.evidence] == ["fp8: too old"]
+    assert proof.judge_extras({"fft": right, "compile": refused}).status == "warn"
+    bad = proof.judge_extras({"fft": right, "solve": wrong, "rnn": died, "sparse": report()})
+    assert bad.status == "fail"
+    assert {e.source: e.text for e in bad.evidence} == {
+        "solve": "off by 0.5, at most 0.001",
+        "rnn": "the process was ended by SIGSEGV while running rnn",
+        "sparse": "the process ended before the result",
+    }
