@@ -214,7 +214,7 @@ def _run_on_device(
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     if refused := judge_extensions(name, report):
         run.add("framework", refused, None, name, uuid)
-    if run.options.deep and not outcome.is_bad and _EXTRAS[name]:
+    if run.options.deep and _EXTRAS[name] and all(j.status != "fail" for j in outcome.stages.values()):
         _run_extras(run, name, uuid, {**run.environ, **hidden})
     run.wrong = run.wrong or outcome.wrong
     causes = [j.finding.cause for j in outcome.stages.values() if j.finding]
