@@ -14,11 +14,12 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..config import record, request
+from ..config.file import read_config
 from ..config.options import Choices
 from ..config.rows import load, load_all
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
-from ..environment import place, registry, state
+from ..environment import guard, place, registry, state
 from ..environment.managers import compare_locks, describe_changes, manager
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
@@ -253,6 +254,7 @@ def _record_options(job: BuildJob) -> CreateResult:
         job.write_record(draft)
         state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)
+    _finish(job.lock, job.env, job.choices, job.emit)
     return job.created(read_kept_verdict(job, machine_for_verdict()), changed=False)
 
 
@@ -261,7 +263,7 @@ def reuse(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, check
     from .prove import read_kept_verdict
 
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
-    _finish(built.manager, env, emit)  # an earlier run may have been killed before this step
+    _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, checks=checks,
         machine=None if choices.elsewhere else machine,
@@ -333,11 +335,14 @@ def build_environment(
                 project
             )  # its own folder failed: name the key that leaves it out
         raise
-    _finish(job.lock.manager, job.env, job.emit)
+    note = _finish(job.lock, job.env, job.choices, job.emit)
+    if note and not copied:
+        job.emit(Event(kind="note", stage="build", text=note))
     return prove.with_later_stages(job, verdict) if verdict else None
 
 
-def _finish(name: str, env: Path, emit: Emit) -> None:
-    """Finish an environment in its final place. Raises BuildError."""
-    if note := manager(name).finish(env):
+def _finish(lock: Lock, env: Path, choices: Choices, emit: Emit) -> str | None:
+    """Finish an environment in its final place, and return a note on its guard. Raises BuildError."""
+    if note := manager(lock.manager).finish(env):
         emit(Event(kind="note", stage="build", text=note))
+    return guard.write(env, lock, on=read_config(choices.config).guard if choices.config else True)

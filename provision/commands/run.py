@@ -17,10 +17,11 @@ from ..config import rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices, make_absolute
 from ..config.project import find_project_env, locate_project_file
-from ..environment import distributions, place
+from ..environment import distributions, guard, place
 from ..environment.distributions import find_distribution
 from ..environment.place import MARK
 from ..errors import BuildError, GpuenvError, UsageError
+from ..index.config import GUARD_FILE
 from ..model import (
     Device,
     Emit,
@@ -195,6 +196,9 @@ def list_inside_folders(
         inner["CONDA_PREFIX"] = inner["CONDA_DEFAULT_ENV"] = str(root)
     else:
         inner["VIRTUAL_ENV"] = str(root)
+    if address := guard.read_address(root):
+        others = [w for w in inner.get("UV_CONSTRAINT", "").split() if not w.endswith(f"/{GUARD_FILE}")]
+        inner["UV_CONSTRAINT"] = " ".join([*others, address])
     return inner, removed
 
 

@@ -484,6 +484,8 @@ def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     if "targets" in table:
         named = read_table(table["targets"], "targets", (), mistakes)
         values["targets"] = {name: _read_target(name, node, mistakes) for name, node in named.items()}
+    if "guard" in table:
+        values |= _read_switch(table["guard"], "guard", mistakes)
     if "checks" in table:
         values["checks"] = read_checks(table["checks"], mistakes)
     for key in ("extras", "groups"):
@@ -503,12 +505,16 @@ def _read_folder(node: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     else:
         mistakes.add(node.line, "project", 'has no path: write {path: ".", install: false}')
     if "install" in table:
-        value = table["install"]
-        if value.kind == "scalar" and value.text in ("true", "false"):
-            values["install"] = value.text == "true"
-        else:
-            mistakes.add(value.line, "project.install", "expected true or false")
+        values |= _read_switch(table["install"], "project.install", mistakes)
     return values
+
+
+def _read_switch(node: YamlNode, where: str, mistakes: Mistakes) -> dict[str, bool]:
+    """Return the value of a key that is true or false, by its name. None after recording a mistake."""
+    if node.kind == "scalar" and node.text in ("true", "false"):
+        return {where.rpartition(".")[2]: node.text == "true"}
+    mistakes.add(node.line, where, "expected true or false")
+    return {}
 
 
 def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget:

@@ -95,6 +95,32 @@ else
 fi
 
 """
+_GUARD = {
+    "activate": (
+        "    unset VIRTUAL_ENV\n",
+        '    if [ -n "${_GPUENV_GUARD-}" ]; then unset UV_CONSTRAINT _GPUENV_GUARD; fi\n',
+        """
+# uv keeps the frameworks of this environment. `deactivate` undoes it.
+if [ -z "${UV_CONSTRAINT-}" ] && [ -r "$VIRTUAL_ENV/.gpuenv/guard" ]; then
+    UV_CONSTRAINT=$(cat "$VIRTUAL_ENV/.gpuenv/guard")
+    export UV_CONSTRAINT
+    _GPUENV_GUARD=1
+fi
+""",
+    ),
+    "activate.fish": (
+        "    set -e VIRTUAL_ENV\n",
+        '    if test -n "$_GPUENV_GUARD"; set -e UV_CONSTRAINT; set -e _GPUENV_GUARD; end\n',
+        """
+# uv keeps the frameworks of this environment. `deactivate` undoes it.
+if test -z "$UV_CONSTRAINT"; and test -r "$VIRTUAL_ENV/.gpuenv/guard"
+    set -gx UV_CONSTRAINT (cat "$VIRTUAL_ENV/.gpuenv/guard")
+    set -g _GPUENV_GUARD 1
+end
+""",
+    ),
+}
+"""Lines of activation scripts for the guard: a line of `deactivate`, what follows it, and the end of the script."""
 _PLACE_IN_SHELL = '"$_gpuenv_env"'
 _PLACE_IN_FISH = "(realpath -s (dirname (status filename))/..)"
 
@@ -115,6 +141,9 @@ def _name_place(path: Path, final: Path) -> None:
             text = f"{head}{text.replace(quoted, _PLACE_IN_SHELL)}\nunset _gpuenv_env\n"
         elif script.name == "activate.fish":
             text = text.replace(quoted, _PLACE_IN_FISH)
+        if script.name in _GUARD:
+            line, undo, end = _GUARD[script.name]
+            text = text.replace(line, line + undo, 1) + end
         text = re.sub(r"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", r"\1", text)
         write_file(script, text.encode("utf-8", "surrogateescape"), root=path)
 

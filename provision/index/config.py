@@ -58,6 +58,8 @@ _PATHS = ("UV_CACHE_DIR", "UV_CREDENTIALS_DIR", "UV_PYTHON_INSTALL_DIR", "UV_PYT
 _LISTS_OF_PATHS = dict.fromkeys(
     ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT"), " "
 ) | {"UV_FIND_LINKS": ","}
+GUARD_FILE = ".gpuenv/constraints.txt"
+"""The constraints of an environment for other tools. An active one names them in UV_CONSTRAINT."""
 _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
@@ -71,6 +73,8 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in _read_file(path, named="UV_CONFIG_FILE" in environ).items():
             settings.setdefault(name, value)
     named = {k: v for k, v in environ.items() if k in _ENVIRONMENT or _OF_AN_INDEX.fullmatch(k)}
+    if others := named.get("UV_CONSTRAINT"):
+        named["UV_CONSTRAINT"] = " ".join(w for w in others.split() if not w.endswith(f"/{GUARD_FILE}"))
     if "UV_DEFAULT_INDEX" in named or "UV_INDEX_URL" in named:
         settings.pop("UV_DEFAULT_INDEX", None)
     return settings | {name: _resolve(name, value) for name, value in named.items() if value}

@@ -158,7 +158,8 @@ class ProjectConfig:
 
     `project` is the folder of a pyproject.toml to include, with its `extras` and `groups`. `install` says whether the
     project is installed, or only its dependencies. `packages` are PEP 508 requirements (`gpuenv add` writes them).
-    `indexes` replaces addresses: "pypi", "pytorch". `checks` run last in `verify`.
+    `indexes` replaces addresses: "pypi", "pytorch". `checks` run last in `verify`. `guard` says whether later installs of other tools must
+    keep the frameworks.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -178,6 +179,7 @@ class ProjectConfig:
     channels: tuple[str, ...] = ()
     targets: dict[str, ProjectTarget] = dataclasses.field(default_factory=dict)
     checks: tuple[Check, ...] = ()
+    guard: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -89,6 +89,7 @@ def test_conda_tools_find_what_they_look_for(made):
     assert any(d.startswith("jaxlib ") for d in records["jax"]["depends"])
     assert records["jax"]["url"].startswith("https://conda.anaconda.org/conda-forge/linux-64/jax-")
     history = (env / "conda-meta" / "history").read_text()
+    assert "\njaxlib ==" in (env / "conda-meta" / "pinned").read_text()
     assert "+conda-forge/linux-64::python-" in history and "# update specs: ['jaxlib ==" in history
 
 

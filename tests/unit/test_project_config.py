@@ -83,7 +83,7 @@ checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train},
 
 
 def test_the_readers_keys_are_the_fields_of_the_values():
-    known = {*file.WORDS, *file.LISTS, "indexes", "targets", "checks", *file.PROJECT}
+    known = {*file.WORDS, *file.LISTS, "indexes", "targets", "checks", "guard", *file.PROJECT}
     assert known == {f.name for f in dataclasses.fields(ProjectConfig)}
     target = {*file.TARGET_WORDS, *file.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
@@ -305,6 +305,7 @@ _CHECKS = st.builds(
         indexes=st.dictionaries(st.sampled_from(["pypi", "pytorch"]), st.just("https://h/x")),
         project=st.sampled_from([".", "app"]),
         install=st.booleans(),
+        guard=st.booleans(),
         targets=st.dictionaries(
             st.sampled_from(["a", "b-1"]),
             st.builds(ProjectTarget, driver=st.just("550"), gpus=st.just(("9.0", "T4")), glibc=st.none() | st.just("2.28")),
@@ -320,6 +321,7 @@ def test_a_written_config_reads_back_the_same(path, meant):
 
     plain = slim(as_plain(meant))
     plain["project"] = {"path": meant.project, "install": str(plain.pop("install")).lower()}
+    plain["guard"] = str(plain["guard"]).lower()
     rows = [
         {c.kind: c.subject, "name": c.name, "timeout": c.timeout and str(c.timeout)} for c in meant.checks
     ]

@@ -1,0 +1,143 @@
+"""The guard: a later install by pip or uv cannot replace the framework, and hinders nothing else."""
+
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from uv import find_uv_bin
+
+GPU = ("--driver", "580.65.06", "--gpu", "9.0")
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+BACKEND = """\
+import os, zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    import torch
+    name = "built-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as z:
+        z.writestr("built-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        z.writestr("built-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        z.writestr("built-1.0.dist-info/RECORD", "")
+    return name
+"""
+
+
+@pytest.fixture
+def made(gpuenv, index):
+    """An environment with tiny wheels of torch in a folder with blanks, and packages that want another torch."""
+    gpuenv.work = gpuenv.work / "my project & %20"
+    gpuenv.work.mkdir()
+    for wanted in ("torch", "torch<2.9"):
+        ask = ("--framework", wanted, "--python", HERE, "--index", "pypi", *GPU)
+        index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    index.add("plain", "1.0")
+    index.add("hungry", "1.0", requires=("torch<2.9",))
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\n")
+    ran = create(gpuenv)
+    assert ran.code == 0, ran.err
+    assert "later installs keep torch" in " ".join(ran.err.split())
+    return gpuenv
+
+
+def create(gpuenv, *more):
+    return gpuenv("create", "--python", HERE, *GPU, "--no-verify", *more)
+
+
+def pip(gpuenv, *words):
+    """pip as in the environment: it starts again with the environment's Python, and reads its pip.conf."""
+    python = gpuenv.work / ".venv" / "bin" / "python"
+    return run(gpuenv, [sys.executable, "-m", "pip", "--python", str(python), *words])
+
+
+def run(gpuenv, argv, **variables):
+    env = {**gpuenv.env, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    env.pop("PIP_CONFIG_FILE", None)  # os.devnull of the tests would switch all pip.conf off
+    return subprocess.run(argv, env=env, cwd=gpuenv.work, capture_output=True, text=True, check=False)
+
+
+def torch_of(gpuenv):
+    (info,) = (gpuenv.work / ".venv").glob("lib/python*/site-packages/torch-*.dist-info")
+    return info.name
+
+
+def test_pip_refuses_what_would_replace_the_framework(made, tmp_path):
+    before = torch_of(made)
+    refused = pip(made, "install", "hungry")
+    assert (
+        refused.returncode == 1
+        and "The user requested (constraint) torch==" in refused.stdout + refused.stderr
+    )
+    assert pip(made, "install", "-U", "plain", "torch").returncode == 0
+    assert torch_of(made) == before
+    archive = tmp_path / "built-1.0.tar.gz"
+    project = '[build-system]\nrequires = ["torch"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, text in (
+            ("pyproject.toml", project + '[project]\nname = "built"\nversion = "1.0"\n'),
+            ("backend.py", BACKEND),
+        ):
+            info = tarfile.TarInfo(f"built-1.0/{name}")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    done = pip(made, "install", str(archive))
+    assert done.returncode == 0, done.stderr
+
+
+def test_uv_refuses_it_in_run_and_after_activation(made):
+    before = torch_of(made)
+    refused = made(
+        "run", "--", find_uv_bin(), "pip", "install", "--index-url", made.env["PIP_INDEX_URL"], "hungry"
+    )
+    assert refused.code == 1 and "torch==" in refused.err, refused.err
+    scripts = {
+        "sh": ". .venv/bin/activate",
+        "bash": "source .venv/bin/activate",
+        "fish": "source .venv/bin/activate.fish",
+    }
+    for shell, line in scripts.items():
+        if path := shutil.which(shell):
+            seen = run(
+                made,
+                [
+                    path,
+                    "-c",
+                    f"cd '{made.work}'; {line}; printenv UV_CONSTRAINT; deactivate; printenv UV_CONSTRAINT",
+                ],
+            )
+            assert [row.rpartition("/")[2] for row in seen.stdout.splitlines()] == ["constraints.txt"], (
+                shell,
+                seen,
+            )
+            assert "%2520" in seen.stdout and " " not in seen.stdout
+    assert torch_of(made) == before
+
+
+def test_gpuenv_itself_is_not_hindered(made):
+    made.env["UV_CONSTRAINT"] = (made.work / ".venv/.gpuenv/constraints.txt").as_uri()
+    (made.work / "gpuenv.yaml").write_text("frameworks: [torch<2.9]\nindex: pypi\n")
+    ran = made("lock", "--python", HERE, *GPU)
+    assert ran.code == 0, ran.err
+
+
+def test_create_renews_the_guard_after_a_move_and_removes_it(made):
+    conf = made.work / ".venv" / "pip.conf"
+    made.work = made.work.rename(made.work.with_name("moved away"))
+    assert pip(made, "install", "plain").returncode == 1
+    assert create(made).code == 0
+    assert "moved%20away" in (made.work / ".venv" / "pip.conf").read_text()
+    assert pip(made, "install", "plain").returncode == 0
+    assert pip(made, "install", "hungry").returncode == 1
+    (made.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\nguard: false\n")
+    ran = create(made)
+    assert ran.code == 0 and not (made.work / ".venv" / "pip.conf").exists(), ran.err
+    assert not list((made.work / ".venv" / ".gpuenv").glob("[cg]*[ds]*.txt"))
+    assert pip(made, "install", "hungry").returncode == 0
+    conf = made.work / ".venv" / "pip.conf"
+    conf.write_text("[global]\ntimeout = 9\n")
+    (made.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\nguard: maybe\n")
+    assert "guard: expected true or false" in create(made).err
+    (made.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\n")
+    assert create(made).code == 0 and conf.read_text() == "[global]\ntimeout = 9\n"
