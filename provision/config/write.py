@@ -27,20 +27,10 @@ if TYPE_CHECKING:
     from ..requirements.folder import FolderFindings
 
 
-BEGIN = "# >>> gpuenv >>> (written by `gpuenv init`, up to the end mark)"
-END = "# <<< gpuenv <<<"
+BEGIN = "# >>> gpuenv >>>"
 # The order in which make searches for its file
 NAMES = ("GNUmakefile", "makefile", "Makefile")
-_RULES = (
-    ("env", "create $({})", "create and verify this project's environment"),
-    ("verify", "verify $({})", "verify the environment again"),
-    ("lock", "lock", "lock the exact packages"),
-)
-TOOL = ".gpuenv-tool"
-_TOOL_PROGRAM = f"{TOOL}/bin/gpuenv"
-_OF_ONE_MACHINE = (
-    "# WARNING: this path is on one machine. Elsewhere `make env` needs an address or a wheel of the project."
-)
+_RULES = {"env": "create", "verify": "verify", "lock": "lock"}
 _MOST_INCLUDED = 50
 
 
@@ -61,70 +51,36 @@ def find_makefile(folder: Path) -> Path:
 def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
     """Append gpuenv's part to a Makefile.
 
-    A target that exists, there or in an included file, is called gpuenv-... here. A variable ENV with another use is
-    not touched. `gpuenv_from` is the default of GPUENV_FROM: an address or a path without quotes, `$` and backslashes.
+    A target that exists, there or in an included file, is called gpuenv-... here. `gpuenv_from` is the default of
+    GPUENV_FROM: an address or a path without quotes, `$` and backslashes. The template rejects a plain word, because pip
+    would install any package of that name from an index.
     """
     text = data.decode("latin-1")  # every byte is one character and is written back unchanged
-    if BEGIN.partition(" (")[0] in text:
+    if BEGIN in text:
         return MakefilePart(data=None)
     part = MakefilePart(data=None)
-    sources = [text, *_read_includes(path.parent, text)]
-    taken = set().union(*map(list_targets, sources))
-    variable = "ENV"
-    if any(re.search(r"(?m)^[^#\n]*(\bENV\b\s*(\?|\+|::?:?)?=|\$[({]ENV\b)", s) for s in sources):
-        variable = "GPUENV_ENV"
-        part.remarks.append(
-            f"{path.name} already uses the variable ENV, so the variable for the environment is GPUENV_ENV"
-        )
-    inline = any(".RECIPEPREFIX" in s for s in sources)  # a tab does not start a command then
-    rows: list[str] = []
-    for target, command, says in _RULES:
+    taken = set().union(*map(list_targets, [text, *_read_includes(path.parent, text)]))
+    rules: list[str] = []
+    for target, command in _RULES.items():
         name = _choose_free_name(target, taken)
         if name != target:
             part.remarks.append(f"{path.name} has a target {target} already: gpuenv's target is {name}")
         part.targets.append(name)
-        line, needs = f"$(GPUENV) {command.format(variable)}", f"{name}: $(filter {_TOOL_PROGRAM},$(GPUENV))"
-        rows += [f"{needs} ; {line}"] if inline else [f"{needs} ## {says}", f"\t{line}"]
-        rows.append("")
-    rows += _write_tool_rule(inline=inline)
-    head = [BEGIN, f"{variable} ?= .venv", *_write_variables(gpuenv_from),
-            "", f".PHONY: {' '.join(part.targets)}", ""]  # fmt: skip
+        rules.append(f"{name}: ; $(GPUENV) {command}")
+    # latin-1 restores the bytes of the path, as for the rest of the file
+    source = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
+    lines = read("init.mk").replace("@targets@", " ".join(part.targets)).replace("@rules@", "\n".join(rules))
+    lines = lines.replace("@source@", source).replace(" \n", "\n")
     newline = "\r\n" if "\r\n" in text else "\n"
     # start with an empty line, because a final backslash would join the next line
     lead = "" if not text else newline if text.endswith("\n") else newline * 2
-    part.data = data + (lead + newline.join([*head, *rows, END]) + newline).encode("latin-1")
+    part.data = data + (lead + lines.replace("\n", newline)).encode("latin-1")
     return part
-
-
-def _write_variables(gpuenv_from: str) -> list[str]:
-    """Return the lines that find gpuenv: the GPUENV of the user, gpuenv on PATH, or a private one."""
-    # latin-1 restores the bytes of the path, as for the rest of the file
-    value = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
-    return [
-        f"# Without gpuenv on PATH, make installs it into {TOOL} from this address, wheel or checkout.",
-        *([_OF_ONE_MACHINE] if is_of_one_machine(gpuenv_from) else []),
-        f"GPUENV_FROM ?= {value}".rstrip(),
-        "ifndef GPUENV",
-        f"GPUENV := $(shell command -v gpuenv >/dev/null 2>&1 && echo gpuenv || echo {_TOOL_PROGRAM})",
-        "endif",
-    ]
 
 
 def is_of_one_machine(gpuenv_from: str) -> bool:
     """Return whether a source is an absolute path, which a clone on another machine does not have."""
     return gpuenv_from.startswith(("/", "file:"))
-
-
-def _write_tool_rule(*, inline: bool) -> list[str]:
-    """Return the rule that installs the private gpuenv.
-
-    It rejects a plain word, because pip would install any package of that name from an index. Interrupted, venv would print
-    a traceback, so that it is started without the signal.
-    """
-    first, *lines = read("make-tool.sh").splitlines()
-    if inline:
-        return [f"{_TOOL_PROGRAM}: ; " + " && ".join([first, *(line.lstrip("@") for line in lines)])]
-    return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in (first, *lines))]
 
 
 def _choose_free_name(target: str, taken: set[str]) -> str:

@@ -72,12 +72,13 @@ def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     assert '"torch"  # requirements.txt line 3' in text
     assert "tensorflow is imported in train.py, but not declared" in text
     assert (work / ".gitignore").read_text() == ".venv/\n"
-    assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
-    assert make(work, "-s", "verify", "ENV=other")[1] == "called: gpuenv verify other\n"
+    assert make(work, "-s", "env") == (0, "called: gpuenv create\n", "")
+    assert make(work, "-s", "verify")[1] == "called: gpuenv verify\n"
+    assert len((work / "Makefile").read_text().splitlines()) <= 12
     assert make(work, "-s", "lock")[1] == "called: gpuenv lock\n"
     (work / "env").mkdir()
-    assert make(work, "-n", "env")[1] == "gpuenv create .venv\n"  # .PHONY: a folder of its name is no reason
-    assert make(work, "-s")[1] == "called: gpuenv create .venv\n"
+    assert make(work, "-n", "env")[1] == "gpuenv create\n"  # .PHONY: a folder of its name is no reason
+    assert make(work, "-s")[1] == "called: gpuenv create\n"
 
 
 def test_the_second_run_changes_nothing_and_says_so(gpuenv, work):
@@ -294,8 +295,8 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
     assert after.startswith(before)
     if said[0] == 0 or "No targets" not in said[2]:
         assert make(work, "-n") == said
-    assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
-    assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify .venv\ncalled: gpuenv lock\n"
+    assert make(work, "-s", "env") == (0, "called: gpuenv create\n", "")
+    assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify\ncalled: gpuenv lock\n"
     if b"\r\n" in before:
         assert b"\n" not in after.replace(b"\r\n", b"")
     made = write_project_files(work, known=PackageFacts(), environ={})
@@ -323,27 +324,8 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     made = write_project_files(work, known=PackageFacts(), environ={})
     assert "Makefile has a target env already: gpuenv's target is gpuenv-env" in made.notes
     assert make(work, "-n", "env") == said
-    assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create .venv\n", "")
+    assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create\n", "")
     assert make(work, "-s", "verify")[0] == 0
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ENV = production\nall: ; @echo $(ENV)\n",
-        "all: ; @echo [$(ENV)]\n",
-        "export ENV ?= x\nall: ; @echo ${ENV}\n",
-    ],
-)
-def test_a_variable_that_is_used_keeps_its_meaning(tmp_path, text):
-    work = tmp_path / "work"
-    work.mkdir()
-    write(work, {"Makefile": text, "a.py": "import jax\n"})
-    said = make(work, "all")
-    made = write_project_files(work, known=PackageFacts(), environ={})
-    assert any("GPUENV_ENV" in note for note in made.notes)
-    assert make(work, "all") == said
-    assert make(work, "-s", "env")[1] == "called: gpuenv create .venv\n"
 
 
 @pytest.mark.parametrize("names", [["GNUmakefile", "Makefile"], ["makefile", "Makefile"], ["makefile"]])
@@ -406,4 +388,4 @@ def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
     (work / "Makefile").write_bytes(part.data)
     if said and said[0] == 0:
         assert make(work, "-n", *mine) == said
-        assert make(work, "-s", part.targets[0])[1] == "called: gpuenv create .venv\n"
+        assert make(work, "-s", part.targets[0])[1] == "called: gpuenv create\n"
