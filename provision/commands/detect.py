@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..model import Emit, Machine, drop_event
+from ..system.trust import settle_cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +16,8 @@ class DetectOptions:
 
 def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine:
     """Return this machine: driver, GPUs, Pythons, CUDA and cuDNN files."""
+    import platformdirs
+
     from .. import detect as stage
 
-    return stage.detect()
+    return stage.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from ..environment import place, registry, state
 from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, as_plain
@@ -35,6 +32,9 @@ from .project import (
 
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
     """Return the normalized names, or None if they are not recorded, for example after installing a lock."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
     try:
         data = state.read_vouched(env, "request.json").get("choices") or {}
         recorded = parse_options(data)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import profiles
 from ..errors import UsageError
-from ..model import Profiles
 from .options import Choices, get_cache_dir
+
+if TYPE_CHECKING:
+    from ..model import Profiles
 
 FOR_VERDICT = (
     "cudnn",
@@ -56,6 +58,8 @@ def load(c: Choices, *parts: str) -> Profiles:
     if (files, ()) in _read:  # all of them are there already
         parts = ()
     if (files, parts) not in _read:
+        from .. import profiles  # few commands that find everything in place read rows
+
         cache = get_cache_dir(c)
         _read[files, parts] = (
             profiles.load_parts(parts, folders, cache_dir=cache)

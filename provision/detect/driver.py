@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
-
 from ..model import Driver, Evidence, Finding, Gpu
 from .causes import (
     NVML_GPU_LOST,
@@ -147,6 +145,8 @@ def _add_cuda_finding(reading: DriverReading, facts: DriverFacts) -> DriverReadi
 
 def is_newer(library: str | None, module: str | None) -> bool:
     """Return whether a library's driver version is newer than the kernel module's. False if one is unknown."""
+    from packaging.version import InvalidVersion, Version
+
     try:
         return bool(library and module) and Version(library or "") > Version(module or "")
     except InvalidVersion:

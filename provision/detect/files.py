@@ -253,7 +253,9 @@ def list_folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFi
     libcudart.so.11.0.221).
     """
     sonames: dict[Path, str] = {}
-    for name in sorted((n for n in names if re.fullmatch(FILE, n)), key=lambda n: (len(n), n)):
+    for name in sorted(
+        (n for n in names if ".so." in n and re.fullmatch(FILE, n)), key=lambda n: (len(n), n)
+    ):
         sonames.setdefault((folder / name).resolve(), name)
     return tuple(
         LibraryFile(soname=soname, path=str(folder / soname), version=parse_file_version(soname, real.name))

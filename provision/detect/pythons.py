@@ -123,7 +123,7 @@ def _list_conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[
 
 def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
     try:
-        names = [n for n in os.listdir(folder) if re.fullmatch(EXECUTABLE, n)]  # noqa: PTH208  # thousands of names
+        names = [n for n in os.listdir(folder) if n.startswith("python") and re.fullmatch(EXECUTABLE, n)]  # noqa: PTH208  # thousands of names
     except OSError:
         return  # the PATH entry is missing or unreadable
     for path in (folder / name for name in sorted(names)):

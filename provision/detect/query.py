@@ -7,6 +7,7 @@ If NVML names no process, as in a container, the processes with an open device f
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import json
 import os
@@ -64,6 +65,13 @@ class DriverAnswer:
 
 def ask_nvml() -> DriverAnswer:
     """Ask libnvidia-ml through nvidia-ml-py. A GPU that cannot be read becomes a Trouble."""
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL(
+                "libnvidia-ml.so.1"
+            )  # opened once more below; without it the module has nothing to do
+        except OSError:
+            return DriverAnswer(source="nvml", error="NVML: NVML Shared Library Not Found")
     import pynvml
 
     try:

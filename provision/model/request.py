@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .catalog import Profiles
 from .machine import Machine, Target
 from .plan import PassedOverBuild
 from .words import CheckKind, Device, Manager
+
+if TYPE_CHECKING:
+    from .catalog import Profiles
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,8 @@ def list_objections(plan: Plan) -> Iterator[str]:
     version has the objection of its build with the fewest, and first that of an index that does not respond.
     Versions that were not requested, or are not newer than the chosen one, are skipped.
     """
+    if not plan.rejected:
+        return
     from packaging.version import Version  # imported late: most values are shown without it
 
     chosen = {b.framework: Version(b.version) for b in plan.builds}
