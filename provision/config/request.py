@@ -290,7 +290,7 @@ def _bounds_of_packages(
     bounds = []
     for need in demands.needs:
         framework = names.get(need.name or "")
-        if framework in requested and not (need.local or need.vcs or " @ " in need.text):
+        if framework in requested and not need.is_direct:
             specifier = str(Requirement(need.text).specifier)
             bounds.append(VersionBound(name=framework, specifier=specifier, origin=need.origin))
     return bounds
@@ -339,9 +339,7 @@ def _require_transitive_frameworks(
 
 def _texts(demands: ProjectRequirements) -> list[str]:
     """Return the requirements that are a name with bounds."""
-    return [
-        n.text for n in demands.needs if n.name and not (n.constraint or n.local or n.vcs or "@" in n.text)
-    ]
+    return [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
 
 
 def _implied_framework(name: str, data: Profiles) -> str | None:

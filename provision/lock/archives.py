@@ -280,7 +280,7 @@ class SourceRules:
 
     def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""
-        direct = any(n.name and canonicalize_name(n.name) == name and _is_direct(n) for n in needs)
+        direct = any(n.name and canonicalize_name(n.name) == name and n.is_direct for n in needs)
         if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
             return False
         self.allowed.append(name)
@@ -333,7 +333,7 @@ class SourceRules:
         needs = tuple(needs)
         places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
         self.archives.places.update(places)
-        direct = {canonicalize_name(n.name) for n in needs if n.name and _is_direct(n)}
+        direct = {canonicalize_name(n.name) for n in needs if n.name and n.is_direct}
         return [name for name in self.allowed if name not in direct]
 
 
@@ -381,10 +381,6 @@ def tags_of(file: str) -> frozenset[Tag]:
         return parse_wheel_filename(file)[3]
     except InvalidWheelFilename:
         return frozenset()
-
-
-def _is_direct(need: RequirementLine) -> bool:
-    return bool(need.local or need.vcs or " @ " in need.text)
 
 
 def _describe_unnamed(needs: Sequence[RequirementLine]) -> str:

@@ -132,9 +132,7 @@ def _move_companions(
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {canonicalize_name(Requirement(x).name) for b in context.profiles.builds for x in b.companions}
     companions = [
-        n
-        for n in context.demands.needs
-        if n.name and canonicalize_name(n.name) in names and not _place_package(n)
+        n for n in context.demands.needs if n.name and canonicalize_name(n.name) in names and not n.is_direct
     ]
     applied = [n for n in companions if not n.constraint]
     if not applied:
@@ -149,10 +147,6 @@ def _move_companions(
     )
 
 
-def _place_package(need: RequirementLine) -> bool:
-    return bool(need.local or need.vcs or "@" in need.text.partition(";")[0])
-
-
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
     versions = {canonicalize_name(p.name): p.version for p in lock.packages}
@@ -165,7 +159,7 @@ def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) 
     }
     exceeded = []
     for need in needs:
-        name = canonicalize_name(need.name) if need.name and not _place_package(need) else None
+        name = canonicalize_name(need.name) if need.name and not need.is_direct else None
         if name in versions and (specifier := _read_bound(need, known)):
             try:
                 kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)

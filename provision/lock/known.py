@@ -25,6 +25,7 @@ from .compile import Answer
 from .facts import Conflict, Facts, stated_bounds
 from .named import read_named_packages
 from .pages import Pages
+from .uv_errors import first_reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,11 @@ class Refusal:
 
     asked: Try
     error: LockError
+
+    @property
+    def reason(self) -> str:
+        """The first of uv's reasons, or the message."""
+        return first_reason(self.error.log or "") or self.error.message
 
 
 class Known:

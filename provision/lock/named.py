@@ -94,9 +94,9 @@ def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, Requirem
     texts: list[tuple[str, str, RequirementLine | None]] = [(p, p, None) for p in context.request.packages]
     texts += [
         (n.text, n.origin, n)
-        for n in context.demands.needs if n.name and not (n.local or n.vcs or n.override)
+        for n in context.demands.needs if n.name and not (n.is_direct or n.override)
     ]  # fmt: skip
     for text, origin, line in texts:
         need = requirement(text)
-        if need and need.url is None and (need.marker is None or need.marker.evaluate(environment)):
+        if need and not need.url and (need.marker is None or need.marker.evaluate(environment)):
             yield need, origin, line

@@ -105,7 +105,7 @@ class Pages:
     def require_lines(self, needs: Iterable[RequirementLine], plan: Plan) -> tuple[RequirementLine, ...]:
         """Return the lines of a project with the addresses of wheels."""
         return tuple(
-            n if n.constraint or n.local or n.vcs or n.index or not n.name
+            n if n.constraint or n.is_direct or n.index or not n.name
             else dataclasses.replace(n, text=self.require(n.text, plan)) for n in needs
         )  # fmt: skip
 

@@ -14,7 +14,6 @@ from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
 from .known import Known, Refusal, Solution
 from .named import NamedPackage, name_of, requirement
-from .uv_errors import first_reason
 
 _OLD = 2 * 365
 """Days behind the newest release from which a warning is given."""
@@ -154,15 +153,6 @@ def _why_older(one: Known, chosen: Solution, newest: LockedPackage) -> str | Non
     )
 
 
-def _refused(one: Known, name: str, release: str) -> str | None:
-    """Return why a question for a release has no solution, or None."""
-    for outcome in one.tried:
-        if isinstance(outcome, Refusal) and outcome.asked.for_whom == (name, release):
-            reason = first_reason(outcome.error.log or "")
-            return f"the solver finds no compatible set: {reason}" if reason else outcome.error.message
-    return None
-
-
 def _without(one: Known, name: str, release: str) -> str | None:
     """Return what the questions for a release ended with, if no solution has it."""
     ended: str | None = None
@@ -173,7 +163,7 @@ def _without(one: Known, name: str, release: str) -> str | None:
             continue
         builds = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
         if isinstance(outcome, Refusal):
-            ended = f"with {builds} there is no solution: {first_reason(outcome.error.log or '') or outcome.error.message}"
+            ended = f"with {builds} there is no solution: {outcome.reason}"
         else:
             ended = f"with {builds} the solver takes {name} {outcome.answer.versions.get(name, '')}"
     return ended
@@ -181,10 +171,13 @@ def _without(one: Known, name: str, release: str) -> str | None:
 
 def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
-    if refused := _refused(one, name, release):
-        return refused
-    for outcome in one.tried:
-        if outcome is chosen or isinstance(outcome, Refusal):
+    for outcome in sorted(one.tried, key=lambda o: isinstance(o, Solution)):
+        if isinstance(outcome, Refusal):
+            if outcome.asked.for_whom == (name, release):
+                by_uv = outcome.reason != outcome.error.message
+                return f"the solver finds no compatible set: {outcome.reason}" if by_uv else outcome.reason
+            continue
+        if outcome is chosen:
             continue
         brings = outcome.answer.versions.get(name, "").partition("+")[0] == release
         conflict = next((c for c in outcome.conflicts if not c.roots or name in c.roots), None)
@@ -257,8 +250,7 @@ def ladder(one: Known, chosen: Solution) -> Iterator[PackageSet]:
             f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in _builds(outcome)
         )
         if isinstance(outcome, Refusal):
-            reason = first_reason(outcome.error.log or "") or outcome.error.message
-            yield PackageSet(builds=builds, reason=reason)
+            yield PackageSet(builds=builds, reason=outcome.reason)
             continue
         locked = outcome.answer.versions
         oldest = max(outcome.behind, key=lambda n: outcome.behind[n], default=None)
@@ -287,7 +279,7 @@ def describe(outcome: Solution | Refusal) -> str:
     """Return a compared outcome in one line."""
     named = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
     if isinstance(outcome, Refusal):
-        return f"compared {named}: {first_reason(outcome.error.log or '') or outcome.error.message}"
+        return f"compared {named}: {outcome.reason}"
     found = [*(c.sentence for c in outcome.conflicts), *(f"{n} has to be compiled" for n in outcome.compiles)]
     found += [
         f"{n} is {outcome.answer.versions[n]}, {days} days behind" for n, days in outcome.behind.items()

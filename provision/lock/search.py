@@ -666,8 +666,9 @@ def _line_with(address: str, files: Sequence[str]) -> str:
 
 def _is_plain(need: RequirementLine) -> bool:
     """Return whether a line is a requirement of a release on the configured indexes."""
-    direct = need.local or need.vcs or need.constraint or need.override or need.index or need.hashes
-    return bool(need.name) and not direct and " @ " not in need.text
+    return bool(need.name) and not (
+        need.is_direct or need.constraint or need.override or need.index or need.hashes
+    )
 
 
 def _has_pip(context: RequestContext) -> bool:

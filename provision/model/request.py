@@ -67,6 +67,11 @@ class RequirementLine:
     override: bool = False
     index: str | None = None
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether it names a folder, a commit or an address, and no release on an index."""
+        return bool(self.local or self.vcs or "@" in self.text.partition(";")[0])
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuOnlyFramework:
