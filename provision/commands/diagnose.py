@@ -90,7 +90,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
             emit(Event(kind="note", stage="diagnose", text=remarks.crash))
         else:
             emit(Event(kind="next", stage="diagnose", text=_RUN_IT if logs else _READ_A_LOG))
-    return Findings(findings=findings)
+    return Findings(findings=findings, context=remarks.context)
 
 
 def _name_inputs(options: DiagnoseOptions) -> str:

@@ -660,10 +660,10 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding on all missing parts of a compiler. Installed one by one, each would reveal the
     next."""
-    from ..profiles.findings import make_finding
+    from ..profiles.findings import find_fix, make_finding
 
     rules = {rule.name: rule for rule in rows.load_all(choices).failures}
-    fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
+    fixes = [find_fix(rules[m.rule].cause, [f"rule={m.rule}"], {"python": m.python}) for m in missing]
     return make_finding(
         "compiler_parts_missing",
         tuple(m.evidence for m in missing),

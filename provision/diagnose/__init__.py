@@ -31,8 +31,10 @@ from .context import (
 )
 from .facts import read_facts
 from .findings import add_holders, add_installs, allow_for_cpu, rank
+from .fixes import find_mistakes_in_fixes
 from .lines import read_log, unwrap
 from .rules import Case, Judge, by_catalogue, by_rules, check, without, without_optional_parts
+from .signs import describe, read_context
 
 __all__ = ["Circumstances", "Installed", "Ran", "Remarks", "diagnose"]
 
@@ -80,7 +82,7 @@ def diagnose(
     `texts` are (name, bytes in pieces). `remarks` receives the notes that are not findings.
     Raises DataError for invalid rules.
     """
-    check(profiles)
+    check(profiles, find_mistakes_in_fixes(profiles))
     remarks = remarks or Remarks()
 
     # The relevant lines, without wrappers and without messages that are no failure.
@@ -102,12 +104,22 @@ def diagnose(
     place = replace(place, machine=machine, device=device)
     ruled_out = find_contradicted(facts, machine) if lines and place.is_of_machine else set()
     case = Case(lines=lines, facts=facts, profiles=profiles, place=place, ruled_out=ruled_out)
+    if place.ran or place.verdict or place.device:  # an environment of the user's own
+        facts.add("owner", "environment", Evidence(text="the environment", source="gpuenv"))
+    if place.ran and place.ran.made_by_gpuenv:
+        facts.add("made", "gpuenv", Evidence(text="the environment", source="gpuenv"))
+    read_context(case)
+    if machine and machine.context.container and not facts.all("container"):
+        facts.add("container", machine.context.container, Evidence(text="a container", source="machine"))
+    remarks.context = describe(case)
 
     # The candidates. The catalogue speaks where nothing else does.
     found = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
     if place.here:
         found += hardware.judge_hidden_gpus(case)
     found += by_catalogue(case, found)
+    found += hardware.judge_no_gpu(case, found)
+    found += packages.judge_unknown_module(case, found)
     if device == "cpu":
         found = allow_for_cpu(found, case)
     if not place.is_of_machine:  # then facts of this machine prove nothing

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model import Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
+from ..model import ContextValue, Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
 from .facts import Facts
 from .lines import Line
 
@@ -99,12 +99,13 @@ class Remarks:
     """Texts of notes that are no findings. `crash` describes a crash without a finding, with the next command.
 
     `environment` names the environment that was read, or why it was not used. `elsewhere` says that this machine's driver
-    works, against the first finding of a log.
+    works, against the first finding of a log. `context` is what the texts say of their program and place.
     """
 
     crash: str | None = None
     environment: str | None = None
     elsewhere: str | None = None
+    context: tuple[ContextValue, ...] = ()
 
 
 # --- the environment ---------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from .lines import Line, ShellCommand, read_commands
 CONDITIONS = frozenset(
     ("torch", "tensorflow", "jax", "jaxlib", "ctranslate2", "numpy", "onnxruntime", "cuda", "cuda_build", "cudnn",
      "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path",
-     "oom_kills")
+     "oom_kills", "cpu_build", "program", "framework", "system", "distribution", "container", "gpu_flag", "manager",
+     "owner", "cluster", "launch", "case", "rule", "device", "made", "no_gpu")
 )  # fmt: skip
 """Facts that a rule may require or exclude."""
 _MOST = 40  # values of one fact
@@ -46,6 +47,7 @@ class Facts:
     """
 
     seen: dict[str, list[Fact]] = field(default_factory=dict)
+    packages: set[str] = field(default_factory=set)
 
     def add(self, name: str, value: str, where: Evidence) -> None:
         known = self.seen.setdefault(name, [])
@@ -57,7 +59,9 @@ class Facts:
         name, local = normalize_name(name), (local or "").lstrip("+").lower()
         if name == "tensorflow-cpu" or local.startswith("cpu"):
             self.add("cpu_build", "yes", where)
-        self.add(name if name == "jaxlib" else FRAMEWORK_ALIASES.get(name, name), version, where)
+        name = name if name == "jaxlib" else FRAMEWORK_ALIASES.get(name, name)
+        self.packages.add(name)
+        self.add(name, version, where)
         if match := re.match(r"cu(?:da)?(\d{2,3})", local):
             self.add("cuda_build", _dot(match[1]), where)
         if match := re.search(r"cudnn(\d{2,3})", local):
@@ -213,7 +217,7 @@ def _find_boards(low: str, known: dict[tuple[str, ...], tuple[str, str]]) -> Ite
 
 # --- lines "key: value" of issue templates and collect_env -------------------------------------
 
-_VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
+_VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4}){0,2}(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
 _KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*\x60]{0,2}\s{0,12}[:=]\s{0,4}[*\x60]{0,2}(\S.{0,400})$"
 _HEADING = re.compile(
     r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}$"
@@ -373,6 +377,14 @@ _NAMED = (
     rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{_VERSION}"
 )
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
+# "No GPU" in any wording: nothing of it is found, it is not there, or something could not find or use it.
+_GPU = r"(?:gpus?|cuda(?: devices?)?|accelerators?|device type|nvidia devices?|graphics cards?)"
+_NO_GPU = (
+    rf"(?i)\b(?:no|without(?: a| any)?) (?:(?:visible|usable|available|compatible|suitable|supported|active|nvidia|cuda|cuda[ -]?capable|capable|valid)[ -]){{0,3}}{_GPU}\b"
+    rf"|\b{_GPU}\b(?: (?:device|support|backend|driver|platform|acceleration)s?)? (?:is|are|was|were|could|can) ?(?:not|n't|n\u2019t)(?: be)? (?:\w+ )?(?:available|found|detected|visible|usable|recogni[sz]ed|accessible|present|enabled|used)\b"
+    rf"|\b{_GPU}\b.{{0,12}}\b(?:unavailable|not (?:available|found|detected|visible|accessible|present))\b"
+    rf"|\b(?:fail(?:ed|s)?|unable|cannot|can't|could ?n[o']t|can not|not able|did not|does not|doesn't|didn't)(?: to)? (?:\w+ ){{0,2}}?(?:find|infer|detect|see|use|access|utili[sz]e|locate|get)\b(?: \w+){{0,3}} {_GPU}\b"
+)
 _Reader = str | Callable[[Facts, re.Match[str], Evidence], None]
 _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     (":|=", _KEYED, _read_keyed),
@@ -412,6 +424,7 @@ _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     ("cudnn", r"(?i)cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
     ("cudnn-", r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
     ("/python|python3|\\python|cpython-", r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
+    ("python 3|python-3", r"(?i)\bc?python[ -](3\.\d{1,2})(?![\d])", "python"),
     ("\\python3", r"(?i)\\python3(\d{1,2})\\", _read_python_digits),
     ("cpython-3", r"cpython-3(\d{1,2})m?-", _read_python_digits),
     (":\\", r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
@@ -426,6 +439,10 @@ _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     ("ld_library_path", r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})", "library_path"),
     ("cuda_visible_devices", r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)", "visible"),
     ("glibc", r"(?i)glibc[ -](2\.\d{1,2})", "glibc"),
+    ("+cpu", r"(?<![\w.])\d{1,4}\.\d{1,4}(?:\.\d{1,4})?\S{0,12}\+cpu\b", "cpu_build=yes"),
+    ("+cu1|+cu9", r"(?<![\w.])\d{1,4}\.\d{1,4}(?:\.\d{1,4})?\S{0,12}\+cu(\d{2,3})\b", _read_cuda_digits),
+    ("not found", rf"(?i){_SONAME}[\"']?\s{{0,4}}(?:=>|->|:)\s{{0,4}}(?:not found|missing)", _read_missing),
+    ("gpu|cuda|accelerator|device type|nvidia device", _NO_GPU, "no_gpu=yes"),
 )  # fmt: skip
 _READERS = tuple((words.split("|"), re.compile(pattern), reader) for words, pattern, reader in _ROWS)
 

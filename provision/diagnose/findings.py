@@ -11,20 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..model import (
-    FRAMEWORKS,
     Evidence,
     FailureCause,
     Finding,
-    FrameworkRequest,
     GpuMemoryHolder,
     Machine,
-    Request,
-    Target,
-    TargetGpu,
 )
 from ..profiles.findings import fill_text
-from .facts import get_major
-from .hardware import find_cuda_built, find_driver_floor
+from .fixes import find_slots, make_fix
 from .lines import Line
 from .rules import Candidate, Case, candidate
 
@@ -37,8 +31,6 @@ _WITHOUT_GPU = frozenset(
      "variable_breaks_framework")
 )  # fmt: skip
 _FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
-_VALUES = ("driver", "gpu", "cuda", "cuda_build", "cudnn_built", "cudnn_loaded", "visible", "library_path", "jax", "missing")  # fmt: skip
-"""Facts that titles and fixes use by their names."""
 
 
 # --- the device of the environment -------------------------------------------------------------
@@ -56,19 +48,16 @@ def allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate
     """
     excluded = _list_excluded(case)
     found = [c for c in candidates if c.cause not in excluded]
-    another = "create an environment for the GPU: `gpuenv create --recreate --device cuda`."
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing:
         shows = case.facts.matching("missing", re.compile(re.escape(missing)))[:1]
         title = f"This environment is for the CPU, but a package in it requires {missing}"
-        fix = f"Install the CPU build of the package that the traceback names, or {another}"
-        found.append(candidate("nvidia_libs_not_installed", 85, shows, title, fix))
+        found.append(candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu"))
     # groups of messages of a program that requires a GPU and ends without one
     shows = case.said("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
     if shows:
         title = "This environment is for the CPU, but the program requests a GPU"
-        fix = f"Let the program use the CPU (`device='cpu'`, `map_location='cpu'`), or {another}"
-        found.append(candidate("cpu_only_build", 80, shows[:1], title, fix))
+        found.append(candidate("cpu_only_build", 80, shows[:1], title, device="cpu"))
     return found
 
 
@@ -96,12 +85,14 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
-    values = {n: v for n in _VALUES if (v := case.facts.first(n))} | _find_versions(shown[:1], case)
-    read = [_make_finding(c, causes[c.cause], case, values) for c in shown]
+    values = [find_slots(c, case) for c in shown]
+    read = [_make_finding(c, causes[c.cause], case, v) for c, v in zip(shown, values, strict=True)]
     if not proved and len(read) > 1 and read[0].confidence != "certain":
         # The command of the lower layer, which explains the upper one, distinguishes the first two.
-        both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
-        commands = (_COMMAND.search(fill_text(c.decides, values)) for c in both)
+        both = sorted(
+            zip((causes[f.cause] for f in read), values[:2], strict=False), key=lambda c: int(c[0].layer)
+        )
+        commands = (_COMMAND.search(fill_text(c.decides, v)) for c, v in both)
         if command := next(filter(None, commands), None):
             text = f"to distinguish it from {read[1].cause}: {command[0]}"
             read[0] = replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
@@ -113,14 +104,24 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
 def _merge(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, Candidate] = {}
+    needs = {c.cause: c.only for c in case.profiles.causes if c.only}
     for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
+        only = needs.get(new.cause)
+        if only and not (case.facts.holds(f"system={only}") or case.facts.holds(f"os={only}")):
+            continue  # no sign of the platform
         if new.cause in case.ruled_out and new.confidence != "certain":
             continue
         old = by_cause.setdefault(new.cause, new)
         if old is not new:
             evidence = tuple(dict.fromkeys((*old.evidence, *new.evidence)))[:_EVIDENCE]
             weight = max(old.weight, new.weight)
-            by_cause[new.cause] = replace(old, evidence=evidence, weight=weight, title=old.title or new.title)
+            by_cause[new.cause] = replace(
+                old,
+                evidence=evidence,
+                weight=weight,
+                title=old.title or new.title,
+                facts={**{k: v for k, v in new.facts.items() if k not in ("rule", "case")}, **old.facts},
+            )
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
@@ -201,12 +202,6 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
 
 
 def _make_finding(found: Candidate, cause: FailureCause, case: Case, values: dict[str, str]) -> Finding:
-    machine = case.place.machine
-    there = None
-    if case.said("container") or (machine and machine.context.container):
-        there = cause.in_container
-    elif case.facts.is_windows() and not case.said("wsl"):
-        there = cause.on_windows
     title = fill_text(found.title or cause.title, values)
     if re.search(r"\{\w+\}", title):  # the title has an unknown fact
         title = fill_text(cause.title, values)
@@ -214,92 +209,8 @@ def _make_finding(found: Candidate, cause: FailureCause, case: Case, values: dic
     if found.confidence != "certain":
         decides = fill_text(cause.decides, values)
         evidence = (*evidence, Evidence(text=f"to confirm: {decides}", source="to check"))
-    fix = fill_text(found.fix or there or cause.fix, values)
+    fix = make_fix(found, case, values)
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
-
-
-_HELPED = frozenset(
-    ("driver_too_old_for_runtime", "forward_compat_unsupported_hw", "cpu_only_build", "no_gpu_build_for_platform",
-     "arch_not_in_wheel_too_new", "arch_dropped_too_old", "framework_bug_upgrade", "cuda_major_mismatch",
-     "nvidia_libs_not_installed", "cudnn_not_found", "cudnn_major_mismatch", "cudnn_older_than_compiled")
-)  # fmt: skip
-"""Causes for which another build helps."""
-
-
-def _find_versions(leading: Sequence[Candidate], case: Case) -> dict[str, str]:
-    """Return versions for the leading finding's fix.
-
-    `floor` is the oldest driver for the build's CUDA, `advice` a command with versions. The others are
-    `cudnn_package`, `cudnn_upgrade` and `release`.
-    """
-    values: dict[str, str] = {}
-    if built := find_cuda_built(case):
-        values["cudnn_package"] = f"cu{get_major(built)}"
-        if floor := find_driver_floor(case, built):
-            values["floor"] = floor
-    if wanted := case.facts.first("cudnn_built"):
-        package = f"nvidia-cudnn-{values.get('cudnn_package', 'cu12')}"
-        which = "" if built else " (-cu11 for a build for CUDA 11)"
-        above = int(get_major(wanted)) + 1
-        values["cudnn_upgrade"] = f"`pip install -U '{package}>={wanted},<{above}'`{which}"
-    framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
-    if framework:
-        values["release"] = f"{framework} {case.facts.first(framework)}"
-    helps = bool(leading) and leading[0].cause in _HELPED
-    if helps and (advice := _advise(framework or _find_spoken_framework(case), case)):
-        values["advice"] = advice
-    return values
-
-
-def _find_target(case: Case) -> Target:
-    """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
-    facts, machine = case.facts, case.place.machine
-    driver = facts.first("driver")
-    capability = facts.first("capability") or facts.first("board_capability")
-    gpus: tuple[TargetGpu, ...] = ()
-    if capability and capability in {g.capability for g in case.profiles.gpus}:
-        gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),)
-    same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
-    if machine and driver in (None, machine.target.driver) and same:
-        return machine.target
-    native = facts.is_windows()
-    return Target(
-        platform="windows-x86_64" if native else "linux-x86_64",
-        glibc=None if native else facts.first("glibc") or "2.35",
-        driver=driver,
-        driver_os="windows" if native or facts.holds("os=wsl") else "linux",
-        gpus=gpus,
-    )
-
-
-def _find_spoken_framework(case: Case) -> str:
-    """Return the framework that the text names most, otherwise the one that prints its messages."""
-    lines = [line.text.lower() for line in case.lines]
-    named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
-    most = max(named, key=lambda name: named[name])
-    if named[most]:
-        return most
-    return "tensorflow" if case.said("imports_tensorflow", "dnn_handle", "loaded_older") else "torch"
-
-
-def _advise(framework: str, case: Case) -> str | None:
-    """Return advice such as "Driver 535.129.03 supports torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
-    target = _find_target(case)
-    if case.place.advise is None or not (target.driver or target.gpus):
-        return None
-    plan = case.place.advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
-    if not plan.builds:
-        none = f"No GPU build of {framework} supports this machine (`gpuenv resolve`: {plan.hint})."
-        return none if plan.hint else None
-    build = plan.builds[0]
-    minor = ".".join(build.version.split(".")[:2])
-    whose = [f"driver {target.driver}"] if target.driver else []
-    whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
-    subject = " with ".join(whose)
-    return (
-        f"{subject[:1].upper() + subject[1:]} supports {framework} {build.version} for CUDA {build.cuda}. "
-        f"To install it: `gpuenv create --framework '{framework}=={minor}.*'`."
-    )
 
 
 # --- installs before the failure, mostly a notebook's `!pip install` ---------------------------

@@ -123,8 +123,7 @@ def judge_hidden_gpus(case: Case) -> list[Candidate]:
         candidate(
             "visible_devices_invalid", 96, (*shows[:1], where),
             f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
-            "`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, such as `0` or `0,1`.",
-            confidence="certain",
+            confidence="certain", visible=visible or "empty",
         )
     ]  # fmt: skip
 
@@ -292,6 +291,9 @@ def judge_platform(case: Case) -> list[Candidate]:
     shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
     if not shows:  # the program prints that it has no GPU: an empty list, or a count of 0
         shows = tuple(line.evidence for line in case.lines if _NO_GPUS.search(line.text))[:1]
+    if not shows and not any('device_type: "GPU"' in line.text for line in case.lines):
+        listed = (line.evidence for line in case.lines if 'device_type: "CPU"' in line.text)
+        shows = tuple(listed)[:1]
     if not shows or not native or facts.holds("os=wsl"):
         return []
     for name in ("tensorflow", "jax"):
@@ -311,3 +313,32 @@ def judge_platform(case: Case) -> list[Candidate]:
                 )
             ]  # fmt: skip
     return []
+
+
+def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+    """Judge a program that ends because it sees no GPU, in whatever words. The place decides between the causes.
+
+    It speaks where nothing else does: the text ends with the line, or with an exception that says so.
+    """
+    if found or not case.lines or case.said("only_warned"):
+        return []
+    last = case.exceptions[-1].line if case.exceptions else None
+    ends = [f.evidence for f in case.facts.seen.get("no_gpu", ())]
+    shows = [e for e in ends if last is None or (e.line or 0) >= last.number]
+    if not shows:
+        return []
+    facts = case.facts
+    if case.said("container"):
+        without = facts.holds("gpu_flag=no")
+        weight = 90 if without else 60
+        rest = [("driver_missing", 40), ("visible_devices_invalid", 38)]
+        return [candidate(cause, w, shows) for cause, w in (("container_without_gpu", weight), *rest)]
+    if facts.holds("system=wsl"):
+        return [
+            candidate("wsl_driver_missing", 60, shows),
+            candidate("wsl_libcuda_wrong_or_unlinked", 45, shows),
+        ]
+    first = ("driver_missing", 58) if facts.holds("owner=notebook") else ("cpu_only_build", 50)
+    rest = [("cpu_only_build", 42), ("driver_missing", 40), ("visible_devices_invalid", 38)]
+    weights = dict([*rest, first])
+    return [candidate(cause, weight, shows) for cause, weight in weights.items()]

@@ -103,7 +103,7 @@ def judge_missing_cudnn(case: Case) -> list[Candidate]:
     if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
         return []
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
-    wanted = next((m for n in names if (m := _find_cudnn_major(n))), None)
+    wanted = next((m for n in names if (m := find_cudnn_major(n))), None)
     installed = _list_cudnn_majors(case)
     where = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
@@ -128,7 +128,7 @@ def _list_missing_cuda(case: Case) -> list[str]:
     return [n for n in case.facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
 
 
-def _find_cudnn_major(name: str) -> str | None:
+def find_cudnn_major(name: str) -> str | None:
     match = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
     return (match[1] or match[2]) if match else None
 
@@ -137,7 +137,7 @@ def _list_cudnn_majors(case: Case) -> set[str]:
     """Return the cuDNN majors that are installed, or that the text's frameworks contain."""
     facts = case.facts
     majors = {get_major(v) for name in ("cudnn", *_WHEELS) for v in facts.all(name)}
-    majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _find_cudnn_major(p))}
+    majors |= {m for p in facts.all("present") if "cudnn" in p and (m := find_cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:
         builds = (b for b in case.profiles.builds if b.framework == "torch" and b.cudnn)
@@ -164,8 +164,8 @@ def judge_missing_cuda(case: Case) -> list[Candidate]:
     numbered = any(re.search(r"\d", n) for n in names)
     weights[mismatch if numbered else unseen] = 52
     title = None
-    wanted = next((w for n in names if (w := _find_cuda(n))), None)
-    present = (c for p in facts.all("present") if (c := _find_cuda(p.rsplit("/", 1)[-1])))
+    wanted = next((w for n in names if (w := find_cuda_of(n))), None)
+    present = (c for p in facts.all("present") if (c := find_cuda_of(p.rsplit("/", 1)[-1])))
     there = list(dict.fromkeys([*facts.all("cuda"), *facts.all("cuda_path"), *present]))
     if any(_is_installed(case, n) for n in names) or case.said("found_elsewhere"):
         weights[unseen] = 86
@@ -221,14 +221,14 @@ def _is_installed(case: Case, name: str) -> bool:
     """Return whether the text lists the file, or the package with it."""
     if any(name in path for path in case.facts.all("present")):
         return True
-    match, wanted = _BY_CUDA.match(name), _find_cuda(name)
+    match, wanted = _BY_CUDA.match(name), find_cuda_of(name)
     if not match or not wanted:
         return False
     family = match[1].lower().replace("cublaslt", "cublas").replace("cudart", "cuda-runtime")
     return f"{family}-cu{wanted}" in case.facts.all("wheel")
 
 
-def _find_cuda(name: str) -> str | None:
+def find_cuda_of(name: str) -> str | None:
     """Return the CUDA of a soname: libcudart.so.11.0 and cudart64_110.dll belong to CUDA 11."""
     found = _BY_CUDA.match(name)
     if not found:
@@ -314,19 +314,17 @@ def judge_system_library(case: Case) -> list[Candidate]:
         if row and (ended or not _is_continued(last, name, line)):
             package = last.package if last and ended else None
             needs = f", required by {package}," if package else ""
-            newer = f" ({row.deb_t64} from Ubuntu 24.04 and Debian 13 on)" if row.deb_t64 else ""
-            rpm = row.rpm or f"'{row.soname}()(64bit)'"
-            fix = f"Debian and Ubuntu: `sudo apt-get install {row.deb}`{newer}. Fedora and RHEL: `sudo dnf install {rpm}`."
             title = f"The system library {name}{needs} is missing"
             return [
                 candidate("system_library_missing", 92, [line.evidence], title,
-                          fix + _suggest_replacement(case, name, package),
-                          confidence="certain" if ended else "likely")
+                          confidence="certain" if ended else "likely", missing=name, deb=row.deb,
+                          t64=f"{row.deb_t64} from Ubuntu 24.04 and Debian 13 on" if row.deb_t64 else None,
+                          rpm=row.rpm or f"'{row.soname}()(64bit)'",
+                          instead=_suggest_replacement(case, name, package))
             ]  # fmt: skip
         if ended and not row and not _OF_PACKAGES.match(name):
-            fix = f"Install the system package that contains it: `apt-file search {name}` or `dnf provides '*/{name}'` prints its name."
             title = f"The library {name} is missing"
-            return [candidate("system_library_missing", 52, [line.evidence], title, fix)]
+            return [candidate("system_library_missing", 52, [line.evidence], title, missing=name)]
     return []
 
 
@@ -340,8 +338,8 @@ def _is_continued(last: Raised | None, name: str, line: Line) -> bool:
     return line.source != last.line.source or line.number < last.line.number
 
 
-def _suggest_replacement(case: Case, name: str, module: str | None) -> str:
+def _suggest_replacement(case: Case, name: str, module: str | None) -> str | None:
     """Return advice on a package with the same module that does not require the library."""
     package = next((r.package for r in case.profiles.imports if r.module == module), module)
     row = next((r for r in case.profiles.replacements if name in r.without and r.package == package), None)
-    return f" Without a display, require {row.instead} instead of {row.package}." if row else ""
+    return f"Without a display, require {row.instead} instead of {row.package}." if row else None

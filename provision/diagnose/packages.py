@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
@@ -48,7 +50,10 @@ def judge_module(case: Case) -> list[Candidate]:
     for name, error in ((unknown[1] if unknown else None, last), missing or (None, last)):
         if name and ran and (owner := ran.files_of(name)):
             title = f"Files of the module {name} are missing from the installed package {owner}"
-            return [candidate(_DAMAGED, 90, [error.line.evidence], title, confidence="certain")]
+            package = owner.partition(" ")[0]
+            return [
+                candidate(_DAMAGED, 90, [error.line.evidence], title, confidence="certain", package=package)
+            ]
     if missing is None:
         return _find_recommended(case, last)
     name, error = missing
@@ -62,8 +67,7 @@ def judge_module(case: Case) -> list[Candidate]:
             candidate(
                 _MISSING, 60, where,
                 f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
-                "Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Check the "
-                "program's first line, PYTHONNOUSERSITE, and options such as -I and -S.",
+                case="other_python", module=name,
             )
         ]  # fmt: skip
     if name in FRAMEWORKS:
@@ -74,9 +78,40 @@ def judge_module(case: Case) -> list[Candidate]:
         return [_judge_known(case, row, where)]
     if error.package and "." not in name:
         title = f"The module {name} is not installed; the installed package {error.package} imports it"
-        fix = f"Find the package of {name} in the documentation of {error.package}, and add it: `gpuenv add NAME`."
-        return [candidate(_MISSING, 55, where, title, fix)]
+        return [_judge_open(case, name, where, title, 55, wanted_by=error.package)]
     return []
+
+
+_OWN = frozenset(("utils", "util", "models", "model", "config", "configs", "common", "data", "dataset", "datasets", "lib", "libs",
+                  "src", "core", "main", "train", "test", "tests", "modules", "helpers", "tools", "scripts", "app", "network",
+                  "networks", "options", "loss", "losses", "layers", "ops", "evaluate"))  # fmt: skip
+"""Names that a program's own folders have."""
+
+
+def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+    """Report a missing module that no table knows as possible, if nothing else is found.
+
+    Some programs print "No module named 'X'" without the exception's name. A name that programs give to their own
+    folders says nothing.
+    """
+    if found:
+        return []
+    missing = _find_refused_import(case.exceptions)
+    lines = case.lines[-8:] if missing is None and not case.exceptions else ()
+    said = next(
+        ((m[1], x.evidence) for x in reversed(lines) if (m := _MODULE.search(x.text)) and not m[2]), None
+    )
+    name, where = (missing[0], missing[1].line.evidence) if missing else said or ("", None)
+    top = name.partition(".")[0]
+    ran = case.place.ran
+    if where is None or top != name or top in _OWN or top.startswith("_") or top in sys.stdlib_module_names:
+        return []
+    if ran and (ran.own_module(name) or ran.has_module(name)):
+        return []
+    if row := next((r for r in case.profiles.imports if r.module == top and not r.common), None):
+        return [replace(_judge_known(case, row, [where]), confidence="possible")]
+    title = f"The module {name} is not installed: it is a package, or a part of the program itself"
+    return [_judge_open(case, top, [where], title, 40)]
 
 
 def _find_refused_import(errors: Sequence[Raised]) -> tuple[str, Raised] | None:
@@ -99,14 +134,24 @@ def _judge_framework(case: Case, name: str, where: Sequence[Evidence]) -> Candid
     if case.said("isolated_build"):
         return candidate(
             "build_toolkit_missing_or_mismatched", 60, where,
-            f"A package that compiles against {name} is built in isolation, without {name}",
-            f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
+            f"A package that compiles against {name} is built in isolation, without {name}", case="isolated",
         )  # fmt: skip
     return candidate(
         _MISSING, 50, where, f"{name} is not installed in the Python that ran this program",
-        f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. If there "
-        f"is none: `gpuenv create --framework {name}`.",
+        case="framework", framework=name,
     )  # fmt: skip
+
+
+def _judge_open(
+    case: Case, name: str, where: Sequence[Evidence], title: str, weight: int, wanted_by: str | None = None
+) -> Candidate:
+    """Judge a missing module without a row in package_names.yaml. A known program has its own install command."""
+    known = next((r for r in case.profiles.programs if name in r.modules or name == r.program), None)
+    package = known.program if known else None
+    guess = name.replace("_", "-")
+    return candidate(
+        _MISSING, weight, where, title, module=name, guess=guess, package=package, wanted_by=wanted_by
+    )
 
 
 def _find_recommended(case: Case, error: Raised) -> list[Candidate]:
@@ -124,20 +169,17 @@ def _find_recommended(case: Case, error: Raised) -> list[Candidate]:
 def _judge_known(case: Case, row: ImportName, where: Sequence[Evidence]) -> Candidate:
     """Judge a missing module of a known package. A `common` name can be a folder of the program too."""
     ran, package, module = case.place.ran, row.package, row.module
-    others = f" {' or '.join(row.also[:2])} contains the module too." if row.also else ""
-    pip = f" In an environment that gpuenv did not create: `python -m pip install {package}`."
-    pip = "" if ran and ran.made_by_gpuenv else pip
+    others = f"{' or '.join(row.also[:2])} contains the module too." if row.also else None
     if row.common:
         return candidate(
             _MISSING, 50, where,
             f"The module {module} is missing. It comes from the package {package}, or from a folder of the program",
-            f"If {module} is a folder of the program, run from its parent folder. If it is the package: "
-            f"`gpuenv add {package}`.{pip}",
+            case="common", package=package, module=module,
         )  # fmt: skip
     named = package if package.lower() == module.lower() else f"{package} ({module})"
     return candidate(
         _MISSING, 86, where, f"The Python package {named} is not installed in this environment",
-        f"Install the package: `gpuenv add {package}`.{others}{pip}", confidence="certain" if ran else "likely",
+        confidence="certain" if ran else "likely", case="known", package=package, module=module, others=others,
     )  # fmt: skip
 
 
@@ -160,8 +202,7 @@ def judge_half_removed(case: Case) -> list[Candidate]:
             candidate(
                 _DAMAGED, 84, (left.evidence, last),
                 f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
-                "Delete the folders in site-packages whose names begin with a tilde. Then reinstall the package: `gpuenv repair`, "
-                f"or `python -m pip install --force-reinstall --no-cache-dir {name}`.",
+                case="half_removed", package=name,
             )
         ]  # fmt: skip
     if match[2]:  # Python reads its folder as an empty namespace
@@ -186,7 +227,8 @@ def judge_damaged_file(case: Case) -> list[Candidate]:
         return []
     path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
     file = path[0].rpartition("/")[2] if path else "a file"
-    return [candidate(_DAMAGED, 92, shows, f"The file {file} of the installed package {package} is damaged")]
+    title = f"The file {file} of the installed package {package} is damaged"
+    return [candidate(_DAMAGED, 92, shows, title, package=package)]
 
 
 def judge_emptied(case: Case) -> list[Candidate]:
@@ -286,7 +328,7 @@ def judge_tried_releases(case: Case) -> list[Candidate]:
                     candidate(
                         "framework_bug_upgrade", 68, (error.evidence, command.line.evidence),
                         f"{name} {failed} fails, and {works} works on the same machine",
-                        f"Use {name} {works}{' or newer' if newer else f', or a release newer than {failed}'}.",
+                        worked=f"{name} {works}{' or newer' if newer else f', or a release newer than {failed}'}",
                     )
                 ]  # fmt: skip
     return []
@@ -309,7 +351,7 @@ def judge_known_bad(case: Case) -> list[Candidate]:
             return [
                 candidate(
                     "framework_bug_upgrade", 86, (*shows[:1], *case.facts.where(row.package)),
-                    f"{row.package} {row.version} has a known fault", f"Install another release of {row.package}. {row.why}",
+                    f"{row.package} {row.version} has a known fault", package=row.package, why=row.why,
                 )
             ]  # fmt: skip
     return []

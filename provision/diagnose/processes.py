@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..model import Evidence
+from ..model import FRAMEWORKS, Evidence
 from .context import Ran
 from .lines import Line, package_of, read_frame
 from .rules import Candidate, Case, candidate
@@ -25,7 +25,6 @@ _NO_MEMORY = re.compile(
     r"^(?:\S{1,80} )?(?:numpy\.\S{1,60}\.)?_?(?:Array)?MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|"
     r"Unable to allocate \d.{1,20}for an array|[Cc]annot allocate memory(?! in static TLS)|failed to map segment|Memory allocation still failed"
 )
-_LESS = "Use less memory (a smaller batch or array, fewer workers), or a machine, container or job with more."
 _USED = re.compile(r"\b(\d{1,7}) ?MiB(?: ?/ ?|, )(\d{2,7}) ?MiB")
 _EMPTY = 0.05  # of the GPU's memory: what the desktop or the driver uses
 
@@ -47,8 +46,7 @@ def judge_killed(case: Case) -> list[Candidate]:
             candidate(
                 _LIMIT, 50, (*lines, *signal),
                 "The program was ended by SIGKILL. The usual cause is that memory ran out",
-                "Check whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
-                "A scheduler or a person can send SIGKILL too.",
+                case="killed",
             )
         ]  # fmt: skip
     if ran.oom_kills == 0 or not (said or lines or by_signal):
@@ -59,9 +57,7 @@ def judge_killed(case: Case) -> list[Candidate]:
     return [
         candidate(
             _LIMIT, 92, (counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
-            "Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
-            "job (`docker run --memory`, `sbatch --mem`).",
-            confidence="certain" if is_exact else "likely",
+            confidence="certain" if is_exact else "likely", case="memory",
         )
     ]  # fmt: skip
 
@@ -79,8 +75,7 @@ def judge_host_memory(case: Case) -> list[Candidate]:
     if ran and ran.address_space is not None:
         limit = Evidence(text=f"RLIMIT_AS is {ran.address_space} bytes", source="getrlimit")
         title = f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)"
-        fix = "Remove the limit: `ulimit -v unlimited`, or request a job without one from the scheduler."
-        return [candidate(_LIMIT, 88, (*shows, limit), title, fix)]
+        return [candidate(_LIMIT, 88, (*shows, limit), title, case="address_space")]
     found = next((m for e in shows if (m := _REQUEST.search(e.text))), None)
     request = int(float(found[1] or found[3]) * _UNITS[found[2] or found[4]]) if found else None
     if request is None and case.exceptions and case.exceptions[-1].kind == "MemoryError":
@@ -92,7 +87,7 @@ def judge_host_memory(case: Case) -> list[Candidate]:
         weight = 80
     else:
         title, weight = f"The system could not give the program {_format_gib(request)} GiB of memory", 50
-    return [candidate(_LIMIT, weight, shows, title, _LESS)]
+    return [candidate(_LIMIT, weight, shows, title, case="memory")]
 
 
 def _format_gib(size: int) -> str:
@@ -115,10 +110,8 @@ def judge_address_space(case: Case) -> list[Candidate]:
     if not limits or not shows or (loads and not unused):
         return []
     title = "The address space of the process is limited, and CUDA needs more of it than the job allows"
-    fix = (
-        "Remove the limit: `ulimit -v unlimited`, or a job without a limit on virtual memory (h_vmem, vmem)."
-    )
-    return [candidate(_LIMIT, 90 if unused else 56, (*limits, *unused, *shows), title, fix)]
+    weight = 90 if unused else 56
+    return [candidate(_LIMIT, weight, (*limits, *unused, *shows), title, case="address_space")]
 
 
 def judge_open_files(case: Case) -> list[Candidate]:
@@ -159,7 +152,7 @@ _OF_FRAMEWORKS = {
 _OF_CUDNN = re.compile(r"libcudnn\w{0,40}\.so")
 _OF_CUDA = re.compile(r"lib(?:cublas|cudart|nccl|nvrtc|cusparse|cusolver|cufft|curand|nvJitLink|cupti)\w{0,20}\.so")  # fmt: skip
 _FAMILY = re.compile(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)")
-_GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM`"
+_GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python program.py`"
 _STACK = f"{_GDB} names the libraries on the stack"
 
 
@@ -248,11 +241,7 @@ def judge_crash(case: Case) -> list[Candidate]:
     by_signal = ran is not None and ran.signal == "SIGSEGV"
     if crash is None:
         title = "Compiled code crashed (SIGSEGV); the output does not name the library"
-        fix = (
-            f"Check the environment: `gpuenv verify`. Then find the library: {_GDB}. Install another release of its "
-            "package."
-        )
-        return [candidate(_BUG, 24, _show_signal(ran), title, fix)] if by_signal else []
+        return [candidate(_BUG, 24, _show_signal(ran), title, case="crash")] if by_signal else []
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
     shows, where = _list_evidence(crash), _describe_place(crash)
     if crash.loading and crash.how == "Bus error":
@@ -266,6 +255,20 @@ def judge_crash(case: Case) -> list[Candidate]:
     if len(frameworks) > 1:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
         return [candidate("conflicting_frameworks_in_one_env", 84, shows, title)]
+    together = [
+        n
+        for n in FRAMEWORKS
+        if case.facts.first(n) or (n in ("torch", "tensorflow") and case.said(f"imports_{n}"))
+    ]
+    if (
+        crash.loading
+        and (others := [n for n in together if n not in (package or "")])
+        and (package or len(together) > 1)
+    ):
+        title = (
+            f"The program crashed{where} while a library was loaded, in a process with {' and '.join(others)}"
+        )
+        return [candidate("conflicting_frameworks_in_one_env", 60, shows, title)]
     if package and frameworks:
         if package not in _FRAMEWORKS:
             title = f"The program crashed{where} while {frameworks[0]} was loaded"
@@ -282,9 +285,8 @@ def judge_crash(case: Case) -> list[Candidate]:
         file, line, function, _ = crash.frames[0]
         short = re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
         where = f" in {function} ({short}, line {line})"
-    fix = f"Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: {_GDB}."
     title = f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack"
-    return [candidate(_BUG, 24, shows, title, fix)]
+    return [candidate(_BUG, 24, shows, title, case="crash")]
 
 
 def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
@@ -297,11 +299,10 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
     if not by_signal or not any(_SAID.search(x.text.strip()) for x in case.lines):
         return []
     if name := crash.library:
-        title, fix = f"The program crashed in {name}", None
+        title, of = f"The program crashed in {name}", None
         framework = next((f for f, pattern in _OF_FRAMEWORKS.items() if pattern.match(name)), None)
         if framework:
-            cause, title = _BUG, f"{title}, a library of {framework}"
-            fix = f"Check the files of {framework}: `gpuenv verify`. If they are intact, install another release."
+            cause, title, of = _BUG, f"{title}, a library of {framework}", framework
         elif _OF_CUDNN.match(name):
             cause, title = "cudnn_shadowed_by_other_copy", f"{title}; two cuDNN builds may be mixed"
         elif _OF_CUDA.match(name):
@@ -314,17 +315,13 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         if package is None or crash.place is None:
             return []
         file, line, _, at = crash.place
+        of = package
         where = f"{package} (line {line} of {file.rpartition('-packages/')[2]})"
         if crash.loading:
             cause, title = _DAMAGED, f"The program crashed while it loaded a library of {where}"
-            fix = (
-                f"Reinstall {package}: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
-                f"If that does not help, import {package} first: another package can contain the same library."
-            )
         else:
             cause, title = _BUG, f"The program crashed in {where}"
-            fix = f"Install another release of {package}. If it still crashes: {_STACK}."
-    return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, fix)]
+    return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)]
 
 
 def describe_crash(lines: Sequence[Line]) -> str | None:

@@ -2,7 +2,7 @@
 
 A pattern is the words that a program prints. `...` stands for anything between them, `#` for a number, `{v}`
 for a version ("12.4"), and `{w}` for a word. Letters match in any case, a space any blanks, a quote any quote.
-`^` in front matches the beginning of a line.
+`^` in front matches the beginning of a line, a blank in front or at the end that of a word.
 
 The name of a CUDA, cuBLAS or cuDNN status is matched whole, because one is often the beginning of another.
 Pieces are searched from left to right with bounded repetition, so each line takes the time of a few searches.
@@ -13,14 +13,14 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from packaging.version import Version
 
 from ..errors import DataError
-from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles
+from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles, Sign
 from .context import Circumstances
 from .facts import CONDITIONS, Facts
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
@@ -58,6 +58,10 @@ class Pattern:
         self.begins = text.startswith("^")
         pieces = [p.strip(" ") for p in text.removeprefix("^").split("...")]
         self.pieces = [_compile_piece(p.lower()) for p in pieces if p]
+        if text.startswith(" "):
+            self.pieces[0] = re.compile(rf"(?<!\w){_get_source(self.pieces[0])}")
+        if text.endswith(" "):
+            self.pieces[-1] = re.compile(rf"{_get_source(self.pieces[-1])}(?!\w)")
         plain = [run for p in pieces for run in _MARK.split(p.lower())]
         self.literal = max((run.strip() for run in plain), key=len)
         if len(self.literal) < 3 or len(self.pieces) > 4:
@@ -81,6 +85,10 @@ class Pattern:
         return True
 
 
+def _get_source(piece: str | re.Pattern[str]) -> str:
+    return re.escape(piece) if isinstance(piece, str) else piece.pattern
+
+
 def _compile_piece(piece: str) -> str | re.Pattern[str]:
     if _STATUS.fullmatch(piece):
         return re.compile(re.escape(piece) + r"(?!\w)")
@@ -98,7 +106,7 @@ def compile_pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-def _normalize(text: str) -> str:
+def normalize(text: str) -> str:
     """Return a line in lower case with single spaces."""
     return " ".join(text.lower().split())
 
@@ -110,7 +118,7 @@ def without(lines: Sequence[Line], profiles: Profiles, name: str) -> list[Line]:
     def says(low: str) -> bool:
         return any(one.literal in low and one.found(low) for one in dropped)
 
-    return [line for line in lines if not says(_normalize(line.text))]
+    return [line for line in lines if not says(normalize(line.text))]
 
 
 class Messages:
@@ -118,7 +126,8 @@ class Messages:
 
     def __init__(self, lines: Sequence[Line], profiles: Profiles) -> None:
         self._groups = {m.name: m.says for m in profiles.messages}
-        wanted = sorted({p for row in _list_rows(profiles) for p in row.says if not p.startswith("@")})
+        rows = (*_list_rows(profiles), *profiles.programs)
+        wanted = sorted({p for row in rows for p in row.says if not p.startswith("@")})
         self._where = _search_lines(lines, wanted)
         codes = {row.code for row in profiles.catalogue if row.code}
         self._numbered: dict[str | None, list[Line]] = {}
@@ -144,8 +153,8 @@ class Messages:
         return tuple(line.evidence for line in shown[:_SHOWN])
 
 
-def _list_rows(profiles: Profiles) -> list[FailureMessage | FailureRule | CatalogueMessage]:
-    return [*profiles.messages, *profiles.failures, *profiles.catalogue]
+def _list_rows(profiles: Profiles) -> list[FailureMessage | FailureRule | CatalogueMessage | Sign]:
+    return [*profiles.messages, *profiles.failures, *profiles.catalogue, *profiles.signs]
 
 
 def _search_lines(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
@@ -154,7 +163,7 @@ def _search_lines(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list
     In a short text, a message may continue on the next line.
     """
     where: dict[str, list[Line]] = {}
-    shown = [_normalize(line.text) for line in lines]
+    shown = [normalize(line.text) for line in lines]
     whole = " ".join(shown)
     compiled = [(text, one) for text in texts if (one := compile_pattern(text)).literal in whole]
     pairs = len(lines) <= _SHORT
@@ -212,7 +221,8 @@ def without_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
 class Candidate:
     """A cause that a text allows, and its evidence. `weight` (1 to 100) orders candidates of one confidence.
 
-    `title` and `fix` replace those of the cause.
+    `title` replaces that of the cause. `facts` are those that only this candidate has: they fill slots of its title and
+    fix, and its fix can require them.
     """
 
     cause: str
@@ -220,7 +230,7 @@ class Candidate:
     confidence: Confidence
     evidence: tuple[Evidence, ...]
     title: str | None = None
-    fix: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def candidate(
@@ -228,20 +238,22 @@ def candidate(
     weight: int,
     evidence: Iterable[Evidence],
     title: str | None = None,
-    fix: str | None = None,
     *,
     confidence: Confidence | None = None,
+    **facts: str | None,
 ) -> Candidate:
-    """Return a candidate. Its weight says whether it is likely, unless `confidence` does."""
+    """Return a candidate. Its weight says whether it is likely, unless `confidence` does. A fact of None is unknown."""
     sure = confidence or ("likely" if weight >= _LIKELY else "possible")
-    return Candidate(cause, weight, sure, tuple(dict.fromkeys(evidence)), title, fix)
+    known = {name: value for name, value in facts.items() if value is not None}
+    return Candidate(cause, weight, sure, tuple(dict.fromkeys(evidence)), title, known)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What the judges compare: the lines, messages and facts of the text, the tables, and the circumstances.
 
-    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them.
+    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them. `builds` are those that
+    resolve chose for the target of the text, by framework.
     """
 
     lines: Sequence[Line]
@@ -249,6 +261,7 @@ class Case:
     profiles: Profiles
     place: Circumstances
     ruled_out: set[str] = field(default_factory=set)
+    builds: dict[str, tuple[str, str, str] | None] = field(default_factory=dict)
 
     @functools.cached_property
     def messages(self) -> Messages:
@@ -266,6 +279,12 @@ class Case:
         """Return the first lines of the first of these messages that the text has."""
         return next((found for name in names if (found := self.messages.find((f"@{name}",)))), ())
 
+    def shows(self, condition: str) -> tuple[Evidence, ...]:
+        """Return the lines of a condition: a message of the text, or a fact that is true."""
+        if condition in self.messages:
+            return self.said(condition)
+        return self.facts.where(_OPERATOR.split(condition, 1)[0]) if self.facts.holds(condition) else ()
+
 
 Judge = Callable[[Case], "list[Candidate]"]
 
@@ -275,27 +294,21 @@ def by_rules(case: Case) -> list[Candidate]:
     found = []
     for rule in case.profiles.failures:
         shown = case.messages.find(rule.says)
-        if (
-            not shown
-            or not all(_show(case, w) for w in rule.wants)
-            or any(_show(case, w) for w in rule.lacks)
-        ):
+        if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
             continue
-        also = (_show(case, w)[0] for w in rule.wants if w not in _PLAIN)
+        also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
         confidence = cast("Confidence", rule.confidence)  # one of three words: `find_mistakes`
         found.append(
             candidate(
-                rule.cause, int(rule.weight), (*shown, *also), rule.title, rule.fix, confidence=confidence
+                rule.cause,
+                int(rule.weight),
+                (*shown, *also),
+                rule.title,
+                confidence=confidence,
+                rule=rule.name,
             )
         )
     return found
-
-
-def _show(case: Case, condition: str) -> tuple[Evidence, ...]:
-    """Return the lines of a condition: a message of the text, or a fact that is true."""
-    if condition in case.messages:
-        return case.said(condition)
-    return case.facts.where(_OPERATOR.split(condition, 1)[0]) if case.facts.holds(condition) else ()
 
 
 def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
@@ -315,9 +328,9 @@ def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
 # --- mistakes in the tables --------------------------------------------------------------------
 
 
-def check(profiles: Profiles) -> None:
-    """Raise DataError with every mistake in the rules beyond their keys."""
-    if problems := find_mistakes(profiles):
+def check(profiles: Profiles, others: Sequence[str] = ()) -> None:
+    """Raise DataError with every mistake in the rules beyond their keys, and with `others`."""
+    if problems := [*find_mistakes(profiles), *others]:
         raise DataError(
             f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
             problems=tuple(f"failures.yaml: {p}" for p in problems),

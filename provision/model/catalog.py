@@ -210,23 +210,81 @@ class Replacement(NamedTuple):
 
 
 class FailureCause(NamedTuple):
-    """A root cause of failures: its layer ("1" is the lowest, the driver), title and fix.
+    """A root cause of failures: its layer ("1" is the lowest, the driver) and title. Its fixes are a table.
 
     `decides` is the evidence that would prove it, with the command that shows it. A cause with `about_gpu` is a
     failure to use a GPU, and never applies to a CPU environment. A cause with `of_jobs` depends on the jobs that run
-    on a machine, and is no fault of the machine. `in_container` and `on_windows` replace `fix` there. In `title` and
-    `fix`, {name} is a fact. A part in [[double brackets]] is omitted if its fact is unknown.
+    on a machine, and is no fault of the machine. A text without a sign of what `only` names ("wsl") never has the
+    cause. In `title` and `decides`, {name} is a fact. A part in [[double brackets]] is omitted if its fact is unknown.
     """
 
     cause: str
     layer: str
     title: str
-    fix: str
     decides: str
     about_gpu: bool = False
-    in_container: str | None = None
-    on_windows: str | None = None
     of_jobs: bool = False
+    only: str | None = None
+
+
+class FailureFix(NamedTuple):
+    """A fix of a cause. Of a cause's rows the first counts whose `wants` all hold, whose `lacks` do not, and whose slots
+    ({name}) are all known. So the last row of a cause has no condition and no slot.
+
+    A step begins with the place of its commands ("host: ..."). A part in [[double brackets]] is omitted if its slot
+    is unknown.
+    """
+
+    name: str
+    cause: str
+    steps: tuple[str, ...]
+    wants: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+class Sign(NamedTuple):
+    """What a text says of where it is from: `sign` is a name and its value ("container=podman").
+
+    Of the rows of one name the first counts whose `says` is in the text. `pip` is how pip is started there.
+    """
+
+    name: str
+    sign: str
+    says: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+    pip: str | None = None
+
+
+class Launcher(NamedTuple):
+    """A command that starts a program elsewhere, the flag that gives it the GPU (`gives`), and all such `flags`."""
+
+    command: str
+    tool: str
+    gives: str
+    flags: tuple[str, ...]
+
+
+class KnownProgram(NamedTuple):
+    """A program or package, by its `modules` in tracebacks or the patterns of `says`. `uses` is its
+    framework.
+
+    Its own project's commands: `install`, `gpu_build` and `conda_build` install a build for the GPU, `libraries` the
+    CUDA libraries that it opens, `check` shows whether it sees a GPU. `memory` says how it needs less memory of the
+    GPU, `workers` how its workers start. In all of them, {name} is a slot.
+    """
+
+    program: str
+    says: tuple[str, ...]
+    source: str
+    modules: tuple[str, ...] = ()
+    uses: str | None = None
+    install: str | None = None
+    gpu_build: str | None = None
+    conda_build: str | None = None
+    libraries: str | None = None
+    check: str | None = None
+    memory: str | None = None
+    workers: str | None = None
 
 
 class FailureMessage(NamedTuple):
@@ -269,7 +327,7 @@ class FailureRule(NamedTuple):
 
     All of `wants` and none of `lacks` must be true. They are names of messages, or facts ("torch==1.8.0",
     "os=windows"). `weight` ("1" to "100") orders causes that the same words allow. `confidence` is "certain" only if
-    the words prove the cause. `title` and `fix` replace those of the cause.
+    the words prove the cause. `title` replaces that of the cause.
     """
 
     name: str
@@ -282,7 +340,6 @@ class FailureRule(NamedTuple):
     wants: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     title: str | None = None
-    fix: str | None = None
 
 
 class FindingText(NamedTuple):
@@ -501,6 +558,10 @@ class Profiles:
     branches: tuple[DriverBranch, ...] = ()
     known_bad: tuple[KnownBadRelease, ...] = ()
     causes: tuple[FailureCause, ...] = ()
+    fixes: tuple[FailureFix, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    launchers: tuple[Launcher, ...] = ()
+    programs: tuple[KnownProgram, ...] = ()
     findings: tuple[FindingText, ...] = ()
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()

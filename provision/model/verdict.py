@@ -129,12 +129,22 @@ class NodeVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContextValue:
+    """What a text says of its program or its place, and the line that says it."""
+
+    name: str
+    value: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """The findings of `diagnose`, the likeliest first."""
+    """The findings of `diagnose`, the likeliest first, and the context of the logs."""
 
     SCHEMA: ClassVar[str] = "gpuenv.findings/1"
 
     findings: tuple[Finding, ...] = ()
+    context: tuple[ContextValue, ...] = ()
 
 
 def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:

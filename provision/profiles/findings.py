@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from ..model import Confidence, Evidence, FailureCause, Finding, FindingText
+from ..model import Confidence, Evidence, FailureCause, FailureFix, Finding, FindingText
 
 
 def make_finding(
@@ -25,13 +25,12 @@ def make_finding(
 
     `cause` replaces the row's cause where the situation alone does not decide it.
     """
-    texts, causes = _read_texts()
+    texts, causes, _ = _read_texts()
     text = texts[name]
     known = {k: str(v) for k, v in facts.items() if v is not None}
     common = causes.get(text.cause)
     title = text.title or (common.title if common else "")
-    there = common.in_container if common and in_container else None
-    fix = text.fix or there or (common.fix if common else "")
+    fix = text.fix or find_fix(cause or text.cause, ("container",) if in_container else ())
     return Finding(
         cause=cause or text.cause,
         title=fill_text(title, known),
@@ -55,11 +54,53 @@ def fill_text(template: str, facts: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda m: facts.get(m.group(1), m.group(0)), text)
 
 
+def find_fix(cause: str, known: Collection[str] = (), facts: Mapping[str, str] | None = None) -> str:
+    """Return the fix of a cause for a stage that reads no text: the first whose conditions are `known` and whose slots
+    are `facts`."""
+    facts = facts or {}
+    for row in _read_texts()[2]:
+        slots = re.findall(r"\{(\w+)\}", re.sub(r"\[\[.*?\]\]", "", "".join(row.steps)))
+        suits = row.cause == cause and set(row.wants) <= set(known) and not set(row.lacks) & set(known)
+        if suits and all(slot in facts for slot in slots):
+            return " ".join(render_step(s, facts, in_container="container" in known) for s in row.steps)
+    return ""
+
+
+PLACES = {
+    "host": "On the machine", "environment": "In the environment", "shell": "In the shell that starts the program",
+    "program": "In the program", "image": "In the image", "container": "In the container", "pod": "In the pod's specification",
+    "job": "In the job", "windows": "On Windows", "wsl": "In WSL", "notebook": "In the notebook",
+}  # fmt: skip
+"""Where the commands of a step are run."""
+_ENVIRONMENTS = {
+    "notebook": "In a cell of the notebook",
+    "application": "In the application's own Python",
+    "image": "In the image",
+}
+
+
+def render_step(
+    step: str, facts: Mapping[str, str], *, owner: str | None = None, in_container: bool = False
+) -> str:
+    """Return a step with its facts and the words of its place. `owner` says whose environment it is."""
+    place, _, rest = step.partition(": ")
+    if place not in PLACES:
+        return fill_text(step, facts)
+    words = PLACES[place]
+    if place == "environment":
+        words = _ENVIRONMENTS.get(owner or "", words)
+    elif place == "host" and in_container:
+        words = "On the host"
+    if rest.startswith(("or ", "then ", "until then, ")):
+        joint, _, rest = rest.partition(", " if rest.startswith("until") else " ")
+        words = f"{joint.capitalize()}, {words[0].lower()}{words[1:]}"
+    return f"{words}: {fill_text(f'> {rest}', facts).removeprefix('> ')}"
+
+
 @functools.cache
-def _read_texts() -> tuple[dict[str, FindingText], dict[str, FailureCause]]:
+def _read_texts() -> tuple[dict[str, FindingText], dict[str, FailureCause], tuple[FailureFix, ...]]:
     from . import load_own_parts
 
-    profiles = load_own_parts("failures.yaml", ("causes", "findings"))
-    return {text.finding: text for text in profiles.findings}, {
-        cause.cause: cause for cause in profiles.causes
-    }
+    profiles = load_own_parts("failures.yaml", ("causes", "findings", "fixes"))
+    texts = {text.finding: text for text in profiles.findings}
+    return texts, {cause.cause: cause for cause in profiles.causes}, profiles.fixes

@@ -197,8 +197,23 @@ KINDS = {
         model.FailureCause,
         "causes",
         ("cause",),
-        ("cause", "layer", "title", "fix", "decides"),
+        ("cause", "layer", "title", "decides"),
         flags=("about_gpu", "of_jobs"),
+    ),
+    "fixes": Kind(
+        model.FailureFix, "fixes", ("name",), ("name", "cause", "steps"), lists=("steps", "wants", "lacks")
+    ),
+    "signs": Kind(model.Sign, "signs", ("name",), ("name", "sign", "says"), lists=("says", "lacks")),
+    "launchers": Kind(
+        model.Launcher, "launchers", ("command",), ("command", "tool", "gives", "flags"), lists=("flags",)
+    ),
+    "programs": Kind(
+        model.KnownProgram,
+        "programs",
+        ("program",),
+        ("program", "says", "source"),
+        words=("modules",),
+        lists=("says",),
     ),
     "findings": Kind(model.FindingText, "findings", ("finding",), ("finding", "cause")),
     "messages": Kind(
@@ -237,7 +252,17 @@ FILES: dict[str, tuple[str, ...]] = {
     "indexes.yaml": tuple(PAGE_TABLES),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
-    "failures.yaml": ("causes", "findings", "messages", "failures", "catalogue"),
+    "failures.yaml": (
+        "causes",
+        "fixes",
+        "signs",
+        "launchers",
+        "programs",
+        "findings",
+        "messages",
+        "failures",
+        "catalogue",
+    ),
 }
 
 

@@ -11,17 +11,26 @@ from fix_texts_in_code import texts_in_code
 from provision.profiles.findings import fill_text
 
 FACTS = {
-    "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
+    "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libportaudio.so.2",
     "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
     "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
-    "index": "0", "name": "torch", "package": "torchvision", "folder": "/opt/lib",
+    "name": "torch", "package": "torchvision", "folder": "/opt/lib", "pip": "pip", "python": "3.11", "framework": "torch",
+    "index": "https://download.pytorch.org/whl/cu128", "torch_pins": "torchvision torch", "cu": "cu12", "cuda_major": "12",
+    "conda_cuda": "12.4", "driver_label": "cu128", "installed_label": "cu128", "proposed_label": "cu126", "missing_cuda": "12",
+    "missing_cudnn": "9", "check": "python -c 'import torch'", "module": "tensorboard", "guess": "tensorboard", "deb": "libgl1",
+    "rpm": "mesa-libGL", "kept_wheel": "nvidia-nccl-cu12", "two_wheels": "nvidia-nccl-cu11 nvidia-nccl-cu12",
+    "symbol_wheel": "nvidia-nccl-cu12", "variable": "XLA_FLAGS", "jaxlib": "0.6.2", "gcc": "gcc-12", "gxx": "g++-12",
+    "launch_fixed": "docker run --gpus all ...", "launch_fewer": "torchrun --nproc_per_node=gpu ...",
+    "install": "pip install tensorboard", "gpu_build": "pip install tensorboard", "conda_build": "conda list cudnn",
+    "libraries": "pip install tensorboard", "create": "gpuenv create --framework torch", "upgrade": "pip install -U torch",
+    "create_python": "gpuenv create --framework torch --python 3.12", "instead": "", "how": "torch.device('mps')", "t64": "", "others": "", "why": "",
 }  # fmt: skip
 DATA = Path(__file__).parents[1] / "data" / "fix_programs.yaml"
 TABLES = {t["table"]: t["rows"] for t in yaml.safe_load(DATA.read_text(encoding="utf-8"))}
 ROWS = TABLES["commands"]
 WORDS = {row["text"] for row in TABLES["words"]}
 
-_SETTING = re.compile(r"[A-Z_]+=\S*")
+_SETTING = re.compile(r"[A-Z][A-Z0-9_]*=\S*")
 _REDIRECTION = re.compile(r"(?<!\S)(?:\d?>&\d|\d?>\s*\S+)")
 _PARTS = re.compile(r"\|\||&&|[|;]")
 _KERNEL = "6.8.0-45-generic"  # a release of Ubuntu's kernel, in place of $(uname -r)
@@ -31,10 +40,12 @@ def fix_texts():
     """Every text of the tables and of the code that proposes something, with its facts filled in."""
     yield from texts_in_code()
     for cause in KNOWN.causes:
-        for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
-            if text:
-                yield fill_text(text, FACTS)
-    for row in (*KNOWN.failures, *KNOWN.findings):
+        yield fill_text(cause.decides, FACTS)
+    for program in KNOWN.programs:
+        yield from filter(None, (program.memory, program.workers))
+    for row in KNOWN.fixes:
+        yield from (fill_text(step, FACTS) for step in row.steps)
+    for row in KNOWN.findings:
         if row.fix:
             yield fill_text(row.fix, FACTS)
 
@@ -46,6 +57,13 @@ def is_setting(text):
 
 QUOTED = sorted({c for text in fix_texts() for c in re.findall(r"`([^`]+)`", text)})
 COMMANDS = [c for c in QUOTED if c not in WORDS and not is_setting(c)]
+OF_PROGRAMS = sorted(
+    fill_text(f"> {text}", FACTS).removeprefix("> ")
+    for program in KNOWN.programs
+    for name in ("install", "gpu_build", "conda_build", "libraries", "check")
+    if (text := getattr(program, name))
+)
+"""The commands of the projects' own installation pages."""
 GPUENV = [c for c in COMMANDS if c.startswith("gpuenv ")]
 
 

@@ -97,7 +97,7 @@ def test_an_installed_package_without_its_libraries_is_damaged(folder, package):
 )
 def test_a_package_that_pip_left_half_removed_is_damaged(invalid, says, damaged):
     warning = f"WARNING: Ignoring invalid distribution {invalid} (env/lib/site-packages)"
-    assert causes(warning, says) == (["package_files_damaged"] if damaged else [])
+    assert ("package_files_damaged" in causes(warning, says)) == damaged
 
 
 # --- Windows ------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_an_install_outside_of_a_notebook_is_only_evidence():
 def test_an_install_is_no_reason_for_a_missing_driver():
     finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
     assert finding.title == "The notebook's runtime has no GPU"
-    assert finding.fix.startswith("In the notebook, select Runtime > Change runtime type")
+    assert finding.fix.startswith("In the notebook: select Runtime > Change runtime type")
 
 
 def test_a_likely_finding_of_an_environment_is_certain_where_the_text_proves_it():

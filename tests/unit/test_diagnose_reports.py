@@ -188,4 +188,4 @@ def test_a_module_of_a_plugin_is_named_by_its_package(module, package):
     )
     first = found(*lines)[0]
     assert first.cause == "python_package_missing"
-    assert f"gpuenv add {package}" in first.fix
+    assert f"pip install {package}" in first.fix

@@ -79,9 +79,12 @@ def test_facts_are_filled_in_and_unknown_ones_left_out():
 
 
 def test_a_row_without_texts_has_those_of_its_cause():
-    cause = next(c for c in profiles.load().causes if c.cause == "driver_module_not_loaded")
-    assert make_finding("module_not_loaded").fix == cause.fix
-    assert make_finding("module_not_loaded", in_container=True).fix == cause.in_container
+    last = [row for row in profiles.load().fixes if row.cause == "driver_module_not_loaded"][-1]
+    step = last.steps[0].removeprefix("host: ")
+    assert make_finding("module_not_loaded").fix == f"On the machine: {step}"
+    assert make_finding("module_not_loaded", in_container=True).fix.startswith(
+        "On the host: not in the container"
+    )
     assert make_finding("fabric_manager_stopped").title.startswith(
         "The fabric manager of this NVSwitch machine"
     )

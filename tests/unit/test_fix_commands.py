@@ -77,7 +77,7 @@ def test_what_is_not_run_says_why_and_where_its_options_were_read():
 def test_each_setting_in_a_fix_is_a_known_kind_of_variable():
     settings = [q for q in QUOTED if is_setting(q)]
     assert len(settings) > 5
-    assert all(re.match(r"(CUDA|TF|TORCH|TRITON|XLA|NCCL|OMP)_", s) for s in settings), settings
+    assert all(re.match(r"(CUDA|TF|TORCH|PYTORCH|TRITON|XLA|NCCL|OMP)_", s) for s in settings), settings
 
 
 # --- commands that are run --------------------------------------------------------------------------
@@ -266,4 +266,4 @@ def test_a_line_of_python_names_a_program_or_compiles(line, words, row):
     if "-c" in words:
         compile(words[words.index("-c") + 1], "fix", "exec")
     else:
-        assert words[1:] in (["PROGRAM"], ["..."], ["-X", "faulthandler", "PROGRAM"])
+        assert words[1:] in (["program.py"], ["..."], ["-X", "faulthandler", "PROGRAM"])

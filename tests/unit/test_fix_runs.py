@@ -16,7 +16,7 @@ from fix_machine import EXAMPLES, SYSTEM, FixMachine, make_apt, put_examples, st
 
 RUNS = {row["line"]: row for row in TABLES["runs"]}
 DEBIAN = sorted({line for line, _, _ in checked_by("deb")})
-UV = "uv python install --reinstall 3.X"
+UV = "uv python install --reinstall 3.11"
 LINES = sorted({line for line, _, _ in checked_by("options", "rpm")} - {UV})
 STAND_INS = stand_in_names()
 TOOLS = Path(sys.executable).parent
@@ -215,11 +215,11 @@ def test_the_loader_finds_the_driver_of_windows(machine):
 
 
 def test_podman_needs_the_specification_that_the_fix_writes(machine):
-    start = RUNS[propose("podman run")]["as"]
+    start = RUNS[propose("podman run --device")]["as"]
     assert machine.run(start).returncode == 126
     assert machine.run("nvidia-ctk cdi generate").returncode == 0
     assert machine.run(start).returncode == 126, "it is only printed"
-    assert machine.run(propose("nvidia-ctk cdi")).returncode == 0
+    assert machine.run(propose("nvidia-ctk cdi generate")).returncode == 0
     assert machine.run(start).returncode == 0
 
 
@@ -233,7 +233,7 @@ def test_docker_gets_the_runtime_of_nvidia(machine):
 
 def test_the_state_of_the_machine_changes(machine):
     for command in ("sudo nvidia-smi -c 0", "sudo systemctl enable --now nvidia-fabricmanager",
-                    "sudo usermod -aG video $USER", "wsl --set-version NAME 2", "nvidia-smi -dm 0"):  # fmt: skip
+                    "sudo usermod -aG video $USER", "wsl --set-default-version 2", "nvidia-smi -dm 0"):  # fmt: skip
         assert command in COMMANDS
         assert machine.run(put_examples(command)).returncode == 0
     states = ("compute-mode", "enabled", "active", "groups", "wsl-version", "driver-model")
@@ -243,7 +243,7 @@ def test_the_state_of_the_machine_changes(machine):
 
 
 def test_a_line_of_a_script_allocates_a_gpu(machine):
-    (machine.folder / "job.sh").write_text(f"#!/bin/sh\n{propose('#SBATCH')}\nnvidia-smi\n")
+    (machine.folder / "job.sh").write_text(f"#!/bin/sh\n{propose('#SBATCH --gpus=1')}\nnvidia-smi\n")
     assert machine.run("sbatch job.sh").returncode == 0
     assert machine.state("job")[0] == "gpus=1"
 

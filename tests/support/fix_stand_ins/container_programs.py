@@ -12,7 +12,7 @@ def _run_parser(name):
     """The options of `docker run` (28.2) and `podman run` (5.4) that fixes use, and a few beside them."""
     parser = Parser(name, wrong=125)
     parser.values("--device", "--group-add", "-e", "--env", "-v", "--volume")
-    for option in ("--gpus", "--memory", "--pids-limit", "--ipc", "--shm-size", "--name"):
+    for option in ("--gpus", "--memory", "--pids-limit", "--ipc", "--shm-size", "--name", "--security-opt"):
         parser.add_argument(option)
     parser.flags("-i", "-t", "--rm", "-d")
     parser.add_argument("image")
@@ -53,6 +53,7 @@ def podman(machine, words):
 
 
 def apptainer(machine, words):
+    """Apptainer, and singularity, which is its older name."""
     if words[:1] != ["exec"]:
         refuse(f"Error for command {words}")
     parser = Parser("apptainer exec")

@@ -1,6 +1,7 @@
 """Stand-ins for programs of package managers, the CUDA toolkit, WSL and Windows. ldconfig is the real one."""
 
 import os
+import re
 import shutil
 
 from machine import Parser, refuse
@@ -9,7 +10,7 @@ from machine import Parser, refuse
 def conda(machine, words):
     """conda 25, conda install and conda list."""
     parser = Parser("conda", wrong=2)
-    parser.add_argument("command", choices=("install", "list"))
+    parser.add_argument("command", choices=("install", "list", "remove"))
     parser.values("-c", "--channel")
     parser.flags("--force-reinstall", "-y")
     parser.add_argument("-n", "--name")
@@ -70,8 +71,8 @@ def ldconfig(machine, words):
 def wsl(machine, words):
     """microsoft/WSL 2.9.4, MessageWslUsage: one argument names the action."""
     forms = (["--install"], ["--update"], ["--shutdown"], ["-l", "-v"], ["--list", "--verbose"])
-    if words[:1] == ["--set-version"] and len(words) == 3 and words[2] in ("1", "2"):
-        machine.write("wsl-version", [words[2]])
+    if words[:1] == ["--set-default-version"] and len(words) == 2 and words[1] in ("1", "2"):
+        machine.write("wsl-version", [words[1]])
     elif words not in forms:
         refuse(f"Invalid command line argument: {words}")
     elif "-l" in words:
@@ -79,7 +80,9 @@ def wsl(machine, words):
 
 
 def where(machine, words):
-    """Windows, where: names or patterns of files on PATH."""
+    """Windows, where: names or patterns of files on PATH, or with /r below a folder."""
+    if words[:1] == ["/r"]:
+        words = words[2:]
     parser = Parser("where")
     parser.add_argument("patterns", nargs="+")
     print("\n".join(rf"C:\Windows\System32\{p}" for p in parser.parse_args(words).patterns))
@@ -94,7 +97,33 @@ def _print_version(text):
     return program
 
 
+def _takes(*forms, root=False):
+    """A program that takes these words and no others, where `root` only as root. * stands for one or more words."""
+    patterns = [re.compile(re.escape(form).replace(r"\*", ".+")) for form in forms]
+
+    def program(machine, words):
+        if not any(pattern.fullmatch(" ".join(words)) for pattern in patterns):
+            refuse(f"unknown words: {words}", 2)
+        if root and "--sb-state" not in words:
+            machine.require_root("Permission denied")
+
+    return program
+
+
 PROGRAMS = {
+    "akmods": _takes("--force", root=True),
+    "ausearch": _takes("-m avc -ts recent", root=True),
+    "flatpak": _takes("override --device=all"),
+    "gcc": _print_version("gcc (Debian 12.2.0-14) 12.2.0"),
+    "kubectl": _takes("describe node"),
+    "mokutil": _takes("--sb-state", "--import *", root=True),
+    "pacman": _takes("-S *", root=True),
+    "pip": _takes("uninstall -y *", "install *", "cache purge"),
+    "pixi": _takes("add --pypi *"),
+    "setsebool": _takes("-P * on", root=True),
+    "snap": _takes("connections"),
+    "torchrun": _takes("--nproc_per_node=gpu *"),
+    "uv": _takes("add *", "remove *", "pip install *", "python install *", "python install --reinstall"),
     "conda": conda, "dnf": dnf, "zypper": zypper, "apt-file": apt_file, "ubuntu-drivers": ubuntu_drivers,
     "ldconfig": ldconfig, "wsl": wsl, "where": where,
     "nvcc": _print_version("Cuda compilation tools, release 12.8, V12.8.93"),

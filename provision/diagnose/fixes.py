@@ -1,0 +1,532 @@
+"""Choose and fill the fix of a cause: the first row of its table whose conditions hold and whose slots are known.
+
+The rows are the table `fixes` of profiles/failures.yaml. Slots are facts of the text and values derived from them here,
+such as the index of a CUDA, or the package of a compiled extension. What the message itself proposes comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+
+from packaging.version import Version
+
+from ..model import (
+    FRAMEWORKS,
+    Build,
+    FailureFix,
+    FrameworkRequest,
+    Profiles,
+    Request,
+    Target,
+    TargetGpu,
+)
+from ..profiles.findings import PLACES, fill_text, render_step
+from .facts import CONDITIONS, get_major
+from .hardware import find_cuda_built, find_driver_floor
+from .libraries import find_cuda_of, find_cudnn_major
+from .lines import Line, package_of, read_frame
+from .rules import Candidate, Case
+from .signs import list_programs
+
+_SLOT = re.compile(r"\{(\w+)\}")
+_OPTIONAL = re.compile(r"\[\[.*?\]\]")
+_COMMON = 12  # the CUDA major that most drivers in use support
+_PAGE = "https://download.pytorch.org/whl/"
+_PROGRAM_SLOTS = ("install", "gpu_build", "conda_build", "libraries", "memory", "workers", "check")
+_FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "cudnn_built", "cudnn_loaded", "visible",
+          "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch", "launch_fixed")  # fmt: skip
+"""Facts that texts use by their names."""
+SLOTS = frozenset(
+    (*_FACTS, *_PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
+     "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index", "torch_pins",
+     "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
+     "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
+     "own_code", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
+)  # fmt: skip
+"""What a row may name. Each is also a condition: that it is known."""
+
+
+# --- the fix -----------------------------------------------------------------------------------
+
+
+def make_fix(found: Candidate, case: Case, values: Mapping[str, str]) -> str:
+    """Return the fix of a candidate. `values` are its slots."""
+    for row in case.profiles.fixes:
+        if row.cause == found.cause and _applies(row, case, values):
+            owner, container = case.facts.first("owner"), _is_in_container(case)
+            fix = " ".join(
+                render_step(step, values, owner=owner, in_container=container) for step in row.steps
+            )
+            said = find_proposal(case, found)
+            return f'The message proposes: "{said}". {fix}' if said else fix
+    return ""
+
+
+def _applies(row: FailureFix, case: Case, values: Mapping[str, str]) -> bool:
+    def holds(condition: str) -> bool:
+        name, equals, value = condition.partition("=")
+        if name in values and (not equals or value == values[name]):
+            return True
+        if condition == "container":
+            return _is_in_container(case)
+        return bool(case.shows(condition))
+
+    known = all(slot in values for step in row.steps for slot in _SLOT.findall(_OPTIONAL.sub("", step)))
+    return known and all(map(holds, row.wants)) and not any(map(holds, row.lacks))
+
+
+def _is_in_container(case: Case) -> bool:
+    return bool(case.said("container") or case.facts.all("container"))
+
+
+def find_mistakes_in_fixes(profiles: Profiles) -> list[str]:
+    """Return mistakes in the table of fixes: an unknown cause, condition, slot or place, or a cause whose last fix has
+    a condition or a slot."""
+    causes = {c.cause: "" for c in profiles.causes}
+    messages = {m.name for m in profiles.messages}
+    wrong = []
+    last: dict[str, FailureFix] = {}
+    for row in profiles.fixes:
+        last[row.cause] = row
+        if row.cause not in causes:
+            wrong.append(f"{row.name}: cause {row.cause!r} is not in the table of causes")
+        for condition in (*row.wants, *row.lacks):
+            name = re.split(r"[=<>!~]", condition)[0]
+            if condition not in messages and name not in CONDITIONS and name not in SLOTS:
+                wrong.append(f"{row.name}: {condition!r} is neither a message nor a fact")
+        for step in row.steps:
+            wrong += [f"{row.name}: {{{n}}} is no slot" for n in _SLOT.findall(step) if n not in SLOTS]
+            if "`" in step and step.partition(": ")[0] not in PLACES:
+                wrong.append(f"{row.name}: a step with a command begins with its place ({', '.join(PLACES)})")
+    for cause in causes:
+        if cause not in last:
+            wrong.append(f"{cause}: it has no fix")
+        elif last[cause].wants or last[cause].lacks or _has_slot(last[cause]):
+            wrong.append(f"{last[cause].name}: the last fix of a cause has no condition and no slot")
+    for program in profiles.programs:
+        texts = [getattr(program, name) or "" for name in _PROGRAM_SLOTS]
+        wrong += [
+            f"{program.program}: {{{n}}} is no slot"
+            for text in texts
+            for n in _SLOT.findall(text)
+            if n not in SLOTS
+        ]
+    return wrong
+
+
+def _has_slot(row: FailureFix) -> bool:
+    return any(_SLOT.search(_OPTIONAL.sub("", step)) for step in row.steps)
+
+
+# --- what the message proposes -----------------------------------------------------------------
+
+_DO = (
+    "use|using|set|setting|pass|passing|add|adding|install|reinstall|upgrade|upgrading|downgrade|downgrading|increase|increasing|"
+    "decrease|decreasing|reduce|reducing|lower|lowering|rebuild|run|running|specify|specifying|enable|disable|switch"
+)
+_PROPOSES = re.compile(
+    rf"(?:^|\()(?:{_DO})\b(?!:| by)|\b(?:please|try(?: to)?|consider|you (?:can|may|must|should|could|need to|might)|(?:can|must|should) be|it by|by|"
+    rf"instead by|solution (?:is|will be) to)(?: (?:try|either|also|explicitly|again|instead|use))*:? (?:{_DO})\b",
+    re.IGNORECASE,
+)
+_SPECIFIC = re.compile(
+    r"--?[a-z][\w-]+|\b[A-Z][A-Z0-9]+_[A-Z0-9_]+\b|`[^`]+`|'[^']{2,60}'|\b[a-z]+_[a-z_]+\b|[<>=]=?\s?\d|\bCUDA\b.{0,40}\d|"
+    r"\b(?:pip3?|conda|apt(?:-get)?|uv) install\b|\b(?:tensor|pipeline)[- ]parallel"
+)
+_USELESS = re.compile(
+    r"debugging|\bDEBUG\b|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|TF_CPP_MIN_LOG_LEVEL|report|unsafe|workaround|follow the guide|"
+    r"https?://www\.nvidia\.com/Download|list of allocated tensors|more info|documentation|deprecat|tf\.compat|refer to|check the instructions|"
+    r"recommended|issue\b|^\W*File |warnings?\.|logging|same CUDA versions|nvidia-docker",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(
+    r"^(?:\[?rank ?\d+\]?: )?(?:[IWEF]\d{0,4} )?(?:[\d:.-]+ )*(?:\S+\.(?:cc|cpp|cu|h|py):\d+\]?:? )?(?:\w*(?:Error|Warning): )*"
+)
+_SENTENCES = re.compile(r"(?<=[.!;])\s+|(?<=\))\s+(?=[A-Z])")
+_CODE = re.compile(
+    r"^\s*(?:[\w .-]{2,30}: |[$#>] |File \"|[\w.]+\(|raise |return |import |from |def |\w[\w.\[\]]* = )"
+)
+
+
+def find_proposal(case: Case, found: Candidate) -> str | None:
+    """Return the sentence of the candidate's message that proposes an option, variable, package or version."""
+    numbers = {(e.source, e.line) for e in found.evidence[:3] if e.line}
+    typed = {command.line for command in case.commands}
+    for i, line in enumerate(case.lines):
+        if (line.source, line.number) not in numbers or line in typed:
+            continue
+        for sentence in _SENTENCES.split(_join(case.lines[i : i + 3])):
+            text = _PREFIX.sub("", sentence)
+            if (
+                len(text) <= 260
+                and _PROPOSES.search(text)
+                and _SPECIFIC.search(text)
+                and not _USELESS.search(text)
+            ):
+                return text.strip(' .;"').replace('"', "'")
+    return None
+
+
+def _join(lines: Iterable[Line]) -> str:
+    """Return a message with the lines that continue it. Code of a traceback does not."""
+    first, *following = lines
+    parts = [first.text.strip()]
+    for line in following:
+        ended = parts[-1].endswith((".", "!", ")", ":", "'"))
+        if ended or _CODE.match(line.text) or not line.text.strip():
+            break
+        parts.append(line.text.strip())
+    return " ".join(parts)
+
+
+# --- slots -------------------------------------------------------------------------------------
+
+
+def find_slots(found: Candidate, case: Case) -> dict[str, str]:
+    """Return the slots of a candidate."""
+    facts = case.facts
+    values = {name: value for name in _FACTS if (value := facts.first(name))}
+    values["pip"] = facts.first("pip") or "pip"
+    values |= _find_libraries(found, case)
+    values |= dict(_read_details(found, case))
+    values |= found.facts
+    _add_versions(values, found, case)
+    _add_programs(values, found, case)
+    return values
+
+
+def _add_programs(values: dict[str, str], found: Candidate, case: Case) -> None:
+    """Add the commands of the program at fault: that of the package, then those that the evidence names, then others."""
+    rows = list_programs(case, found.evidence)
+    package = values.get("package")
+    if package:
+        own = [r for r in case.profiles.programs if package == r.program or package in r.modules]
+        values["package"] = own[0].program if own else package
+        rows = [*own, *rows]
+        if own and own[0].install is None and own[0].program not in FRAMEWORKS:
+            rows = [r for r in rows if r.install is None] if found.cause.startswith("extension") else rows
+    rows += [r for r in case.profiles.programs if r.program == values.get("framework") and r not in rows]
+    if rows:
+        values.setdefault("program", rows[0].program)
+    framework = next((r.program for r in rows if r.program in FRAMEWORKS), None)
+    if framework:
+        values.setdefault("framework", framework)
+    for slot in _PROGRAM_SLOTS:
+        mine = rows[:1] if slot == "install" else rows
+        text = next((t for r in mine if (t := getattr(r, slot))), None)
+        if text and all(n in values for n in _SLOT.findall(text)):
+            values.setdefault(slot, fill_text(f"> {text}", values).removeprefix("> "))
+
+
+def _find_libraries(found: Candidate, case: Case) -> dict[str, str]:
+    """Return the missing library and its CUDA or cuDNN."""
+    names = case.facts.all("missing")
+    of_cudnn = found.cause.startswith("cudnn")
+    named = [n for n in names if ("cudnn" in n.lower()) == of_cudnn] or list(names)
+    values = {}
+    if named:
+        values["missing"] = named[0]
+    if cuda := next((c for n in names if (c := find_cuda_of(n))), None):
+        values["missing_cuda"] = cuda
+    if major := next((m for n in names if "cudnn" in n.lower() and (m := find_cudnn_major(n))), None):
+        values["missing_cudnn"] = major
+    return values
+
+
+_EXTENSION = re.compile(r"((?:[\w.~:-]*[/\\])*)([\w-]+?)(?:\.(?:cpython|cp3)[\w-]*|\.abi3)?\.(?:so|pyd)\b")
+_ONE_LIBRARY = re.compile(r"\bnvidia[-_]([a-z]{2,12}(?:[-_][a-z]{2,12})?)[-_]cu(1\d)\b")
+_FAMILIES = {"nvjitlink": "nvidia-nvjitlink", "nccl": "nvidia-nccl", "cublas": "nvidia-cublas", "cusparse": "nvidia-cusparse",
+             "cusolver": "nvidia-cusolver", "cufft": "nvidia-cufft", "nvrtc": "nvidia-cuda-nvrtc", "cupti": "nvidia-cuda-cupti"}  # fmt: skip
+_OF_OTHERS = (
+    re.compile(
+        r"([\d.]+) ([MG])iB total capacity; ([\d.]+) ([MG])iB already allocated; ([\d.]+) ([MG])iB free;(?: ([\d.]+) ([MG])iB reserved)?"
+    ),
+    re.compile(
+        r"total capacity of ([\d.]+) ([MG])iB of which ([\d.]+) ([MG])iB is free.*?this process has ([\d.]+) ([MG])iB",
+        re.IGNORECASE,
+    ),
+)
+_BUILT = re.compile(
+    r"(?:Failed building wheel for|Building wheel for|Failed to build|pip3? install(?: -\S+)*|Collecting) ([A-Za-z][\w.-]{1,60})"
+)
+_WORKED = re.compile(
+    r"\b(?:works|worked)(?: fine)? (?:with|in|on) ((?:[A-Za-z]\w* )?v?\d+\.\d+(?:\.\d+)*)|"
+    r"\b((?:[A-Za-z]\w* )?v?\d+\.\d+(?:\.\d+)*)(?: image)? (?:works|worked|still worked)\b"
+)
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\bPYTHONHOME\b")
+
+
+def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
+    """Yield what the lines of the evidence, or other lines, say in a form of their own."""
+    shown = " ".join(e.text for e in found.evidence if e.source != "to check")
+    if match := re.search(r"CUDA\s+configurations?:?\s+(\d{1,2}\.\d)", _flatten(case)):
+        yield "proposed_label", f"cu{match[1].replace('.', '')}"
+    if _count_others(shown) > 0.25:
+        yield "held_by_others", "yes"
+    if match := re.search(
+        r"\b(torchrun|torch\.distributed\.(?:launch|run))\b.*?--(nproc[-_]per[-_]node)", _flatten(case)
+    ):
+        yield "launch_fewer", f"torchrun --{match[2]}=gpu ..."
+    if match := re.search(r"Unsupported \.version (\d+)(\.\d+)", shown):
+        yield "ptx_version", f"{match[1]}{match[2]}"
+        if int(match[1]) < 7:  # PTX 7.0 came with CUDA 11
+            yield "old_cuda", "yes"
+    if match := re.search(r"gcc versions later than (\d+)", shown):
+        yield "gcc", f"gcc-{match[1]}"
+        yield "gxx", f"g++-{match[1]}"
+    if (match := re.search(r"architecture 'compute_(\d)(\d)'", shown)) and (cuda := case.facts.first("cuda")):
+        model = next((g for g in case.profiles.gpus if g.capability == f"{match[1]}.{match[2]}"), None)
+        if model and model.last_cuda and Version(model.last_cuda) < Version(cuda):
+            yield "nvcc", cuda
+            yield "old_arch", f"compute_{match[1]}{match[2]}"
+    if match := re.search(r"(/[^\s:'\"]*cudnn[^\s:'\"]*\.so[\d.]*)", shown):
+        yield "other_copy", match[1].rstrip(".")
+    if match := _VARIABLE.search(shown):
+        yield "variable", match[0]
+    if match := _WORKED.search(_flatten(case)):
+        yield "worked", (match[1] or match[2]).strip()
+    yield from _find_wheels(shown, case)
+    yield from _find_package(found, shown, case)
+
+
+def _flatten(case: Case) -> str:
+    return " ".join(line.text for line in case.lines[:2000])
+
+
+def _count_others(text: str) -> float:
+    """Return the share of the GPU's memory that other processes hold, by the figures of an out-of-memory message."""
+    for form in _OF_OTHERS:
+        if match := form.search(text):
+            sizes = [
+                float(n) * (1024 if unit == "G" else 1)
+                for n, unit in zip(match.groups()[::2], match.groups()[1::2], strict=True)
+                if n
+            ]
+            total, used = (
+                sizes[0],
+                (sizes[2] + max(sizes[1], sizes[3]) if len(sizes) == 4 else sizes[1] + sizes[2]),
+            )
+            return (total - used) / total
+    return 0
+
+
+def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:
+    """Yield two packages of one NVIDIA library, and the library of the message with its package."""
+    majors: dict[str, set[str]] = {}
+    for line in case.lines:
+        for family, major in _ONE_LIBRARY.findall(line.text) if "nvidia" in line.text else ():
+            majors.setdefault(family.replace("_", "-"), set()).add(major)
+    family = next((name for name in _FAMILIES if name in shown.lower()), None)
+    two = next((n for n in majors if len(majors[n]) > 1 and (family is None or n in _FAMILIES[family])), None)
+    built = find_cuda_built(case)
+    if two:
+        both = sorted(majors[two])
+        kept = get_major(built) if built and get_major(built) in both else both[-1]
+        yield "two_wheels", " ".join(f"nvidia-{two}-cu{m}" for m in both)
+        yield "kept_wheel", f"nvidia-{two}-cu{kept}"
+    if family:
+        soname = re.search(rf"lib{family}\w*\.so(?:\.\d+)?", shown, re.IGNORECASE)
+        numbers = re.findall(r"\.so\.(1\d)\b", shown)
+        major = numbers[-1] if numbers else get_major(built) if built else "12"
+        yield "symbol_library", soname[0] if soname else f"lib{family}"
+        if major != "11":  # libraries of CUDA 11 often are conda's
+            yield "symbol_wheel", f"{_FAMILIES[family]}-cu{major}"
+
+
+def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[str, str]]:
+    """Yield the package at fault: of the extension in the message, of the last traceback, or the one that is built."""
+    known = {m: r.program for r in case.profiles.programs for m in (*r.modules, r.program)}
+    if found.cause in ("build_toolkit_missing_or_mismatched", "host_compiler_unsuitable"):
+        names = _BUILT.findall(_flatten(case))
+        if names and names[-1] not in ("-e", "."):
+            yield "package", names[-1]
+        return
+    if found.cause == "python_packages_incompatible":
+        if match := re.search(r"from '([A-Za-z]\w*)|module '([A-Za-z]\w*)|requires ([A-Za-z][\w-]*)", shown):
+            name = match[1] or match[2] or match[3]
+            row = next((r for r in case.profiles.imports if r.module == name), None)
+            yield "package", row.package if row else name
+        return
+    if found.cause not in (
+        "extension_built_for_other_torch_or_cuda", "package_files_damaged", "system_libs_too_old", "framework_bug_upgrade"
+    ):  # fmt: skip
+        return
+    for folder, name in _EXTENSION.findall(shown):
+        path = PurePosixPath(f"{folder}{name}".replace("\\", "/"))
+        package = package_of(str(path)) or ""
+        for part in (name, package.partition(".")[0], *reversed(path.parts[:-1])):
+            if part in known:
+                yield "package", known[part]
+                return
+        if package and not name.startswith("lib"):
+            yield "package", package.partition(".")[0].replace("_", "-")
+            return
+        if not name.startswith(("lib", "_")) and "/" in str(path):
+            yield "package", name
+            yield "own_code", "yes"
+            return
+    companions = ("torchvision", "torchaudio", "torchtext")
+    said = [m for m in known if re.search(rf"(?<![\w-]){re.escape(m)}(?![\w-])", shown)]
+    traced = (package_of(f[0]) or "" for line in reversed(case.lines) if (f := read_frame(line.text)))
+    folders = (
+        p
+        for line in reversed(case.lines)
+        if (f := read_frame(line.text))
+        for p in reversed(PurePosixPath(f[0].replace("\\", "/")).parts)
+    )
+    others = (r.program for r in list_programs(case) if found.cause.startswith("extension"))
+    name_ = next(
+        (m for m in (*said, *traced, *folders, *others) if m in known and known[m] not in FRAMEWORKS), None
+    )
+    if name_:
+        yield "package", known[name_]
+        if known[name_] in companions:
+            yield "companion", "yes"
+
+
+# --- versions ----------------------------------------------------------------------------------
+
+HELPED = frozenset(
+    ("driver_too_old_for_runtime", "forward_compat_unsupported_hw", "cpu_only_build", "no_gpu_build_for_platform",
+     "arch_not_in_wheel_too_new", "arch_dropped_too_old", "framework_bug_upgrade", "cuda_major_mismatch",
+     "nvidia_libs_not_installed", "cudnn_not_found", "cudnn_major_mismatch", "cudnn_older_than_compiled")
+)  # fmt: skip
+"""Causes for which another build helps."""
+
+
+def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
+    """Add the versions, labels and indexes that suit the text's driver, GPU, Python and CUDA."""
+    facts = case.facts
+    built = find_cuda_built(case)
+    if built:
+        values.setdefault("cuda_build", built)
+        if floor := find_driver_floor(case, built):
+            values["floor"] = floor
+    stated = values.get("missing_cuda") or built or facts.first("cuda") or facts.first("driver_cuda")
+    major = get_major(stated) if stated else "12"
+    if stated and int(major) < 11:
+        values.setdefault("old_cuda", "yes")
+    values["cuda_major"], values["cu"] = major, f"cu{major}"
+    cudnn = values.get("missing_cudnn") or values.get("cudnn_built")
+    if cudnn and int(get_major(cudnn)) < 8:
+        values["old_cudnn"] = "yes"
+    if wanted := values.get("cudnn_built"):
+        above = int(get_major(wanted)) + 1
+        values["cudnn_upgrade"] = (
+            f'`{values["pip"]} install -U "nvidia-cudnn-{values["cu"]}>={wanted},<{above}"`'
+        )
+    speaks = facts.first("driver_cuda")
+    if speaks:
+        values["driver_label"] = f"cu{speaks.replace('.', '')}"
+    if installed := facts.first("cuda"):
+        values["installed_label"] = f"cu{installed.replace('.', '')}"
+    values["conda_cuda"] = "12.4" if speaks is None or Version(speaks) >= Version("12.4") else "12.1" if Version(speaks) >= Version("12.1") else "11.8"  # fmt: skip
+    framework = found.facts.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
+    if framework and (version := facts.first(framework)):
+        values["release"] = f"{framework} {version}"
+        values["upgrade"] = f"{values['pip']} install -U {framework}"
+    framework = framework or facts.first("framework") or find_spoken_framework(case)
+    if framework:
+        values.setdefault("framework", framework)
+    plan = _find_build(framework, case) if framework and found.cause in HELPED else None
+    label = None
+    if plan:
+        version, cuda, subject = plan
+        values["fits"] = f"{subject} supports {framework} {version} for CUDA {cuda}"
+        label = f"cu{cuda.replace('.', '')}"
+        if facts.holds("owner=environment"):
+            values["create"] = (
+                f"gpuenv create --framework '{framework}=={'.'.join(version.split('.')[:2])}.*'"
+            )
+    elif facts.holds("owner=environment") and framework:
+        values["create"] = f"gpuenv create --recreate --framework {framework}"
+    if label is None and built and found.cause.startswith("extension"):
+        label = f"cu{built.replace('.', '')}"
+    if label := label or _find_label(case):
+        values["index"] = f"{_PAGE}{label}"
+    values["torch_pins"] = "torchvision torch"
+    pythons = [p for b in case.profiles.builds if b.framework == framework and b.cuda for p in b.python]
+    if pythons:
+        newest = max(set(pythons), key=lambda p: (pythons.count(p), Version(p)))
+        values["create_python"] = f"gpuenv create --framework {framework} --python {newest}"
+
+
+def _find_label(case: Case) -> str | None:
+    """Return the CUDA label of torch's index that suits the text's Python, GPU, system and driver."""
+    facts = case.facts
+    python = facts.first("python")
+    platform = "windows-x86_64" if facts.holds("system=windows") else "linux-x86_64"
+    capability = facts.first("capability") or facts.first("board_capability")
+
+    speaks = facts.first("driver_cuda")
+
+    def suits(build: Build) -> bool:
+        if build.framework != "torch" or not build.cuda or build.platform != platform:
+            return False
+        if speaks and int(get_major(build.cuda)) > int(get_major(speaks)):
+            return False
+        return python is None or python in build.python
+
+    # Without a GPU, the newest generation: a CUDA that has it serves most of the older ones too.
+    wanted = capability or max((g.capability for g in case.profiles.gpus if not g.tegra), key=Version)
+    builds = [b for b in case.profiles.builds if suits(b)]
+    serving = [b for b in builds if not b.kernels or case.place.serves(b.kernels, wanted)]
+    serving = serving or ([] if capability else builds)
+    cudas = sorted({b.cuda for b in serving if b.cuda}, key=Version)
+    # CUDA 13 needs a driver that many machines do not have yet; 12 runs with that driver too.
+    common = [c for c in cudas if int(get_major(c)) <= _COMMON] or cudas[:1]
+    return f"cu{common[-1].replace('.', '')}" if common else None
+
+
+def find_spoken_framework(case: Case) -> str | None:
+    """Return the framework that the text names most, otherwise the one that prints its messages."""
+    lines = [line.text.lower() for line in case.lines]
+    named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
+    most = max(named, key=lambda name: named[name])
+    if named[most]:
+        return most
+    return "tensorflow" if case.said("imports_tensorflow", "dnn_handle", "loaded_older") else None
+
+
+def _find_target(case: Case) -> Target:
+    """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
+    facts, machine = case.facts, case.place.machine
+    driver = facts.first("driver")
+    capability = facts.first("capability") or facts.first("board_capability")
+    gpus: tuple[TargetGpu, ...] = ()
+    if capability and capability in {g.capability for g in case.profiles.gpus}:
+        gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),)
+    same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
+    if machine and driver in (None, machine.target.driver) and same:
+        return machine.target
+    native = facts.is_windows()
+    return Target(
+        platform="windows-x86_64" if native else "linux-x86_64",
+        glibc=None if native else facts.first("glibc") or "2.35",
+        driver=driver,
+        driver_os="windows" if native or facts.holds("os=wsl") else "linux",
+        gpus=gpus,
+    )
+
+
+def _find_build(framework: str, case: Case) -> tuple[str, str, str] | None:
+    """Return version and CUDA of the build that resolve chooses for the text's target, and the words for the target."""
+    if framework not in case.builds:
+        case.builds[framework] = _choose_build(framework, case)
+    return case.builds[framework]
+
+
+def _choose_build(framework: str, case: Case) -> tuple[str, str, str] | None:
+    target = _find_target(case)
+    if case.place.advise is None or not (target.driver or target.gpus):
+        return None
+    plan = case.place.advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
+    if not plan.builds or not plan.builds[0].cuda:
+        return None
+    build = plan.builds[0]
+    whose = [f"driver {target.driver}"] if target.driver else []
+    whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
+    subject = " with ".join(whose)
+    return build.version, build.cuda or "", subject[:1].upper() + subject[1:]
