@@ -11,6 +11,7 @@ from fork_server import ForkServers
 from golden import Golden
 from hypothesis import HealthCheck
 from loopback import Index, serving
+from once import run_folder
 
 from provision import profiles
 
@@ -48,6 +49,7 @@ def pytest_configure(config):
         "PYTHONDONTWRITEBYTECODE", None
     )  # without bytecode each worker compiles all tests for 10 s
     sys.dont_write_bytecode = False
+    run_folder()
     if not hasattr(config, "workerinput"):
         profiles.prepare()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

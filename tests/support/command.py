@@ -1,6 +1,5 @@
 """`gpuenv` as a user runs it, in a home of its own."""
 
-import atexit
 import functools
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 import in_process
 from fork_server import ForkServers
 from loopback import Index, serving
+from once import once
 
 KEPT = (
     "PATH",
@@ -109,17 +109,17 @@ _resolved: dict[tuple[str, ...], Ran] = {}
 @functools.cache
 def _warm_cache():
     """A cache that knows this Python and what uv can do: three programs less in the first `create` of a test."""
-    folder = Path(tempfile.mkdtemp(prefix="gpuenv-warm-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made, index = Command(folder, warm=False), Index()
-    ask = ("--framework", "jax", "--device", "cpu", "--index", "pypi")
-    index.add_plan(made("resolve", *ask, "--json").json)
-    with serving(index):
+    return once("warm", _warm)
+
+
+def _warm(target):
+    with tempfile.TemporaryDirectory(prefix="gpuenv-warm-") as folder, serving(Index()) as index:
+        made = Command(Path(folder), warm=False)
+        ask = ("--framework", "jax", "--device", "cpu", "--index", "pypi")
+        index.add_plan(made("resolve", *ask, "--json").json)
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-    for kept in ("gpuenv/pythons.json", "gpuenv/uv-help"):
-        target = folder / "warm" / kept
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (folder / "cache" / kept).rename(target)
-    return folder / "warm"
+        for kept in ("gpuenv/pythons.json", "gpuenv/uv-help"):
+            (target / kept).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(made.folder / "cache" / kept, target / kept)

@@ -1,16 +1,16 @@
 """Real environments with a framework for the CPU, made once per test run by uv."""
 
-import atexit
 import configparser
 import functools
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+import pip
 import pytest
+from once import once
 
 WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch", "onnxruntime": "onnxruntime"}
 
@@ -39,17 +39,29 @@ exec "{sys.executable}" "$@"
 
 
 @functools.cache
-def _seeded_venv():
-    path = _home() / "seeded"
-    subprocess.run([sys.executable, "-m", "venv", path], check=True)
-    return path
+def _bare_venv():
+    return once(
+        "bare", lambda path: subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    )
 
 
 @functools.cache
-def _bare_venv():
-    path = _home() / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
-    return path
+def _seeded_venv():
+    return once("seeded", _seed)
+
+
+def _seed(path):
+    """Make a venv with the pip of this Python, which takes a second in place of the seconds of ensurepip."""
+    _, site = venv(path)
+    mine = Path(pip.__file__).parent
+    for folder in (mine, next(mine.parent.glob("pip-*.dist-info"))):
+        shutil.copytree(folder, site / folder.name)
+    for name in ("pip", "pip3"):
+        program = path / "bin" / name
+        program.write_text(
+            f"#!{path}/bin/python\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
+        )
+        program.chmod(0o755)
 
 
 def find_links():
@@ -68,13 +80,6 @@ def find_links():
 
 
 @functools.cache
-def _home():
-    folder = tempfile.mkdtemp(prefix="gpuenv-frameworks-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
-@functools.cache
 def framework_env(name):
     """A venv with one framework, in a path with a space and an umlaut. torch comes from a CPU wheel in
     pip's find-links: the index has gigabytes instead."""
@@ -85,18 +90,11 @@ def framework_env(name):
         if not wheels:
             pytest.skip("pip's find-links hold no CPU wheel of torch for this Python")
         wanted = str(max(wheels))
-    path, _ = venv(_home() / f"{name} für alle")
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "-q",
-        "--python",
-        path / "bin" / "python",
-        wanted,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return once(f"{name} für alle", lambda path: _install(wanted, path))
+
+
+def _install(wanted, path):
+    venv(path)
+    argv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", path / "bin" / "python", wanted]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return path
