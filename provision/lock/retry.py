@@ -61,7 +61,8 @@ def with_one_tensorflow(one: Known, error: LockError) -> RequestContext | None:
         return one.asking(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
-    one.note(f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well", "warning")
+    text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
+    one.note(text, "warning")
     needs = (
         n
         if n.name != _CPU
@@ -70,7 +71,10 @@ def with_one_tensorflow(one: Known, error: LockError) -> RequestContext | None:
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
     context = one.asking(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
-    return dataclasses.replace(context, demands=dataclasses.replace(demands, needs=(*needs, never)))
+    said = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
+    return dataclasses.replace(
+        context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=said)
+    )
 
 
 def with_companion(one: Known, error: CompanionError) -> RequestContext | None:

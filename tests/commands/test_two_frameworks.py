@@ -102,3 +102,5 @@ def test_tensorflow_and_its_cpu_build_are_one_package_where_packages_require_bot
     assert found["tensorflow"] == version and "tensorflow-cpu" not in found
     assert found["torch"] == both.plans["--framework", "torch"]["torch"]["version"]
     assert "warning: tensorflow-cpu is left out: " in " ".join(ran.err.split())
+    notes = [n for n in ran.json["plan"]["notes"] if n.startswith("tensorflow-cpu")]
+    assert len(notes) == 1 and notes[0].startswith("tensorflow-cpu is left out: "), "it does not remain"
