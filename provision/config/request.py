@@ -172,6 +172,17 @@ def sort_cpu_builds(
     return SortedBuilds(demands=demands, frameworks=demands.frameworks, only_cpu=why)
 
 
+def _keep_cpu_packages(demands: ProjectRequirements, named: Collection[str]) -> ProjectRequirements:
+    """Return the requirements for a CPU environment. A package that is for the CPU by its name, as tensorflow-cpu, stays
+    what it is beside another framework."""
+    own = [
+        build for build in demands.cpu
+        if build.framework not in named and all(need.name in FRAMEWORK_ALIASES for need in build.needs)
+    ]  # fmt: skip
+    beside = _as_packages(demands, own)
+    return beside if own and (named or beside.frameworks) else demands
+
+
 def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
     """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
@@ -261,6 +272,9 @@ def read_context(
         demands, frameworks = sorted_builds.demands, sorted_builds.frameworks
         if sorted_builds.only_cpu and c.device == "auto":
             device, reason = "cpu", sorted_builds.only_cpu
+    elif plans_first:
+        demands = _keep_cpu_packages(demands, named)
+        frameworks = demands.frameworks
     wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
     if not wanted:
         brought = _require_transitive_frameworks(

@@ -67,6 +67,13 @@ def test_cpu_packages_beside_torch_stay_packages(go):
     ]
 
 
+def test_tensorflow_cpu_beside_another_framework_of_a_cpu_environment_stays_a_package(go):
+    made = go("lock", "--device", "cpu", lines=["jax", "tensorflow-cpu>=2.1"])
+    assert builds(made["plan"]) == [("jax", False)]
+    assert "tensorflow-cpu" in names(made) and "tensorflow" not in names(made)
+    assert not [n for n in made["plan"]["notes"] if "read as" in n]
+
+
 def test_cpu_packages_of_options_and_gpuenv_yaml_are_locked_alike(go, gpuenv):
     wanted = [word for line in CPU_LINES for word in ("--with", line)]
     made = go("lock", "--framework", "torch", *wanted)
@@ -132,7 +139,7 @@ def test_tensorflow_cpu_never_shares_files_with_tensorflow(gpuenv, index):
     assert ran.code == 6 and "install the same files" in ran.json["error"]["message"], ran.out
 
 
-def test_init_keeps_them_out_of_the_frameworks_beside_torch(gpuenv):
-    (gpuenv.work / "requirements.txt").write_text("torch\njax\n")
+def test_init_writes_each_required_framework_and_leaves_a_cpu_package_a_package(gpuenv):
+    (gpuenv.work / "requirements.txt").write_text("torch\njax\ntensorflow-cpu\n")
     assert gpuenv("init").code == 0
-    assert read_config(gpuenv.work / "gpuenv.yaml").frameworks == ("torch",)
+    assert read_config(gpuenv.work / "gpuenv.yaml").frameworks == ("torch", "jax")
