@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..environment import state
-from ..environment.distributions import read_distributions
+from ..environment.distributions import find_sites, list_distributions, read_distributions
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
@@ -64,7 +64,32 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
         if linked := link_unfound(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=text))
+    _note_copies(whole, emit)
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
+    """Say what was copied because uv cannot link files of a cache on another file system."""
+    cache, env = installer_cache(whole.sources), whole.path
+    if not cache.exists() or cache.stat().st_dev == env.stat().st_dev or _asks_for_copies():
+        return
+    names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
+    found = (one for site in find_sites(env) for one in list_distributions(str(site)) if one.name in names)
+    size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
+    text = f"{format_bytes(size)} were copied, because the cache {cache} is on another file system than {env.parent}"
+    emit(
+        Event(
+            kind="note", stage="build", text=f"{text}. A cache beside it is linked instead: --cache-dir DIR"
+        )
+    )
+
+
+_ROW_SIZE = re.compile(r",(\d{1,15})\r?$", re.MULTILINE)
+
+
+def _asks_for_copies() -> bool:
+    """Return whether the user asked uv for copies."""
+    return uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
 
 
 def _count(packages: int) -> str:

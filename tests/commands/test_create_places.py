@@ -2,9 +2,12 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
@@ -113,3 +116,22 @@ def test_a_disk_that_fills_up_is_named_and_nothing_is_left(torch, gpuenv, index)
         assert not list(small.iterdir())
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_a_cache_on_another_file_system_is_named_with_what_is_copied(gpuenv, index):
+    """/dev/shm is a file system of its own on Linux."""
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == gpuenv.work.stat().st_dev:
+        pytest.skip("/dev/shm is not on a file system of its own")
+    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
+    index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    assert "were copied" not in gpuenv("create", *ask, "--no-verify").err
+    with tempfile.TemporaryDirectory(dir=shm) as cache:
+        again = (*ask, "--no-verify", "--recreate", "--cache-dir", cache)
+        ran = gpuenv("create", *again)
+        text = " ".join(ran.err.split())
+        assert ran.code == 0 and re.findall(r"[\d.]+ [kKM]?B were copied", text), ran.err
+        assert f"because the cache {cache}/uv is on another file system than {gpuenv.work}. A cache" in text
+        gpuenv.env["UV_LINK_MODE"] = "copy"
+        assert "were copied" not in gpuenv("create", *again).err
