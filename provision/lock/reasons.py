@@ -202,6 +202,8 @@ def _price(one: Known, chosen: Solution, name: str, release: str) -> str | None:
     for outcome in one.tried:
         if outcome is chosen or isinstance(outcome, Refusal):
             continue
+        if any(name in (c.name, *c.roots) for c in outcome.conflicts):
+            continue
         versions = {b.framework: b.version for b in outcome.builds} | dict(outcome.answer.versions)
         if versions.get(name, "").partition("+")[0] != release:
             continue
