@@ -33,7 +33,7 @@ check: $(DEV)/.ready ## lint and types
 	@$(DEV)/bin/mypy
 
 test: check ## everything that CI runs
-	@$(DEV)/bin/python -m pytest -m "not slow" -n auto --dist loadfile $(ARGS)
+	@$(DEV)/bin/python -m pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(DEV)/.ready ## the tests that install gigabytes
 	@$(DEV)/bin/python -m pytest -m "slow" $(ARGS)
