@@ -109,7 +109,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for cache in _caches():
             cache.cache_clear()
-        for key in [key for key in rows._read if key[0]]:  # rows of a test
+        for key in [key for key in rows._read if key[0]][:-1]:  # rows of tests before
             del rows._read[key]
         try:
             code = started._run(args)
