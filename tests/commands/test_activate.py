@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from debian import need_programs
 from loopback import Index, serving
 
 from provision.conda import activation as conda_scripts
@@ -60,10 +61,8 @@ def venv(tmp_path_factory):
 
 
 def shell_called(name):
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
-    return [path, *FLAGS.get(name, ())]
+    need_programs(name, packages=name)
+    return [shutil.which(name), *FLAGS.get(name, ())]
 
 
 def told(argv, script, env, cwd):
