@@ -1,10 +1,10 @@
 """Rows of profiles/*.yaml: builds, CUDA and cuDNN releases, GPUs, drivers, packages, causes of failures.
 
-Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes ten times as long to define.
+Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes five times as long to define.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class WheelPage(NamedTuple):
@@ -83,8 +83,7 @@ class PrebuiltWheel(NamedTuple):
     sha256: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Satellite:
+class Satellite(NamedTuple):
     """One release of a package with compiled code, on one platform.
 
     Rows that differ only in `cuda` are alternatives in one wheel. `form` is "wheel", "source", or "download" (a
@@ -107,7 +106,7 @@ class Satellite:
     package: str
     version: str
     platform: str
-    index: str
+    index: str  # type: ignore[assignment]  # nobody asks a row for the index of a value
     form: str
     pythons: tuple[str, ...] = ()
     glibc: str | None = None
@@ -126,6 +125,12 @@ class Satellite:
     nvcc: bool = False
     sha256: str | None = None
     bytes: str | None = None
+
+    @classmethod
+    def from_columns(cls, columns: dict[str, Any]) -> "Satellite":
+        """Return the row of plain values, which have lists. Raises TypeError for a missing or unknown column."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in columns.items()}
+        return cls(**values)
 
 
 class PackageTrap(NamedTuple):

@@ -174,12 +174,8 @@ def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model
     parts: dict[str, tuple[Any, ...]] = {}
     for kind in kinds:
         assert kind.cls
-        columns = kind.columns
         parts[kind.into] = tuple(
-            kind.cls(**{
-                name: tuple(value) if type(value) is list else value
-                for name, value in zip(columns, values, strict=True)
-            })
+            kind.cls(*[tuple(value) if type(value) is list else value for value in values])
             for values in plain[kind.into]
         )  # fmt: skip
     return model.Profiles(**parts)

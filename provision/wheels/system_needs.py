@@ -250,12 +250,12 @@ class MeasuredRows:
             return ()
         try:
             kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
-            rows = [from_plain(Satellite, row) for row in kept]
+            rows = [Satellite.from_columns(row) for row in kept]
         except (OSError, ValueError, TypeError):
             return ()
         return tuple(row for row in rows if row.platform == platform)
 
     def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
         """Store the rows of a wheel. The cache is optional."""
-        trust.write_cached(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))
+        trust.write_cached(self._folder / f"{sha256}.json", json.dumps([row._asdict() for row in rows]))
         self._known.add(sha256)

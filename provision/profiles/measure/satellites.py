@@ -363,7 +363,7 @@ class InstalledWheel:
             kept = {n: v for n, v in part.items() if n.removesuffix("_by") not in opened}
             kept |= {"kernels": kept["kernels"].split()} if "kernels" in kept else {}
             stated = {"built_for": built_for} if built_for else {}
-            satellites.append(model.from_plain(model.Satellite, row | kept | stated))
+            satellites.append(model.Satellite.from_columns(row | kept | stated))
         return satellites
 
     @functools.cached_property
