@@ -310,8 +310,9 @@ def build_environment(
     if job.bundle:
         job.bundle.check_files(job.choices, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    for text in disagreements_of(job.lock, load(job.choices, "satellites")):
-        job.emit(Event(kind="warning", stage="lock", text=text))
+    if device == "cuda":
+        for text in disagreements_of(job.lock, load(job.choices, "satellites")):
+            job.emit(Event(kind="warning", stage="lock", text=text))
     job.needs.warn()
     try:
         if packages:

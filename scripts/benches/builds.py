@@ -67,8 +67,8 @@ def warm(ground: Ground) -> Iterator[Row]:
     runs = ground.runs
     small = Sides(ground, ground.env, ground.small_project)
     for name, sides, limit in (
-        ("small", small, 2.5),
-        ("large", Sides(ground, ground.at_index()), 1.3),
+        ("small", small, 6),
+        ("large", Sides(ground, ground.at_index()), 2.5),
     ):
         locked, synced = interleaved((sides.locked, sides.synced), runs)
         yield Row(

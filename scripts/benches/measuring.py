@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -93,6 +94,14 @@ def timed(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: S
     began = time.perf_counter()
     ran(argv, folder, env, codes=codes)
     return time.perf_counter() - began
+
+
+def processor_time(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> float:
+    """Return the processor seconds of one run with its children, which other programs of the machine change little."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ran(argv, folder, env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def interleaved(sides: Sequence[Callable[[], float]], runs: int, *, warm: bool = True) -> list[float]:
