@@ -59,22 +59,25 @@ def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBa
         return None
     if closed := _closed(one, chosen, wanted, within, build):
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
-    fitting = [b for b in one.fitting.chains[_place(one, wanted)] if b.version == newest]
-    if not fitting:
+    chain = one.fitting.chains[_place(one, wanted)]
+    fitting = [b for b in chain if b.version == newest][:1]
+    because: str | None = None
+    if any(version(b.version) > version(build.version) for b in chain):
+        because = one.who_excludes(chosen.answer, wanted.name, newest, fitting, one.deciding(chosen.answer))
+    if because is None and not fitting:
         reasons = [objections(one.fitting.question, wanted, b) for b in within if b.version == newest]
         fewest = min((r for r in reasons if r), key=len, default=())
         because = fewest[0].text if fewest else "it conflicts with the other frameworks"
-        return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=because)
     because = (
-        one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1], one.deciding(chosen.answer))
+        because
         or _clash(one, wanted.name, newest)
         or _of_outcomes(one, chosen, wanted.name, newest)
-        or one.who_excludes(chosen.answer, wanted.name, newest, fitting[:1])
+        or one.who_excludes(chosen.answer, wanted.name, newest, fitting)
         or _kept(one, wanted.name, build.version)
     )
     return HeldBackPackage(
         package=wanted.name, locked=build.version, newest=newest, because=because,
-        alternative=_price(one, chosen, wanted.name, newest),
+        alternative=_price(one, chosen, wanted.name, newest) if fitting else None,
     )  # fmt: skip
 
 

@@ -119,6 +119,15 @@ def test_a_reason_names_what_decides_and_not_what_follows(torches, index):
     )
 
 
+def test_a_reason_names_the_package_that_decides_where_the_newest_does_not_fit_either(torches, index):
+    index.add("serving", "2.0", requires=("torch==2.13.0",))
+    ask = [word if word != HERE else "3.10" for word in ASK]
+    alone = torches("lock", "--json", "-o", "alone.toml", *ask)
+    assert because(alone)[0][3] == "has wheels for Python 3.11 to 3.15; requested: 3.10"
+    ran = torches("lock", "--json", "--with", "serving", *ask)
+    assert because(ran) == [("torch", "2.13.0", "2.15.0", "serving 2.0 requires torch==2.13.0")]
+
+
 def test_a_reason_names_a_package_that_nobody_names(torches, index):
     index.add("serving", "2.0", requires=("torch", "helper==1.0"))
     index.add("serving", "1.0", requires=("torch", "helper==1.0"))
