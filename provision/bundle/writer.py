@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from .. import __version__, bundle as stage, profiles
+from .. import __version__, profiles
 from ..conda import engine
 from ..detect import find_python
 from ..environment import place
@@ -39,7 +39,19 @@ from ..model import (
 from ..system.files import write_file
 from ..wheels.install import refuse_builds
 from ..wheels.uv_install import format_unhashed
-from . import files, wheels
+from . import (
+    README,
+    archives_of,
+    files,
+    is_archive_for,
+    is_whole,
+    list_files,
+    not_writable,
+    readme,
+    remove_old,
+    wheels,
+    write_manifest,
+)
 from .files import Item, bytes_there, collect, needed
 from .packages import (
     BundledPackages,
@@ -72,7 +84,7 @@ class BundleWriter:
         own_items, minors = self._own_packages()
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
         if self.before is None:
-            stage.write_manifest(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
+            write_manifest(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
         items = merge_items([*chain.from_iterable(one.items() for one in contents), *own_items])
         begun = self._begin(contents, items)
         self._fetch(items)
@@ -127,17 +139,17 @@ class BundleWriter:
         ]
         new = {f.path for f in planned}
         if self.before:
-            stage.write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
+            write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
             path, way = self.folder / one.locked.file_name, locking(one.lock.manager)
             way.write_lock(path, one.lock, one.locked.virtual, alone=True)
-        begun = self._manifest((*stage.list_files(self.folder, names), *planned))
-        stage.write_manifest(self.folder, begun)
+        begun = self._manifest((*list_files(self.folder, names), *planned))
+        write_manifest(self.folder, begun)
         return begun
 
     def _manifest(self, files: Sequence[BundleFile]) -> Bundle:
-        archives = stage.archives_of(self.before) if self.before else ()
+        archives = archives_of(self.before) if self.before else ()
         plans = [_describe_plan(locked, archives) for locked in self.locks]
         first = plans[0]
         return Bundle(
@@ -156,17 +168,15 @@ class BundleWriter:
             plans=tuple(dataclasses.replace(plan, archive=archive) for plan, archive in plans),
         )  # fmt: skip
         try:
-            write_file(self.folder / stage.README, stage.readme(bundle))
+            write_file(self.folder / README, readme(bundle))
         except OSError as error:
-            raise stage.not_writable(self.folder, error) from error
+            raise not_writable(self.folder, error) from error
         names = [locked.file_name for locked in self.locks]
         pythons = [archive.path for archive in archives if archive]
-        listed = dict.fromkeys([*names, *paths, *pythons, stage.README])
-        finished = dataclasses.replace(
-            bundle, files=stage.list_files(self.folder, list(listed)), complete=True
-        )
-        stage.remove_old(self.folder, bundle, finished.files)
-        stage.write_manifest(self.folder, finished)
+        listed = dict.fromkeys([*names, *paths, *pythons, README])
+        finished = dataclasses.replace(bundle, files=list_files(self.folder, list(listed)), complete=True)
+        remove_old(self.folder, bundle, finished.files)
+        write_manifest(self.folder, finished)
         return finished
 
     # --- downloads -----------------------------------------------------------------------------------
@@ -216,7 +226,7 @@ def _describe_plan(locked: LockForBundle, archives: Sequence[BundlePython]) -> B
     way = locking(lock.manager)
     fitting = (
         a for a in archives
-        if way.BRINGS_PYTHON or stage.is_archive_for(a, plan.python or "", plan.platform)
+        if way.BRINGS_PYTHON or is_archive_for(a, plan.python or "", plan.platform)
     )  # fmt: skip
     return BundlePlan(
         lock=locked.file_name, classes=lock.classes if locked.of_fleet else (), target=lock.target, device=plan.device,
@@ -357,9 +367,9 @@ class BundlePythons:
     def _kept(self, minor: str, platform: str) -> BundlePython | None:
         if self.before is None:
             return None
-        for archive in stage.archives_of(self.before):
+        for archive in archives_of(self.before):
             file = next((f for f in self.before.files if f.path == archive.path), None)
-            if stage.is_archive_for(archive, minor, platform) and file and stage.is_whole(self.folder, file):
+            if is_archive_for(archive, minor, platform) and file and is_whole(self.folder, file):
                 return archive
         return None
 

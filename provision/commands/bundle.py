@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import bundle as stage
-from ..bundle import is_whole, locks_of
+from ..bundle import README, assert_writable, claim, is_whole, locks_of, refuse_edited
 from ..bundle.packages import LockForBundle
 from ..bundle.writer import BundleWriter, preview
 from ..config import rows
@@ -70,13 +69,13 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
             hint="leave --lock out, or give one --target",
         )
     note_project(emit)
-    before = stage.claim(folder)
+    before = claim(folder)
     with contextlib.nullcontext() if options.dry_run else place.lock_place(folder, emit):
         if not options.dry_run:
-            before = stage.claim(folder)
-            stage.assert_writable(folder)
+            before = claim(folder)
+            assert_writable(folder)
             if before and not options.force:
-                stage.refuse_edited(folder, before)
+                refuse_edited(folder, before)
         unserved: tuple[UnservedHosts, ...] = ()
         if choices is None:
             locks, fleet = _lock_fleet(folder, before, options.targets, options.choices, emit)
@@ -94,7 +93,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         with place.describe_when_interrupted(writer.remains):
             manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{stage.README} describes how to install gpuenv there"
+    step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{README} describes how to install gpuenv there"
     emit(Event(kind="next", stage="bundle", text=step))
     return manifest
 

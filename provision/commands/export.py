@@ -7,13 +7,13 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import export as stage
 from ..config import rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices, make_absolute
 from ..config.project import find_active_env, find_in_folder, find_project_env, find_project_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
+from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
 from ..lock.formats import locking
 from ..model import (
@@ -71,7 +71,7 @@ class ExportOptions:
 def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     """Return the lock of an environment or of a lock file in another tool's format."""
     form, output, choices = options.form, options.output, options.choices
-    stage.assert_known(form)
+    assert_known(form)
     if output and is_stdout(output):
         output = None
     if output:
@@ -85,14 +85,14 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     lock_file = place_lock(source.file, folder, beside)
-    copied = form in stage.INSTALL_GPUENV and lock_file != source.file.absolute()
+    copied = form in INSTALL_GPUENV and lock_file != source.file.absolute()
     if copied and to_file:
         refuse_to_replace(lock_file, force=options.force)
     subject, drift = _describe_subject(options, source, folder, lock_file, wheel)
-    text = stage.render(form, subject)
+    text = render(form, subject)
     missing = warn_of_missing_lock(form, source, lock_file) if not (copied and to_file) else None
     remark = wheel.remark() if wheel and not to_file else None
-    for warning in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
+    for warning in [*filter(None, (remark, missing)), *drift, *warnings(form, subject)]:
         emit(Event(kind="warning", stage="export", text=warning))
     if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
@@ -103,7 +103,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         emit(Event(kind="note", stage="export", text=f"{lock_file.name}: written to the same folder"))
     if output:
         write(output, text, beside=form in WITHOUT_COMMENTS)
-    if output and (step := stage.NEXT.get(form)):
+    if output and (step := NEXT.get(form)):
         words = {"folder": output.parent, "name": output.name}
         step = step.format(shlex.quote(str(output)), **{k: shlex.quote(str(v)) for k, v in words.items()})
         emit(Event(kind="next", stage="export", text=step.removeprefix("cd . && ")))
@@ -133,11 +133,11 @@ def place_lock(file: Path, folder: Path, beside: Path) -> Path:
 
 def _describe_subject(
     options: ExportOptions, source: ExportSource, folder: Path, lock_file: Path, wheel: GpuenvWheel | None
-) -> tuple[stage.Subject, list[str]]:
+) -> tuple[Subject, list[str]]:
     """Return the values that an export is rendered from, and how the environment differs from its lock."""
     form, images = options.form, rows.load_all(options.choices).images
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
-    subject = stage.Subject(
+    subject = Subject(
         lock=source.lock, lock_file=lock_file.relative_to(folder).as_posix(), images=images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
@@ -189,7 +189,7 @@ def _read_env_source(path: Path) -> ExportSource:
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 
-def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
+def installed_parts(source: ExportSource) -> tuple[tuple[InstalledPart, ...] | None, list[str]]:
     """Return the installed packages of the environment, and how they differ from its lock. Return none for a
     lock file."""
     if not source.built:
@@ -216,19 +216,19 @@ def _choose_lock_file(lock: Lock) -> Path:
 
 def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWheel | None:
     """Return gpuenv's own wheel if the export installs gpuenv from it. Raises UsageError, BuildError."""
-    if form not in stage.INSTALL_GPUENV:
+    if form not in INSTALL_GPUENV:
         if address is None:
             return None
         raise UsageError(
             f"--gpuenv-from: an export in the format {form} does not install gpuenv",
-            hint=f"use it with {', '.join(stage.INSTALL_GPUENV)}",
+            hint=f"use it with {', '.join(INSTALL_GPUENV)}",
         )
     return write_own_wheel(folder) if address is None else None
 
 
 def warn_of_missing_lock(form: str, source: ExportSource, lock_file: Path) -> str | None:
     """Return a warning if the lock file that an export names is missing, with the command that writes it."""
-    if form not in stage.INSTALL_GPUENV or lock_file.exists():
+    if form not in INSTALL_GPUENV or lock_file.exists():
         return None
     kind = Path(make_lock_name(source.lock.manager)).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(lock_file)])

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
-from .. import __version__, detect, report as stage
+from .. import __version__, detect
 from ..config.env import choose_env_to_read
 from ..config.options import STDIN, Choices, make_absolute
 from ..config.project import find_project_env
@@ -26,6 +26,7 @@ from ..errors import GpuenvError, UsageError
 from ..export.pages import write_html_page
 from ..model import Emit, Event, FleetResults, IssueReport, PackageSources, drop_event, from_plain
 from ..model.declare import argument, option
+from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
 from ..system.files import is_stdout, refuse_to_replace
 from ..system.redaction import redact_value
@@ -71,11 +72,11 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
         raise UsageError(
             "--output requires --hosts", hint="to save the text, redirect standard output to a file"
         )
-    return stage.write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
+    return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
 
 
 # Longer than most functions: half of it is the list of facts.
-def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.ReportFacts:
+def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = make_absolute(choose_env_to_read(emit, env))
@@ -94,7 +95,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> stage.Repor
         environment = locate_environment(path) if env else tried(lambda: locate_environment(path))
         path = Path(environment.path) if environment else path
     sources = tried(lambda: read_sources(Choices()))
-    return stage.ReportFacts(
+    return ReportFacts(
         gpuenv=__version__,
         python=platform.python_version(),
         when=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
@@ -127,7 +128,7 @@ def _words(sources: PackageSources) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _whose() -> stage.PersonalData:
+def _whose() -> PersonalData:
     """Return the names that would identify the owner of this machine."""
     environ = process.environ()
     homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}
@@ -144,7 +145,7 @@ def _whose() -> stage.PersonalData:
     homes |= {os.path.realpath(h) for h in homes if h}
     users |= {Path(h).name for h in homes}
     hosts = {socket.gethostname(), environ.get("HOSTNAME", ""), environ.get("SLURMD_NODENAME", "")}
-    return stage.PersonalData(
+    return PersonalData(
         homes=tuple(h for h in homes if h),
         users=tuple(u for u in users if u),
         hosts=tuple(h for h in hosts if h),
