@@ -26,6 +26,7 @@ from ..model import (
     Device,
     Emit,
     Event,
+    Evidence,
     Finding,
     Machine,
     Plan,
@@ -40,6 +41,7 @@ from ..model.declare import argument, group, option
 from ..system import process, trust
 from ..system.process import foreground
 from ..system.process.children import signal_name
+from ..system.process.gpu import ContextWatch
 
 if TYPE_CHECKING:
     from ..diagnose import Installed, Ran, Remarks
@@ -76,6 +78,10 @@ class RunOptions:
     exec_: bool = option(
         False, "--exec", help="Replace the gpuenv process with CMD. A failure of CMD is not diagnosed."
     )
+    require_gpu: bool = option(
+        False,
+        help="Fail with exit code 8 if CMD ends with 0 and neither it nor its child processes used a GPU.",
+    )
     memory_growth: bool = option(False, help="Let TensorFlow and JAX allocate GPU memory as needed.")
     choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")
     command: list[str] = field(default_factory=list)
@@ -98,6 +104,8 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             "--json and --exec cannot be used together",
             hint="remove --exec. With --exec, CMD replaces the gpuenv process, so gpuenv cannot print JSON",
         )
+    if options.exec_ and options.require_gpu:
+        raise UsageError("--require-gpu and --exec cannot be used together", hint="remove --exec")
     env = choose_env_to_read(emit, options.env)
     place.roll_back_interrupted(emit, make_absolute(env))
     root, programs = find_programs(env)
@@ -110,14 +118,37 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
     before = foreground.oom_kills()
+    watch = ContextWatch() if options.require_gpu else None
+    if watch:
+        watch.start()
     ended = _run_to_end(options, environ, emit)
+    used = watch.end() if watch else None
     if isinstance(ended, int):
         return RunResult(env=str(root), command=tuple(command), code=ended)
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
         findings = explain_failure(command[0], root, command, ended, before, options.choices)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    if code == 0 and used is False:
+        code, findings = _NO_GPU, (_explain_idle_gpu(root, command),)
     return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=findings)
+
+
+_NO_GPU = 8
+
+
+def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
+    """Return the finding on a program that ended well without a GPU."""
+    from ..profiles.findings import make_finding
+
+    device = read_device(root)
+    steps = "This environment is for the CPU: `gpuenv create --recreate` on a machine with a GPU"
+    if device != "cpu":
+        steps = "`gpuenv verify` says whether the environment can use the GPU; if it can, the program chooses the CPU (`--device`, `.to()`)"
+    evidence = Evidence("no process mapped /dev/nvidia-uvm, as each CUDA context does", shlex.join(command))
+    return make_finding(
+        "program_used_no_gpu", (evidence,), program=command[0], steps=steps, confidence="certain"
+    )
 
 
 def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> process.ForegroundResult | int:

@@ -154,7 +154,12 @@ def show_run(screen: Screen, ran: RunResult) -> None:
     if not ran.findings:
         return
     how = ran.signal or f"exit code {ran.code}"
-    screen.say(f"gpuenv: {ran.command[0]} failed ({how}); gpuenv diagnose says:", always=True)
+    said = (
+        "gpuenv: --require-gpu:"
+        if ran.findings[0].cause == "gpu_not_used"
+        else f"gpuenv: {ran.command[0]} failed ({how}); gpuenv diagnose says:"
+    )
+    screen.say(said, always=True)
     errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
     _show_causes(errors, ran.findings[:_SHOWN])
 

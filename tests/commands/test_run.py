@@ -299,3 +299,64 @@ def test_its_own_children_may_outlive_it(gpuenv, env):
     told, number = out.split()
     os.kill(int(number), signal.SIGKILL)  # it is there still
     assert (code, told) == (0, b"done") and time.perf_counter() - started < 300
+
+
+# --- a GPU is required ---------------------------------------------------------------------------
+
+# Opens and maps a file called dev/nvidia-uvm, as the driver does for a context. Other programs only open it.
+_MAPS = "import mmap, os, sys, time; f = open(os.path.abspath('dev/nvidia-uvm'), 'r+b'); m = mmap.mmap(f.fileno(), 9); time.sleep({}); sys.exit({})"
+_OPENS = "import time; f = open('dev/nvidia-uvm'); time.sleep(0.3)"
+_STARTS = "import subprocess, sys; sys.exit(subprocess.run(['sh', '-c', '{} -c \"$0\" & wait', sys.argv[1]]).returncode)"
+
+
+@pytest.mark.parametrize(
+    ("code", "argument", "expected"),
+    [
+        (_MAPS.format(0.2, 0), None, 0),
+        (_MAPS.format(0.2, 5), None, 5),
+        (_STARTS.format(sys.executable), _MAPS.format(0.2, 0), 0),
+        (_OPENS, None, 8),
+        ("", None, 8),
+        ("raise SystemExit(3)", None, 3),
+    ],
+    ids=[
+        "a context",
+        "a failure",
+        "a context of a grandchild",
+        "only opened",
+        "nothing",
+        "a failure without a GPU",
+    ],
+)
+def test_a_program_that_needs_a_gpu_fails_without_a_context(env, gpuenv, code, argument, expected):
+    (gpuenv.work / "dev").mkdir()
+    (gpuenv.work / "dev" / "nvidia-uvm").write_bytes(b"123456789")
+    words = ["python", "-c", code, *([argument] if argument else [])]
+    ran = gpuenv("run", "--require-gpu", "--", *words)
+    assert ran.code == expected, ran.err
+    said = " ".join(ran.err.split())
+    assert ("no process of it had a CUDA context" in said) == (expected == 8)
+    ran = gpuenv("--json", "run", "--require-gpu", "--", *words)
+    assert [f["cause"] for f in ran.json["findings"]] == ["gpu_not_used"] * (expected == 8)
+    assert ran.json["code"] == ran.code == expected
+
+
+def test_looking_for_a_context_takes_little_time(env, gpuenv):
+    """A program with a thousand mappings that opened the device: its list of mappings is long to read."""
+    (gpuenv.work / "dev").mkdir()
+    (gpuenv.work / "dev" / "nvidia-uvm").write_bytes(b"123456789")
+    code = "import mmap, time; f = open('dev/nvidia-uvm'); g = [mmap.mmap(-1, 4096 * (1 + n % 2)) for n in range(1000)]; time.sleep(2)"
+    spent = []
+    for more in ((), ("--require-gpu",)):
+        before = os.times()
+        gpuenv("run", *more, "--", "python", "-c", code)
+        after = os.times()
+        spent.append(
+            after.children_user + after.children_system - before.children_user - before.children_system
+        )
+    assert spent[1] - spent[0] < 0.2, spent
+
+
+def test_a_required_gpu_and_exec_exclude_each_other(env, gpuenv):
+    ran = gpuenv("run", "--require-gpu", "--exec", "--", "true")
+    assert ran.code == 2 and "--require-gpu and --exec" in ran.err

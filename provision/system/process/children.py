@@ -78,7 +78,7 @@ def end_descendants() -> None:
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
     """Kill a child, its session, and its descendants in other sessions."""
-    others = _find_descendants(child.pid)  # before their parents end and they get another parent
+    others = find_descendants(child.pid)  # before their parents end and they get another parent
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -105,10 +105,10 @@ def _find_running_descendants() -> set[int]:
     """Return the descendants of this process that are not exiting. A killed one starts no others."""
     if not _has_children():
         return set()
-    return _find_descendants(os.getpid())
+    return find_descendants(os.getpid())
 
 
-def _find_descendants(root: int) -> set[int]:
+def find_descendants(root: int) -> set[int]:
     """Return the descendants of a process that are not exiting."""
     processes = {pid: process for pid in _iterate_pids() if (process := _read(pid))}
     family, descendants = {root}, set[int]()
