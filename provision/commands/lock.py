@@ -12,7 +12,7 @@ from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_t
 from ..config.project import apply_project, digest_inputs, find_project_folder, is_same_inputs, list_files
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
-from ..lock.changes import list_differences
+from ..lock.changes import refuse_differences
 from ..lock.context import get_locking, judge_request
 from ..lock.needs import WheelNeeds
 from ..lock.project import lock_name
@@ -118,18 +118,15 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
 
 def _refuse_stale(path: Path, lock: Lock, fresh: Lock) -> None:
     """Raise LockError with the differences of a lock from a new one."""
-    drift = list_differences(lock, fresh)
-    if drift:
-        why = f"{len(drift)} package{'' if len(drift) == 1 else 's'} would change"
-    elif lock.exclude_newer != fresh.exclude_newer:
+    hint = "update it: gpuenv lock"
+    refuse_differences(path, lock, fresh, hint)
+    if lock.exclude_newer != fresh.exclude_newer:
         why = "it was made with another --exclude-newer; the packages are the same"
     elif lock.inputs and fresh.inputs and lock.inputs != fresh.inputs:
         why = "the project's requirements changed; the packages are the same"
     else:
         return
-    raise LockError(
-        f"{path} is out of date: {why}", log="\n".join(drift) or None, hint="update it: gpuenv lock"
-    )
+    raise LockError(f"{path} is out of date: {why}", hint=hint)
 
 
 def _describe_next_step(choices: Choices, output: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..environment import place
+from ..errors import LockError
 from ..model import Emit, Event, Lock, LockedPackage, format_bytes
 from ..wheels import pylock
 
@@ -89,3 +90,10 @@ def list_differences(lock: Lock, fresh: Lock) -> list[str]:
     after = {p.name: p.version for p in fresh.packages}
     return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
             for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
+
+
+def refuse_differences(path: Path, lock: Lock, fresh: Lock, hint: str) -> None:
+    """Raise LockError if the packages of a lock file differ from those of a new lock."""
+    if drift := list_differences(lock, fresh):
+        why = f"{len(drift)} package{'' if len(drift) == 1 else 's'} would change"
+        raise LockError(f"{path} is out of date: {why}", log="\n".join(drift), hint=hint)

@@ -23,7 +23,7 @@ from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..wheels import pylock
 from .accept import accept_lock, check_lock, read_lock, virtual_packages
-from .changes import list_differences
+from .changes import list_differences, refuse_differences
 from .context import apply_lock, explain_unfit, get_locking, is_kept, judge_request, read_same_stack_request
 from .formats import locking
 from .update import solve_like
@@ -288,8 +288,4 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
             log=failure[1],
             hint=hint,
         )
-    if drift := list_differences(lock, fresh):
-        raise LockError(
-            f"{path} is out of date ({len(drift)} package{'s differ' if len(drift) > 1 else ' differs'})",
-            log="\n".join(drift), hint=hint,
-        )  # fmt: skip
+    refuse_differences(path, lock, fresh, hint)
