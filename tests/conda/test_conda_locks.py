@@ -51,6 +51,7 @@ def render(gpuenv, path):
     return (gpuenv.work / "conda-linux-64.lock").read_text()
 
 
+@pytest.mark.slow
 def test_conda_lock_itself_renders_our_lock(locked):
     rendered = render(*locked)
     assert "@EXPLICIT" in rendered and "/conda-forge/linux-64/jaxlib-" in rendered

@@ -1,10 +1,15 @@
-"""One test over all rows of a table, in place of one test for each."""
+"""One test over all rows of a table, in place of one test for each; or a sample of them."""
 
 import functools
 import inspect
 import traceback
 
 import pytest
+
+
+def sampled(values, every):
+    """The first of every so many values for `make test`, and the others for `make test-slow`."""
+    return [v if i % every == 0 else pytest.param(v, marks=pytest.mark.slow) for i, v in enumerate(values)]
 
 
 def rows(names, values, ids=None):

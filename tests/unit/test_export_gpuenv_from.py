@@ -162,7 +162,16 @@ def install_lines(form, text):
 
 
 @pytest.mark.parametrize(
-    ("form", "changed"), [(form, False) for form in export.INSTALL_GPUENV] + [("dockerfile", True)]
+    ("form", "changed"),
+    [
+        ("dockerfile", False),
+        ("dockerfile", True),
+        *(
+            pytest.param(form, False, marks=pytest.mark.slow)
+            for form in export.INSTALL_GPUENV
+            if form != "dockerfile"
+        ),
+    ],
 )
 def test_an_export_installs_what_the_release_lists_by_hash(project, tmp_path, form, changed):
     """The very commands, with folders of this test in the place of those of the image, and one small requirement."""

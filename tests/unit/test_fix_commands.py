@@ -27,7 +27,7 @@ from fix_commands import (
 )
 from packaging.requirements import Requirement
 from pip_options import read_pip_options
-from rows import rows
+from rows import rows, sampled
 
 CHECKS = ("runs", "options", "deb", "rpm", "pip", "gpuenv", "python")
 DEB = {row["package"]: row for row in TABLES["deb"]}
@@ -95,7 +95,7 @@ def place(tmp_path):
             "PIP_DISABLE_PIP_VERSION_CHECK": "1"}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", WHOLE)
+@pytest.mark.parametrize("command", sampled(WHOLE, 4))
 def test_a_command_that_reads_ends_well(command, place):
     """It ends with 0, or with 1 where it searches and finds nothing. A file can be missing here, an option cannot."""
     home = place["HOME"]

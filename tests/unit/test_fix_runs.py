@@ -13,6 +13,7 @@ from debian import need_programs
 from elf_files import library
 from fix_commands import COMMANDS, QUOTED, TABLES, checked_by, split_line
 from fix_machine import EXAMPLES, SYSTEM, FixMachine, make_apt, put_examples, stand_in_names
+from rows import sampled
 
 RUNS = {row["line"]: row for row in TABLES["runs"]}
 DEBIAN = sorted({line for line, _, _ in checked_by("deb")})
@@ -57,7 +58,7 @@ def names_installed(text):
 # --- each command ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", sampled(LINES, 4))
 def test_each_program_gets_the_intended_words(machine, line):
     row = RUNS.get(line, {})
     if "before" in row:
@@ -70,7 +71,7 @@ def test_each_program_gets_the_intended_words(machine, line):
     assert "grep" not in line or done.stdout, "the search finds what the fix looks for"
 
 
-@pytest.mark.parametrize("line", DEBIAN)
+@pytest.mark.parametrize("line", sampled(DEBIAN, 4))
 def test_apt_finds_the_packages(tmp_path, apt, line):
     """apt itself, with package lists of its own; it only simulates."""
     machine = FixMachine(tmp_path, ["sudo"], apt)

@@ -131,6 +131,7 @@ def test_the_environments_own_cudnn_passes(jax_with_cudnn):
 
 
 @pytest.mark.network
+@pytest.mark.slow
 def test_one_guilty_entry_among_five_innocent_ones_is_found(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
     guilty = build_runtime(tmp_path / "guilty", "libcudnn.so.9")
