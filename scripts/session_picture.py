@@ -1,4 +1,4 @@
-"""Draw docs/h200-session.txt, a recorded run on a GPU, as docs/h200.svg: `session_picture.py [--write]`."""
+"""Draw docs/gpu-session.txt, a recorded run on a GPU, as docs/gpu.svg: `session_picture.py [--write]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TEXT, PICTURE = DOCS / "h200-session.txt", DOCS / "h200.svg"
+TEXT, PICTURE = DOCS / "gpu-session.txt", DOCS / "gpu.svg"
 WIDTH, LINE, MARGIN = 8.4, 20, 22
 COLOURS = (
     (r"\$ ", "#ffffff"),
@@ -24,7 +24,7 @@ PLAIN = "#c9d1d9"
 def main() -> None:
     """Print the picture, or write it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write docs/h200.svg")
+    parser.add_argument("--write", action="store_true", help="write docs/gpu.svg")
     options = parser.parse_args()
     drawn = draw(TEXT.read_text(encoding="utf-8"))
     if options.write:
