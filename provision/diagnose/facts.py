@@ -21,7 +21,7 @@ CONDITIONS = frozenset(
     ("torch", "tensorflow", "jax", "jaxlib", "ctranslate2", "numpy", "onnxruntime", "cuda", "cuda_build", "cudnn",
      "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path",
      "oom_kills", "cpu_build", "program", "framework", "system", "distribution", "container", "gpu_flag", "manager",
-     "owner", "cluster", "launch", "case", "rule", "device", "made", "no_gpu")
+     "owner", "cluster", "launch", "case", "rule", "device", "made", "no_gpu", "gpu")
 )  # fmt: skip
 """Facts that a rule may require or exclude."""
 _MOST = 40  # values of one fact
