@@ -158,7 +158,7 @@ def find_proposal(case: Case, found: Candidate) -> str | None:
         if (line.source, line.number) not in numbers or line in typed:
             continue
         for sentence in _SENTENCES.split(_join(case.lines[i : i + 3])):
-            text = _PREFIX.sub("", sentence)
+            text = _PREFIX.sub("", sentence).partition(", Traceback")[0]
             if (
                 len(text) <= 260
                 and _PROPOSES.search(text)
