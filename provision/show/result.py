@@ -278,6 +278,8 @@ def show_initialised(screen: Screen, result: InitResult) -> None:
             else:
                 screen.line("  " + shorten_list(f"{key:13} ", values, screen.columns() - 2))
     most = len(result.notes) if screen.verbose else max(1, _MOST_LINES - len(result.files) - len(keys))
+    if len(result.notes) > most:
+        most = max(1, most - 1)  # the line with the number of the others
     for note in result.notes[:most]:
         screen.wrapped(note, indent="    ", first="  ")
     if len(result.notes) > most:

@@ -297,7 +297,9 @@ def test_verbose_output_has_every_value(gpuenv):
     assert not [name for name in names if name not in ran.out]
     (gpuenv.work / "gpuenv.yaml").unlink()
     gpuenv.env["COLUMNS"] = "100"
+    write(gpuenv.work, {"environment.yml": "dependencies:\n" + "".join(f"- unknown-{n}\n" for n in range(9))})
     short = gpuenv("init").out
+    assert "more remarks in gpuenv.yaml" in short
     assert "requirements-29.txt" not in short and " more\n" in short and len(short.splitlines()) <= 12
 
 
