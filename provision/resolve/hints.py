@@ -118,6 +118,15 @@ def _any_cuda(question: Question) -> Question | None:
     return with_request(question, cuda=None) if question.request.cuda else None
 
 
+def _cudas(question: Question) -> Steps:
+    """Yield the request without --cuda, and name the CUDA versions that have a build which fits."""
+    if free := _any_cuda(question):
+        names = {w.name for w in question.request.frameworks}
+        known = {b.cuda for b in question.profiles.builds if b.framework in names and b.cuda}
+        fitting = [c for c in sorted(known, key=version) if opens(with_request(question, cuda=c))]
+        yield f"remove --cuda{', or use one of ' + ', '.join(fitting) if fitting else ''}", free
+
+
 def _any_driver(question: Question) -> Question | None:
     if question.target.driver is None or question.request.device != "cuda":
         return None
@@ -213,7 +222,7 @@ _AXES = (
     Axis(_pre_releases, "use --pre: only a pre-release fits"),
     Axis(_any_bounds, _bounds),
     Axis(_any_version, _versions),
-    Axis(_any_cuda, "remove --cuda"),
+    Axis(_any_cuda, _cudas),
     Axis(_any_driver, _drivers),
     Axis(_any_gpus, _fewer_gpus),
     Axis(_any_glibc, _glibcs),

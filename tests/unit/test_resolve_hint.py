@@ -69,8 +69,9 @@ def _steps(known, end, text):
     return sum(min(end, version(text)) < version(v) <= max(end, version(text)) for v in known)
 
 
-def by_cuda(question):
-    return with_request(question, cuda=None), []
+def by_cuda(question, fitting):
+    """The oldest CUDA version that the hint names must do; without a name, any."""
+    return with_request(question, cuda=fitting.split(", ")[0] if fitting else None), []
 
 
 def by_pre(question, _):
@@ -120,7 +121,7 @@ CHANGES = (
     (r"use --index auto: (.+)", by_index),
     (r"use --python (3\.\d+)", by_python),
     (r"use --framework '(\w+)==([\w.]+)': the nearest version that fits", by_version),
-    (r"remove --cuda", by_cuda),
+    (r"remove --cuda(?:, or use one of ([\d., ]+))?", by_cuda),
     (r"install driver ([\d.]+) or newer", by_driver),
     (r"install a driver of branch (\d+)", by_branch),
     (r"use --gpus ([\d,]+): exclude (.+)", by_gpus),
@@ -179,7 +180,8 @@ def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
         ("tensorflow", {"driver": "550.54.15", "gpus": ["8.6"], "python": "3.14"}, "use --python 3.13"),
         ("torch==2.12.0", {"driver": "550.54.15", "gpus": ["7.5"], "index": "pypi"}, None),
         ("tensorflow", {"driver": "580.95.05", "gpus": ["7.0", "10.0"]}, "use --gpus 0: exclude 10.0 (GPU 1)"),
-        ("torch", {"driver": "580.95.05", "gpus": ["12.1"], "cuda": "12.6"}, "remove --cuda"),
+        ("torch", {"driver": "580.95.05", "gpus": ["12.1"], "cuda": "12.6"},
+         "remove --cuda, or use one of 12.9, 13.0, 13.2"),
         ("jax", {"driver": "470.256.02", "gpus": ["3.7"], "python": "3.10"},
          "use --device cpu: no GPU build fits"),
         ("jax", {"driver": "580.95.05", "gpus": ["9.0"], "glibc": "2.5"},
