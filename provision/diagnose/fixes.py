@@ -261,12 +261,12 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\bPYTHONHOME\b")
 def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
     """Yield what the lines of the evidence, or other lines, say in a form of their own."""
     shown = " ".join(e.text for e in found.evidence if e.source != "to check")
-    if match := re.search(r"CUDA\s+configurations?:?\s+(\d{1,2}\.\d)", _flatten(case)):
+    if match := re.search(r"CUDA\s+configurations?:?\s+(\d{1,2}\.\d)", case.text):
         yield "proposed_label", f"cu{match[1].replace('.', '')}"
     if _count_others(shown) > 0.25:
         yield "held_by_others", "yes"
     if match := re.search(
-        r"\b(torchrun|torch\.distributed\.(?:launch|run))\b.*?--(nproc[-_]per[-_]node)", _flatten(case)
+        r"\b(torchrun|torch\.distributed\.(?:launch|run))\b.{0,300}?--(nproc[-_]per[-_]node)", case.text
     ):
         yield "launch_fewer", f"torchrun --{match[2]}=gpu ..."
     if match := re.search(r"Unsupported \.version (\d+)(\.\d+)", shown):
@@ -285,14 +285,10 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         yield "other_copy", match[1].rstrip(".")
     if match := _VARIABLE.search(shown):
         yield "variable", match[0]
-    if match := _WORKED.search(_flatten(case)):
+    if match := _WORKED.search(case.text):
         yield "worked", (match[1] or match[2]).strip()
     yield from _find_wheels(shown, case)
     yield from _find_package(found, shown, case)
-
-
-def _flatten(case: Case) -> str:
-    return " ".join(line.text for line in case.lines[:2000])
 
 
 def _count_others(text: str) -> float:
@@ -339,7 +335,7 @@ def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[st
     """Yield the package at fault: of the extension in the message, of the last traceback, or the one that is built."""
     known = {m: r.program for r in case.profiles.programs for m in (*r.modules, r.program)}
     if found.cause in ("build_toolkit_missing_or_mismatched", "host_compiler_unsuitable"):
-        names = _BUILT.findall(_flatten(case))
+        names = _BUILT.findall(case.text)
         if names and names[-1] not in ("-e", "."):
             yield "package", names[-1]
         return

@@ -32,6 +32,7 @@ _STATUS = re.compile(r"(?:cudnn_status|cublas_status|cuda_error)_\w*[a-z0-9]|cud
 _QUOTE = "['\"`\u2018\u2019\u201c\u201d\u00b4]"
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _SHORT = 1200  # lines of a log that is read as a person pasted it: messages may be broken over two lines
+_WIDTH = 400  # characters of a line that are read as part of the whole text
 _SHOWN = 3  # lines of one pattern
 _LIKELY = 66  # weight from which a cause is likely if nothing else is said
 # Groups of single words in nearly every log: conditions, but no evidence.
@@ -266,6 +267,11 @@ class Case:
     @functools.cached_property
     def messages(self) -> Messages:
         return Messages(self.lines, self.profiles)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The beginnings of the first lines, as one line."""
+        return " ".join(line.text[:_WIDTH] for line in self.lines[:_SHORT])
 
     @functools.cached_property
     def exceptions(self) -> list[Raised]:
