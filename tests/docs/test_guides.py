@@ -146,6 +146,7 @@ def test_installing_and_upgrading_from_a_checkout_works(online):
     assert provision.__version__ in shown.out
 
 
+@pytest.mark.slow
 def test_the_tutorial_makes_a_new_project(online):
     (block,) = texts("docs/tutorial.md", "test_the_tutorial_makes_a_new_project")
     *_, created, lock, added, run = online.types(block)

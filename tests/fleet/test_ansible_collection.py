@@ -19,6 +19,7 @@ def test_the_archive_has_the_files_of_the_repository(site):
     assert site.archive.name == f"gpuenv-fleet-{__version__}.tar.gz"
 
 
+@pytest.mark.slow
 def test_the_production_profile_of_ansible_lint_passes(site):
     folder = site.root / "collections" / "ansible_collections" / "gpuenv" / "fleet"
     done = subprocess.run(

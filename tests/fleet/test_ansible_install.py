@@ -75,11 +75,13 @@ def first(play, site):
     return ran
 
 
+@pytest.mark.slow
 def test_check_mode_installs_nothing(first, site):
     assert first.foreseen.code == 0 and first.foreseen.changed == ["bundled", "carried"], first.foreseen.out
     assert "+sha256:" in first.foreseen.out and not first.left
 
 
+@pytest.mark.slow
 def test_gpuenv_is_installed_and_runs(first, site):
     assert first.code == 0 and first.changed == ["bundled", "carried"], first.out
     for name in ("bundled", "carried"):
@@ -92,11 +94,13 @@ def test_gpuenv_is_installed_and_runs(first, site):
         assert json.loads(named.stdout)["schema"] == "gpuenv.profiles/1"
 
 
+@pytest.mark.slow
 def test_a_second_run_changes_nothing(first, play):
     ran = play()
     assert ran.code == 0 and ran.changed == []
 
 
+@pytest.mark.slow
 def test_a_failed_installation_leaves_the_one_in_use(first, play, site):
     before = (site.root / "opt" / "carried").resolve()
     ran = play(install_python="/nowhere/python3")

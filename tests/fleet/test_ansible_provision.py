@@ -47,7 +47,7 @@ def preview(site):
 
 
 @pytest.fixture(scope="module")
-def first(site, preview):
+def first(site):  # after the preview, which changes nothing
     """One host's index breaks off in the middle of a build, and one host more cannot be reached at all."""
     dying = Index()
     dying.wheels = site.index.wheels
@@ -90,6 +90,7 @@ def limited(site, checked):
     return site.types(LIMITED.replace("node2", "a100,h100"), "-vvv", "--diff")
 
 
+@pytest.mark.slow
 def test_check_mode_foresees_all_and_changes_nothing(preview):
     assert preview.code == 2  # two hosts have no plan
     table = "\n".join(preview.table)
@@ -143,6 +144,7 @@ def test_the_last_screen_is_one_table(first):
     assert first.page.count("<tr>") == 8 and "4 of 7 not ok" in first.page
 
 
+@pytest.mark.slow
 def test_a_second_run_changes_nothing(second):
     assert second.changed == []
     assert sorted(second.untouched) == ["cpu", "h100", "mixed"]
@@ -150,6 +152,7 @@ def test_a_second_run_changes_nothing(second):
     assert second.hosts["cpu"]["ok"] and second.hosts["h100"]["verdict"] == "works"
 
 
+@pytest.mark.slow
 def test_check_finds_the_host_that_was_changed(checked, site):
     assert checked.code == 2 and checked.changed == []
     rows = checked.hosts
@@ -163,6 +166,7 @@ def test_check_finds_the_host_that_was_changed(checked, site):
     assert rows["k80"]["verdict"] == "error" and str(site.env_of("k80")) in rows["k80"]["cause"]
 
 
+@pytest.mark.slow
 def test_a_limited_run_keeps_the_locks_and_puts_back_what_was_changed(limited, site):
     assert limited.code == 0 and limited.changed == ["a100", "h100"], limited.out
     assert {h: r["verdict"] for h, r in limited.hosts.items()} == {"a100": "works", "h100": "works"}
@@ -172,6 +176,7 @@ def test_a_limited_run_keeps_the_locks_and_puts_back_what_was_changed(limited, s
     assert re.search(r"^\+jax \d", limited.out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_no_log_has_a_secret(limited, site):
     """-vvv shows the arguments of modules and the commands that start them."""
     assert "module_args" in limited.out and "hunter2" not in limited.out + limited.err
