@@ -111,7 +111,7 @@ def test_the_printed_line_activates_the_environment_without_conda(made):
     line = gpuenv("create", *JAX).out.strip().splitlines()[-1]
     assert line == "source .venv/bin/activate"
     script = (
-        f"set -u; before=$PATH; {line.replace('source .', '. ./.')}; command -v python; echo $CONDA_PREFIX; deactivate; "
+        f"set -u; before=$PATH; {line.replace('source .', '. ./.')}; python -c 'import sys; print(sys.executable)'; echo $CONDA_PREFIX; deactivate; "
         'test "$PATH" = "$before" && test -z "${CONDA_PREFIX:-}" && echo left'
     )
     for shell in filter(shutil.which, ("bash", "dash", "zsh", "ksh")):
