@@ -25,6 +25,7 @@ from ..system.files import write_file
 from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv, not_writable
 
 _MOST = 1 << 16  # bytes of an entry
+_KEPT = 30 * 24 * 3600.0  # seconds that the entry of an environment that is gone stays unchanged
 
 
 def folder() -> Path:
@@ -90,12 +91,16 @@ def _explain_error(entry: Path, error: OSError) -> BuildError:
 
 
 def environments(*, prune: bool = True) -> list[Path]:
-    """Return the existing environments, by path. With `prune`, remove entries of environments that no longer exist."""
+    """Return the existing environments, by path.
+
+    With `prune`, remove entries of environments that have not existed for a month. Until then one may have been moved:
+    its entry is what makes it known at the new path.
+    """
     paths = []
     for entry, env in _iterate_entries():
         if env is not None and _is_there(env):
             paths.append(env)
-        elif prune and (env is None or _is_gone(env)):
+        elif prune and (env is None or (_is_gone(env) and _is_old(entry))):
             with contextlib.suppress(OSError):  # a read-only home: the entry stays, and the list ignores it
                 entry.unlink(missing_ok=True)
     return sorted(set(paths))
@@ -136,6 +141,13 @@ def _iterate_entries() -> Iterator[tuple[Path, Path | None]]:
             yield entry, None
         else:
             yield entry, env if env.is_absolute() else None
+
+
+def _is_old(entry: Path) -> bool:
+    try:
+        return time.time() - entry.stat().st_mtime > _KEPT
+    except OSError:  # another run removed it
+        return False
 
 
 def _is_there(env: Path) -> bool:

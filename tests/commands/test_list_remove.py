@@ -201,7 +201,20 @@ def test_what_was_deleted_by_hand_leaves_the_list_and_the_registry(gpuenv, made,
     subprocess.run(["rm", "-r", made[0]], check=True)
     subprocess.run(["rm", "-r", made[1] / ".gpuenv"], check=True)
     assert listed(gpuenv) == {}
+    assert len(list(data.iterdir())) == 2, "they may have been moved"
+    for entry in data.iterdir():
+        os.utime(entry, (0, 0))
+    assert listed(gpuenv) == {}
     assert list(data.iterdir()) == []
+
+
+def test_a_moved_environment_is_known_after_a_list(made, gpuenv):
+    record = frozenset({"lock.json abc"})
+    registry.add(made[0], record=record)
+    moved = made[0].rename(made[0].with_name("moved"))
+    assert str(moved) not in listed(gpuenv)
+    assert registry.follow(moved, record)
+    assert str(moved) in listed(gpuenv)
 
 
 def test_an_environment_that_is_being_swapped_is_not_forgotten(gpuenv, made, data):
