@@ -11,7 +11,7 @@ from pathlib import Path
 
 from field import ASK, Field, case
 
-CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+CODES = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 COMMANDS: dict[str, tuple[object, ...]] = {
     "verify": ("verify", ".venv", "--device", "cpu"),
     "verify --locked": ("verify", ".venv", "--device", "cpu", "--locked", "--deep"),

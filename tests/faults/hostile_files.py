@@ -33,7 +33,7 @@ READ: dict[str, tuple[str, tuple[object, ...]]] = {
     "a registry entry": ("../data/gpuenv/environments/x.json", ("list",)),
     "auth of rattler": ("../auth.json", ("lock", *ASK, "--manager", "conda", "--channel", "http://127.0.0.1:9/c", "-o", "o.yml")),
 }  # fmt: skip
-CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+CODES = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
 def sparse(path: Path) -> None:

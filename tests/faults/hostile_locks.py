@@ -16,7 +16,7 @@ from typing import Any
 from field import ASK, PAYLOAD, Field, case
 from loopback import wheel_bytes
 
-CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+CODES = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 NAMES = {
     "a path": "../../../outside/x", "an absolute path": "/tmp/gpuenv-outside", "an option": "--index-url=EVIL", "an option of a file": "-r /etc/passwd",
     "an editable": "-e OUTSIDE", "a line more": "jaxlib\n--index-url EVIL\nevil", "a return": "jaxlib\r--index-url EVIL", "escapes": f"jax{PAYLOAD}lib",

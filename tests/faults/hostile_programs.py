@@ -12,7 +12,7 @@ from pathlib import Path
 
 from field import ASK, Field, case
 
-CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+CODES = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 FAKES = ("nvidia-smi", "uv", "python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3.12", "git", "ldconfig", "conda", "mamba",
          "micromamba", "pip", "bash", "sh", "env", "virtualenv", "ssh", "lspci", "uname", "id", "which", "file", "cc", "gcc", "make", "cudnn", "nvcc")  # fmt: skip
 MODULES = ("typing", "json", "torch", "jax", "re", "os", "socket", "rich", "typer", "yaml", "virtualenv", "uv", "packaging", "rattler", "sitecustomize",

@@ -119,7 +119,7 @@ def asked(at: Field, respond: Answer, argv: tuple[object, ...]) -> str | None:
     with answering(respond) as (address, handler):
         began = time.monotonic()
         ran = at.gpuenv(*argv, "--index", address, timeout=PATIENCE + 10)
-        problem = wrong(at, ran, began, address, (6,))
+        problem = wrong(at, ran, began, address, (6, 9))
     return problem or (f"{handler.sent >> 20} MB were taken" if handler.sent > MOST_SENT else None)
 
 
@@ -135,7 +135,7 @@ def asked_by_uv(at: Field, respond: Answer) -> str | None:
     with answering(respond) as (address, _):
         at.gpuenv.env["PIP_INDEX_URL"] = address
         began = time.monotonic()
-        return wrong(at, at.gpuenv("lock", *ASK), began, address, (6,))
+        return wrong(at, at.gpuenv("lock", *ASK), began, address, (6, 9))
 
 
 for what in (
@@ -172,7 +172,7 @@ def fetched(at: Field, respond: Callable[[Answering, bytes], None]) -> str | Non
         (at.work / "pylock.toml").write_text(tomli_w.dumps(lock))
         began = time.monotonic()
         ran = at.gpuenv("bundle", "stick", "--lock", "pylock.toml", timeout=PATIENCE + 10)
-        problem = wrong(at, ran, began, address, (6, 7))
+        problem = wrong(at, ran, began, address, (6, 7, 9))
     return problem or (f"{handler.sent >> 20} MB were taken" if handler.sent > 50 << 20 else None)
 
 
@@ -253,7 +253,7 @@ def from_wheels(at: Field, data: bytes) -> str | None:
     impatient(at)
     with answering(respond) as (address, _):
         ran = at.gpuenv("profiles", "update", "jax", "--index", address)
-    problem = at.harm(ran, right=(0, 6))
+    problem = at.harm(ran, right=(0, 6, 9))
     return problem or (
         None if name.removesuffix("-py3-none-any.whl") in ran.err else f"not named: {ran.err!r}"
     )

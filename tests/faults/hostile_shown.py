@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from field import ASK, PAYLOAD, RAW, Field, case
 
-CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+CODES = (0, 2, 3, 4, 5, 6, 7, 8, 9)
 CAUSE = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"
 LOGS = {
     "escapes": f"{PAYLOAD}{CAUSE}{PAYLOAD}\n" * 20, "OSC 8 and 52": f"\x1b]8;;file:///etc/passwd\x1b\\{CAUSE}\x1b]8;;\x1b\\ \x1b]52;c;{'A' * 5000}\x07\n",
