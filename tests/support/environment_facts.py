@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from provision.environment import registry, state
+from provision.environment import guard, place, registry, state
+from provision.wheels import pylock
 
 GPU = ("--driver", "580.65.06", "--gpu", "H100")
 
@@ -31,7 +32,12 @@ def stack(env: Path) -> tuple:
 
 
 def own(env: Path, environ: dict[str, str] = os.environ) -> None:
-    """Enter an environment that a test wrote or copied in the registry, as a run of `environ` that wrote it does."""
+    """Enter an environment that a test wrote or copied in the registry, as a run of `environ` that wrote it does.
+
+    Its guard names its place.
+    """
+    if guard.read_address(env):
+        guard.write(env, pylock.read_in(env / place.MARK), on=True)
     with mock.patch.dict(os.environ, environ, clear=True):
         registry.add(env.resolve(), record=state.digest_record(env))
 
