@@ -251,7 +251,7 @@ class MeasuredRows:
         try:
             kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
             rows = [Satellite.from_columns(row) for row in kept]
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, AttributeError):
             return ()
         return tuple(row for row in rows if row.platform == platform)
 

@@ -50,10 +50,8 @@ def detector(gpuenv):
 def test_init_and_create_take_the_dependencies_alone(detector):
     ran = detector("init", "--json")
     assert ran.code == 0, ran.err
-    said = (
-        "the project is not installed: setuptools refuses several top-level packages: data, models, segment"
-    )
-    assert said in ran.json["notes"]
+    why = "only its dependencies: setuptools refuses several top-level packages: data, models, segment"
+    assert {"key": "project", "value": ".", "origin": why} in ran.json["decisions"]
     config = read_config(detector.work / "gpuenv.yaml")
     assert (config.project, config.install, config.requirements) == (".", False, ("requirements.txt",))
     ran = created(detector)

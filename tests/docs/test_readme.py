@@ -46,7 +46,7 @@ def test_the_readme_and_the_tutorial_have_a_session():
 def test_the_picture_is_drawn_from_the_recorded_run():
     session = session_picture.TEXT.read_text(encoding="utf-8")
     assert session_picture.PICTURE.read_text(encoding="utf-8") == session_picture.draw(session)
-    assert "[![" in TEXT and "](docs/h200.svg)](docs/h200-session.txt)" in TEXT
+    assert "[![" in TEXT and "](docs/gpu.svg)](docs/gpu-session.txt)" in TEXT
 
 
 def test_every_command_is_in_the_table():

@@ -87,7 +87,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     from provision import __main__ as started, profiles
     from provision.bundle import wheels
     from provision.config import rows
-    from provision.system import process, trust
+    from provision.system import grants, process, trust
 
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         after.enter_context(_streams(out, err))
@@ -100,6 +100,8 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         for name in ("accepts_project", "tell"):
             after.callback(setattr, trust._Session, name, vars(trust._Session)[name])
         after.callback(trust._Session.told.clear)
+        for known in (grants._own_origins, grants._granted, grants._starts, grants._logins):
+            after.callback(known.clear)  # a process has one user, whose own indexes do not change
         after.callback(setattr, wheels, "write", wheels.write)
         after.callback(setattr, profiles, "read_file", profiles.read_file)
         wheels.write = _write_once(wheels)

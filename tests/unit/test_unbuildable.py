@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from setuptools import Distribution  # here, because it has to be imported before Python's distutils
+from setuptools.errors import PackageDiscoveryError
 
 from provision.requirements.layout import find_reason
 
@@ -100,9 +102,6 @@ _NAMES = st.sampled_from(
 @settings(max_examples=40)
 @given(folders=st.sets(_NAMES, max_size=4), modules=st.sets(_NAMES, max_size=3))
 def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folders, modules):
-    from setuptools import Distribution
-    from setuptools.errors import PackageDiscoveryError
-
     files = {f"{name}/x.txt": "" for name in folders} | {f"{name}.py": "" for name in modules}
     folder = write(tmp_path_factory.mktemp("p"), {"pyproject.toml": PROJECT, **files})
     found = Distribution({"src_root": str(folder)})
