@@ -284,10 +284,13 @@ def read_context(
     if plans_first and device == "cuda":
         notes = list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    bounds = (*demands.bounds, *_bounds_of_packages(wanted, demands, data))
+    if plans_first and device == "cpu":
+        demands = _leave_out_gpu_packages(demands, wanted, data)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=(*demands.bounds, *_bounds_of_packages(wanted, demands, data)), stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
@@ -308,6 +311,27 @@ def _bounds_of_packages(
             specifier = str(Requirement(need.text).specifier)
             bounds.append(VersionBound(name=framework, specifier=specifier, origin=need.origin))
     return bounds
+
+
+def _leave_out_gpu_packages(
+    demands: ProjectRequirements, wanted: Sequence[FrameworkRequest], data: Profiles
+) -> ProjectRequirements:
+    """Return the requirements without GPU packages of planned frameworks (onnxruntime-gpu), for a CPU environment.
+
+    The CPU package has the same modules, so both cannot be installed.
+    """
+    gpu = {b.package: b.framework for b in data.builds if b.package and b.cuda}
+    planned = {w.name for w in wanted}
+    out = [n for n in demands.needs if gpu.get(n.name or "") in planned and not n.is_direct]
+    if not out:
+        return demands
+    notes = [
+        f"{n.name} ({n.origin}) is replaced by {gpu[n.name or '']}: the environment is for the CPU"
+        for n in out
+    ]
+    return dataclasses.replace(
+        demands, needs=tuple(n for n in demands.needs if n not in out), left_out=(*demands.left_out, *notes)
+    )
 
 
 def _frameworks_in(

@@ -143,3 +143,16 @@ def test_init_writes_each_required_framework_and_leaves_a_cpu_package_a_package(
     (gpuenv.work / "requirements.txt").write_text("torch\njax\ntensorflow-cpu\n")
     assert gpuenv("init").code == 0
     assert read_config(gpuenv.work / "gpuenv.yaml").frameworks == ("torch", "jax")
+
+
+def test_onnxruntime_gpu_of_a_project_is_replaced_in_a_cpu_environment(gpuenv, index):
+    index.add_plan(gpuenv("resolve", "--json", "--framework", "onnxruntime", "--device", "cpu", *HERE).json)
+    index.add("onnxruntime-gpu", "1.20.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    (gpuenv.work / "asked.txt").write_text("onnxruntime-gpu>=1.18\n")
+    asked = ("--framework", "onnxruntime", "--device", "cpu", "-r", "asked.txt", *HERE, "--json")
+    ran = gpuenv("lock", *asked)
+    assert ran.code == 0, ran.out + ran.err
+    assert "onnxruntime" in names(ran.json) and "onnxruntime-gpu" not in names(ran.json)
+    note = "onnxruntime-gpu (asked.txt line 1) is replaced by onnxruntime: the environment is for the CPU"
+    assert note in ran.json["plan"]["notes"]
