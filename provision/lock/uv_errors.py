@@ -15,6 +15,7 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index import refusals, uv
 from ..index.config import pip_settings
+from ..index.downloads import add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
@@ -173,7 +174,7 @@ def _read_holdings(
     sentences, every, unread = [], set[Version](), None
     for index in list_indexes(sources):
         try:
-            files = project_files(http, index, name)
+            files = project_files(http, add_credentials(index, ()), name)
         except LockError as error:
             unread = error
             sentences.append(error.message.rstrip("."))

@@ -198,7 +198,7 @@ def runs(at: Ground, place: Place) -> Iterator[tuple[str, Callable[[], None], tu
         index.faults = {"/simple/jaxlib/": "garbage"}
 
     # The index before the one with credentials gets none, and refuses: what is nowhere may be there.
-    refusing = any("-none" in text for text in (*place.env.values(), *place.files.values()))
+    refusing = any("/simple-none" in text for text in (*place.env.values(), *place.files.values()))
     absent = {9} if refusing else {6}
     yield "lock", well, ("lock", *ask, "-v"), {0}
     yield "lock --json", well, ("lock", *ask, "--json"), {0}
