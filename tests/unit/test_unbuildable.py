@@ -7,8 +7,6 @@ import textwrap
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from setuptools import Distribution  # here, because it has to be imported before Python's distutils
-from setuptools.errors import PackageDiscoveryError
 
 from provision.requirements.layout import find_reason
 
@@ -99,17 +97,38 @@ _NAMES = st.sampled_from(
 )  # fmt: skip
 
 
+JUDGE = """
+import sys
+from setuptools import Distribution
+from setuptools.errors import PackageDiscoveryError
+
+for line in sys.stdin:
+    try:
+        Distribution({"src_root": line.rstrip("\\n")}).set_defaults(name=False)
+    except PackageDiscoveryError:
+        print("refused", flush=True)
+    else:
+        print("fine", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def setuptools():
+    """setuptools in a process of its own: it replaces distutils, which another test may have imported."""
+    with subprocess.Popen(
+        [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        yield child
+        child.stdin.close()
+
+
 @settings(max_examples=40)
 @given(folders=st.sets(_NAMES, max_size=4), modules=st.sets(_NAMES, max_size=3))
-def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folders, modules):
+def test_any_top_level_is_judged_as_setuptools_judges_it(setuptools, tmp_path_factory, folders, modules):
     files = {f"{name}/x.txt": "" for name in folders} | {f"{name}.py": "" for name in modules}
     folder = write(tmp_path_factory.mktemp("p"), {"pyproject.toml": PROJECT, **files})
-    found = Distribution({"src_root": str(folder)})
-    try:
-        found.set_defaults(name=False)
-        refused = False
-    except PackageDiscoveryError:
-        refused = True
+    print(folder, file=setuptools.stdin, flush=True)
+    refused = {"refused": True, "fine": False}[setuptools.stdout.readline().strip()]
     assert (find_reason(folder) is not None) == refused
 
 
