@@ -21,6 +21,7 @@ from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, registry, state
 from ..environment.managers import compare_locks, describe_changes, manager
+from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
@@ -49,7 +50,6 @@ from ..model import (
 from ..resolve.extras import disagreements_of
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from ..wheels.uv_install import hint_dependencies_alone
 from .job import BuildJob
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 

@@ -13,12 +13,12 @@ from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
 from ..system.files import write_file
 from ..wheels import pylock
-from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
-from ..wheels.uv_install import UvInstall
 from . import state
+from .install import install_wheels, put_back as put_back_wheels, take_out
 from .managers import Building, RepairWork, compare_locks
 from .place import MARK, not_writable
 from .transaction import beside
+from .uv_install import UvInstall
 
 transaction = beside
 

@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from ..environment.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from ..errors import LockError
 from ..index import refusals, uv
 from ..index.config import pip_settings
@@ -23,7 +24,6 @@ from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
-from ..wheels.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from .named import name_of
 
 TIMEOUT = 900.0

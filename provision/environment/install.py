@@ -15,9 +15,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..environment import state
-from ..environment.distributions import find_sites, list_distributions, read_distributions
-from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..index.config import is_on, split_pytorch, uv_variables
@@ -25,7 +22,10 @@ from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process, untrusted
 from ..system.fatbins import read_nvidia_folders
-from .pylock import file_name
+from ..wheels.pylock import file_name
+from . import state
+from .distributions import find_sites, list_distributions, read_distributions
+from .place import MARK
 from .uv_install import (
     UvInstall,
     cache_is_damaged,
@@ -171,7 +171,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
     built with the packages of the environment.
     """
-    from .releases import check_built  # it needs an HTTP client, and few locks need it
+    from ..wheels.releases import check_built  # it needs an HTTP client, and few locks need it
 
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"

@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..index.config import pytorch_address, split_pytorch, uv_variables
@@ -39,7 +38,8 @@ from ..system import process, untrusted
 from ..system.files import write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
-from .pylock import file_name, is_source, wheel_version
+from ..wheels.pylock import file_name, is_source, wheel_version
+from .place import MARK
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
