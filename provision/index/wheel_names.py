@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename
 
 from .. import model
 from ..errors import LockError
 from ..system import grants, process
+from ..system.wheel_file import parse_wheel
 
 CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
 _SYSTEMS = {
@@ -65,12 +66,13 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]
 def parse_wheel_name(filename: str, url: str) -> model.AvailableWheel | None:
     """Return a wheel by its file name, or None for a name that is not a wheel's."""
     try:
-        name, version, _, tags = parse_wheel_filename(filename)
+        wheel = parse_wheel(filename)
     except InvalidWheelFilename:
         return None
-    return model.AvailableWheel(
-        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
-    )
+    if wheel.label:
+        return None  # uv takes no variant from a folder
+    tags = tuple(sorted(map(str, wheel.tags)))
+    return model.AvailableWheel(name=wheel.name, version=str(wheel.version), url=url, tags=tags)
 
 
 def expand_address(package: model.LockedPackage) -> str:

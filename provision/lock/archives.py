@@ -17,7 +17,7 @@ import tomli_w
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
@@ -25,6 +25,7 @@ from ..index.simple_api import allows_python, version_of
 from ..index.wheel_names import wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
+from ..system.wheel_file import parse_wheel
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives, applying
 from ..wheels.sdist import SourceArchive
@@ -378,7 +379,7 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
 def tags_of(file: str) -> frozenset[Tag]:
     """Return the tags of a wheel, or none for a source archive and a name that no installer takes."""
     try:
-        return parse_wheel_filename(file)[3]
+        return parse_wheel(file).tags
     except InvalidWheelFilename:
         return frozenset()
 

@@ -19,7 +19,7 @@ import tomli_w
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index import uv
@@ -46,6 +46,7 @@ from ..system.redaction import clean, redact
 from ..system.scratch import make_scratch
 from ..system.toml import tomllib
 from ..system.untrusted import file_name_of_url
+from ..system.wheel_file import parse_wheel
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source, vcs_url
 from ..wheels.sdist import SourceArchive
@@ -499,11 +500,11 @@ def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPa
     fitting = []
     for wheel in package.wheels or ():
         name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
-        _, _, build, tags = parse_wheel_filename(name)
-        rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
+        parts = parse_wheel(name)
+        rank = min((ranks[str(t)] for t in parts.tags if str(t) in ranks), default=None)
         if rank is not None:
             # A later build tag replaces an earlier upload of the same wheel (PEP 427).
-            fitting.append(((rank, -(build[0] if build else 0)), wheel))
+            fitting.append(((rank, -(parts.build[0] if parts.build else 0)), wheel))
     if not fitting or package.version is None:
         raise LockError(
             f"{package.name} {package.version or ''} has no wheel that fits the target",

@@ -277,11 +277,13 @@ def parse_archive_name(address: str) -> tuple[str, str] | None:
     """Return the name and version in the file name of a wheel or source archive, or None."""
     from packaging import utils
 
+    from ..system.wheel_file import parse_wheel
+
     try:
         file = file_name_of_url(address)
         if file.endswith(".whl"):
-            name, version, _, _ = utils.parse_wheel_filename(file)
-            return str(name), str(version)
+            wheel = parse_wheel(file)
+            return wheel.name, str(wheel.version)
         sdist = utils.parse_sdist_filename(file)
         return str(sdist[0]), str(sdist[1])
     except ValueError:

@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import Version
 
 from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
@@ -31,6 +31,7 @@ from ...index.wheel_names import CPYTHON, markers_of
 from ...model import PLATFORMS
 from ...system import trust
 from ...system.redaction import redact
+from ...system.wheel_file import parse_wheel
 
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]
@@ -93,12 +94,15 @@ def platform_of(tag: str) -> tuple[str, str | None] | None:
 
 def _parse_wheel_files(file: File) -> list[WheelFile]:
     try:
-        _, version, build, tags = parse_wheel_filename(file.name)
-    except (InvalidWheelFilename, InvalidVersion):
+        wheel = parse_wheel(file.name)
+    except InvalidWheelFilename:
         return []
+    if wheel.label:
+        return []  # a row is of the one wheel that every installer takes
+    version, build = wheel.version, wheel.build
     order = (int(build[0]), str(build[1])) if build else (-1, "")
     by_platform: dict[tuple[str, str | None], list[str | None]] = defaultdict(list)
-    for tag in tags:
+    for tag in wheel.tags:
         if (python := _parse_python(tag)) is not False and (place := platform_of(tag.platform)):
             by_platform[place[0], python].append(place[1])
     return [
