@@ -42,7 +42,8 @@ _OTHER_PYTHONS = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:[<>=!~]\S{0,200})? ha(?:s|ve) no wheels with a matching Python \w{1,20} tag"
 )
 """A package that has wheels for other Pythons only, and no source archive."""
-_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
+_NO_WHEEL = re.compile(r"(?:Wheels are|A source distribution is) required for `([A-Za-z0-9._-]+)`")
+"""The second is said of a package with wheels for others only, once `resolve` reads archives in their place."""
 _UNUSABLE = ("no", "usable", "wheels")
 _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")

@@ -140,7 +140,7 @@ class Reader:
 
     `cache` is a folder of one JSON file per wheel, or None. `problems` are the things that could not be read,
     one sentence each. `read_count` counts the wheels read over the network. `only` are the requested rows, by
-    `row_name`, if set. `known` are rows to skip.
+    `row_name`, if set. `platforms` are those whose rows are requested, `known` are rows to skip.
     """
 
     def __init__(
@@ -151,6 +151,7 @@ class Reader:
         self.read_count = 0
         self.only: frozenset[tuple[str, str, str]] | None = None
         self.known: frozenset[tuple[str, str, str]] = frozenset()
+        self.platforms: frozenset[str] = frozenset({*PLATFORMS, "any"})
         self._say = say or (lambda _: None)
         self._lock = threading.Lock()
         self._files: dict[str, list[File]] = {}
@@ -193,7 +194,8 @@ class Reader:
         """Return whether a row of this version and platform was requested. `package` is for tables with that
         column."""
         row = (package, str(version), platform)
-        return row not in self.known and (self.only is None or row in self.only)
+        wanted = platform in self.platforms and row not in self.known
+        return wanted and (self.only is None or row in self.only)
 
     def problem(self, text: str) -> None:
         """Report something that cannot be read."""
