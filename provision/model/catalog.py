@@ -520,7 +520,8 @@ class BaseImage(NamedTuple):
 
     `use` is "container" or "devcontainer" (an image), "runner" (a label of a CI machine) or "action" (a step of CI).
     `python` is the minor version that it has, and `apt` the packages that must be installed first. `cuda` and `cudnn`
-    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user.
+    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user. `digest` is what its tag meant
+    on the day `pushed`, for every platform of the row.
     """
 
     use: str
@@ -532,6 +533,8 @@ class BaseImage(NamedTuple):
     cudnn: str | None = None
     apt: tuple[str, ...] = ()
     user: str | None = None
+    digest: str | None = None
+    pushed: str | None = None
 
 
 class IndexAddress(NamedTuple):
