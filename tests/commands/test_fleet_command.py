@@ -1,6 +1,7 @@
 """`--target` for several machines: files, folders, JSON lines and names of gpuenv.yaml."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,12 @@ def piped(gpuenv, text, *args):
 
 
 def test_a_folder_is_a_fleet(gpuenv, hosts):
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10")
+    ran = gpuenv(
+        "resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10", "--plans", "fewest"
+    )
     assert ran.code == 0, ran.err
     found = ran.json
-    assert set(found) == {"schema", "classes", "plans", "apart", "unserved", "exact", "at_least"}
+    assert set(found) == {"schema", "classes", "plans", "apart", "unserved", "exact", "at_least", "prices"}
     assert found["schema"] == "gpuenv.fleet/1" and found["exact"] and found["at_least"] == 2
     assert [(c["id"], c["hosts"], c["target"]["driver"]) for c in found["classes"]] == [
         ("sm80-r535", ["node1", "node2"], "535.129.03"),
@@ -88,7 +91,18 @@ def test_targets_of_gpuenv_yaml_keep_their_own_device_and_python(gpuenv, hosts):
         "frameworks: [torch]\ntargets:\n  ci: {device: cpu, python: '3.11'}\n"
         "  node: {driver: '535.129.03', gpus: [A100], glibc: '2.35'}\n"
     )
-    ran = gpuenv("resolve", "--target", "ci", "--target", "node", "--target", "hosts/node3.json", "--json")
+    ran = gpuenv(
+        "resolve",
+        "--target",
+        "ci",
+        "--target",
+        "node",
+        "--target",
+        "hosts/node3.json",
+        "--json",
+        "--plans",
+        "2",
+    )
     assert ran.code == 0, ran.err
     plans = {tuple(p["classes"]): p["plan"] for p in ran.json["plans"]}
     assert sorted(h for c in ran.json["classes"] for h in c["hosts"]) == ["ci", "node", "node3"]
@@ -135,7 +149,7 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
     broken["target"]["gpus"] = []
     broken["hardware"] = [{"vendor": "nvidia", "address": "0000:01:00.0", "device": "10de:20b0"}]
     (hosts / "sick.json").write_text(json.dumps(broken))
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json", "--plans", "fewest")
     assert ran.code == 5 and len(ran.json["plans"]) == 2
     (missing,) = ran.json["unserved"]
     assert missing["host"] == "sick" and "libcuda.so.1 is missing" in missing["reason"]
@@ -182,5 +196,34 @@ def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     done = piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-")
     rows = done.stdout.splitlines()
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
-    assert rows[1].split() == ["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]
+    heads = [row.split() for row in rows if row.startswith("PLAN ")]
+    assert heads == [["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]]
     assert rows[-1] == "gpuenv lock --framework torch --target -"
+
+
+def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
+    """One V100 with an old driver beside new A100s: with the default it has a plan of its own."""
+    hosts = [{"host": f"a{i}", **machine(A100, "580.65.06")} for i in range(9)]
+    hosts.append({"host": "old1", **machine(("7.0", "Tesla V100"), "470.256.02")})
+    lines = "".join(json.dumps(h) + "\n" for h in hosts)
+    ask = ("resolve", "-f", "torch", "--python", "3.11", "--target", "-")
+    said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in ((), ("--plans", "fewest"))}
+    assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
+    held = r"1 host \(old1\) holds 9 at torch 2\.\d+\.\d+; with one plan more: 2\.\d+\.\d+"
+    assert re.search(rf"with 1 plan \(--plans fewest\): {held} PLAN ", said[()])
+    assert re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
+
+
+@pytest.mark.parametrize(
+    ("plans", "code", "said"),
+    [
+        ("1", 5, "--plans 1: the hosts need at least 2 plans"),
+        ("bets", 2, "--plans bets: not a number, best or fewest hint: Did you mean best?"),
+        ("0", 2, "--plans 0: not a number"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(gpuenv, hosts, plans, code, said):
+    ran = gpuenv("resolve", "-f", "torch", "--python", "3.10", "--target", "hosts", "--plans", plans)
+    assert ran.code == code and said in " ".join(ran.err.split())
+    one = gpuenv("resolve", "-f", "torch", "--target", "hosts/old.json", "--plans", "2")
+    assert one.code == 2 and "--plans is for several machines" in one.err
