@@ -22,7 +22,7 @@ from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process, untrusted
 from ..system.fatbins import read_nvidia_folders
-from ..wheels.pylock import file_name
+from ..wheels.pylock import file_name, is_variant
 from . import state
 from .distributions import find_sites, list_distributions, read_distributions
 from .place import MARK
@@ -147,7 +147,9 @@ def _install_cached(
     parts = []
     for some in split_pytorch(wheels, whole.lock.plan):
         there = tuple(p for p in some if sources.no_index or file_name(p) in local)
-        parts += [(there, True), (tuple(p for p in some if p not in there), False)]
+        rest = [p for p in some if p not in there]
+        variants = tuple(filter(is_variant, rest))
+        parts += [(there, True), (variants, False), (tuple(p for p in rest if p not in variants), False)]
     for packages, only_files in parts:
         if not packages:
             continue

@@ -46,6 +46,7 @@ _NO_WHEEL = re.compile(r"(?:Wheels are|A source distribution is) required for `(
 """The second is said of a package with wheels for others only, once `resolve` reads archives in their place."""
 _UNUSABLE = ("no", "usable", "wheels")
 _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
+_VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant")
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
 
 
@@ -93,6 +94,12 @@ def explain(
     return LockError(
         f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
     )
+
+
+def find_variant(log: str) -> str | None:
+    """Return the first package of a solution whose wheel is a variant: uv cannot write it into pylock.toml."""
+    match = _VARIANT.search(log)
+    return match[1] if match else None
 
 
 def _explain_index(

@@ -371,7 +371,8 @@ class Build(NamedTuple):
     `companions` are exact or bounded requirements of the matching packages ("torchvision==0.25.0"). `unresolvable`
     says which Pythons cannot use the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
     `searched` are the folders of nvidia/ in which a TensorFlow finds libraries without LD_LIBRARY_PATH ("cudnn").
-    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu").
+    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu"). `variant` is the label of
+    a wheel variant, which an index states and no row.
     """
 
     framework: str
@@ -392,6 +393,7 @@ class Build(NamedTuple):
     sha256: str | None = None
     bytes: str | None = None
     package: str | None = None
+    variant: str | None = None
 
     @property
     def package_name(self) -> str:

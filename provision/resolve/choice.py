@@ -31,7 +31,10 @@ def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
     if question.request.device == "cuda":
         # A CPU build is reported only if the version has no CUDA build for the platform.
         with_cuda = {b.version for b in here if b.cuda}
-        here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
+        here = [
+            b for b in here
+            if b.cuda or b.variant or (b.version not in with_cuda and b.index == "pypi")
+        ]  # fmt: skip
     return here
 
 

@@ -34,6 +34,16 @@ def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     return next(_objections(question, wanted, build), None) is None
 
 
+def device_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
+    """Return the objections of the driver and GPUs of every target to a build of any package."""
+    reasons: list[RejectionReason] = []
+    for one in (question, *question.others):
+        reasons += _platform(one, build)
+        if one.request.device == "cuda" and build.cuda:
+            reasons += [*_driver(one, build), *_kernels(one, build)]
+    return tuple(dict.fromkeys(reasons))
+
+
 def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     yield from _not_wanted(question, wanted, build)
     yield from _source(question, build)

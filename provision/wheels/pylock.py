@@ -37,7 +37,7 @@ from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
 from ..system.toml import tomllib
 from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
-from ..system.wheel_file import parse_wheel, plain_name
+from ..system.wheel_file import label_of, parse_wheel, plain_name
 
 
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
@@ -127,6 +127,13 @@ def wheel_version(package: LockedPackage) -> str:
         return package.version if version == Version(package.version) else str(version)
     except (InvalidWheelFilename, InvalidVersion):
         return package.version
+
+
+def is_variant(package: LockedPackage) -> bool:
+    """Return whether a package is a variant of a wheel (PEP 825), by the file name in its address."""
+    return (
+        not package.unhashed and not package.is_conda and label_of(file_name_of_url(package.url)) is not None
+    )
 
 
 def file_name(package: LockedPackage) -> str:
