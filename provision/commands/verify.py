@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import argument, group, option
-from ..system import process, trust
+from ..system import process
 from ..system.files import refuse_to_replace
 from ..wheels.pylock import read_in
 from .run import explain_failure, find_causes_in_log, find_programs, prepare_variables
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
 """What a machine without a GPU shows too."""
-_UV_LOCK = ".lock"
-"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
 _SECONDS = 2.0
 """For a second look at the driver. What starts gpuenv gives it few seconds in all."""
 _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
@@ -90,6 +88,12 @@ class VerifyOptions:
     node: bool = option(
         False, help="With --quick: fail only for a fault of this machine, and print one line."
     )
+    expect_gpus: int | None = option(
+        None, metavar="N", help="With --node: fewer GPUs are a fault.  [default: as many as the lock is for]"
+    )
+    share: float = option(
+        0.0, metavar="SECONDS", help="With --node: take the result of a check that ended so recently."
+    )
     device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
     framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
     timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
@@ -110,6 +114,9 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     choices, report = options.choices, options.report
     if options.node:
         return _verify_node(options, emit)
+    if options.expect_gpus is not None or options.share:
+        flag = "--share" if options.share else "--expect-gpus"
+        raise UsageError(f"{flag} needs --node", hint="gpuenv verify --quick --node ENV")
     typed = read_checks(options.check)
     wanted = make_options(
         choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
@@ -243,24 +250,36 @@ def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
 def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     """Return whether this machine has a fault, tested with an environment. Schedulers run it as root.
 
-    Nothing of the environment runs if another user can change it. Raises UsageError.
+    Nothing of the environment runs if another user can change it. Raises UsageError, and MachineError if there is no
+    result in time.
     """
+    from ..verify import node
+
     _assert_alone(options)
-    env_path = make_absolute(choose_env_to_read(emit, options.env))
-    _assert_own(env_path)
-    env = locate_environment(env_path)
-    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
-    if lock and lock.plan.device == "cpu":
-        text = f"{env.path} is for the CPU: no GPU was examined"
-        return NodeVerdict(fault=False, text=stage.shorten_line(text))
-    wanted = make_options(options.choices, quick=True, timeout=options.timeout, device="all")
-    examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
-    with stage.begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
-        verdict = run_verification(examined, emit, begun)
-    judged = stage.judge_node(verdict, rows.causes_of_jobs(options.choices))
-    if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
-        return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
-    return judged
+    path = make_absolute(choose_env_to_read(emit, options.env))
+
+    def examine(seconds: float, ask: node.Ask) -> NodeVerdict:
+        node.assert_own(path)
+        env = locate_environment(path)
+        lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+        if lock and lock.plan.device == "cpu":
+            text = f"{env.path} is for the CPU: no GPU was examined"
+            return NodeVerdict(fault=False, text=node.shorten_line(text))
+        wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
+        examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
+        read = make_lock_reader(wanted)
+        with stage.begin(env, wanted, driver=True, machine=lambda: ask(read)) as begun:
+            verdict = run_verification(examined, emit, begun)
+            machine = begun.machine.result() if begun.machine else None
+        expected = node.count_expected(options.expect_gpus, lock)
+        judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
+        none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus
+        if none_asked and explain_no_gpu(seconds=_SECONDS):
+            return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
+        return judged
+
+    about = f"{path} {options.expect_gpus} {options.choices}"
+    return node.check(examine, about, options.timeout, options.share)
 
 
 def _assert_alone(options: VerifyOptions) -> None:
@@ -274,44 +293,6 @@ def _assert_alone(options: VerifyOptions) -> None:
     }  # fmt: skip
     if named := [name for name, value in others.items() if value]:
         raise UsageError(f"{named[0]} cannot be used with --node", hint=f"leave out {named[0]} or --node")
-
-
-def _assert_own(env: Path) -> None:
-    """Raise UsageError if another user can change the environment or its base Python."""
-    try:
-        settings = _read_settings(env)
-        # Base Pythons with thousands of packages are common, and most environments import none of them.
-        unused = () if _uses_base_packages(settings) else ("site-packages",)
-        trust.assert_unchangeable([env], without=(_UV_LOCK,))
-        trust.assert_unchangeable(_standard_libraries(settings), without=unused)
-    except trust.UntrustedError as error:
-        raise UsageError(
-            f"{env} is not examined: {error.reason}",
-            hint="name an environment that only root can change (chown -R root, chmod -R go-w)",
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
-
-
-def _read_settings(env: Path) -> dict[str, str]:
-    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python."""
-    try:
-        text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
-
-
-def _uses_base_packages(settings: Mapping[str, str]) -> bool:
-    """Return whether Python adds the packages of the base Python: site.py does so unless the setting forbids it."""
-    return settings.get("include-system-site-packages", "true").lower() == "true"
-
-
-def _standard_libraries(settings: Mapping[str, str]) -> list[Path]:
-    """Return the folders of the standard library that the environment's Python imports."""
-    home = settings.get("home")
-    return sorted(Path(home).parent.glob("lib/python3.*")) if home else []
 
 
 def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes | None = None) -> Verdict:

@@ -513,8 +513,10 @@ def main():
     nobody waits for that.
     """
     reading, writing = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
+        die_with_parent(parent)
         os.close(reading)
         if stages():
             leave_alone()
