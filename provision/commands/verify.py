@@ -91,9 +91,6 @@ class VerifyOptions:
     expect_gpus: int | None = option(
         None, metavar="N", help="With --node: fewer GPUs are a fault.  [default: as many as the lock is for]"
     )
-    share: float = option(
-        0.0, metavar="SECONDS", help="With --node: take the result of a check that ended so recently."
-    )
     device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
     framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
     timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
@@ -114,9 +111,8 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     choices, report = options.choices, options.report
     if options.node:
         return _verify_node(options, emit)
-    if options.expect_gpus is not None or options.share:
-        flag = "--share" if options.share else "--expect-gpus"
-        raise UsageError(f"{flag} needs --node", hint="gpuenv verify --quick --node ENV")
+    if options.expect_gpus is not None:
+        raise UsageError("--expect-gpus needs --node", hint="gpuenv verify --quick --node ENV")
     typed = read_checks(options.check)
     wanted = make_options(
         choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
@@ -278,8 +274,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
             return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
         return judged
 
-    about = f"{path} {options.expect_gpus} {options.choices}"
-    return node.check(examine, about, options.timeout, options.share)
+    return node.check(examine, options.timeout)
 
 
 def _assert_alone(options: VerifyOptions) -> None:

@@ -20,14 +20,14 @@ def prolog(subject: Subject) -> str:
 
 
 def healthcheck(subject: Subject) -> str:
-    """Return the same check as a health check. Raises UsageError for a lock without a GPU."""
+    """Return the same check as a health check, which also resumes a node. Raises UsageError for a lock without a GPU."""
     return _node_script(subject, "healthcheck")
 
 
 def _node_script(subject: Subject, form: str) -> str:
     _for_gpus(subject, form)
     kinds = {kind: kind == form for kind in ("prolog", "healthcheck")}
-    return from_template("slurm-node.sh", subject, form, env=subject.env, **kinds)
+    return from_template("slurm-node.sh", subject, form, env=subject.env, kind=form, **kinds)
 
 
 def taskprolog(subject: Subject) -> str:

@@ -1,24 +1,17 @@
 """Whether this machine has a fault of its own, which each job on it would meet (`verify --node`).
 
 A driver that hangs keeps every process that asks it, and no signal ends them. So a fork examines the machine, and the process that a
-scheduler waits for never asks the driver: it answers at its deadline. Checks of one machine at one time share a result.
+scheduler waits for never asks the driver: it answers at its deadline.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
-import json
 import mmap
-import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import IO
 
 from ..errors import MachineError, UsageError
-from ..model import Finding, Lock, Machine, NodeVerdict, Verdict, as_document, from_plain
+from ..model import Finding, Lock, Machine, NodeVerdict, Verdict
 from ..profiles.findings import make_finding
 from ..system import trust
 from ..system.process import fork
@@ -33,62 +26,15 @@ _SAYS_NOTHING = (NO_ANSWER, f"{ENDED_BY} SIGKILL", f"{ENDED_BY} SIGTERM")
 """How a child ends that is slow, or that the system or a person killed: the machine may be in order."""
 _UV_LOCK = ".lock"
 """The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
-_SHARED = Path("/run/gpuenv")
-"""The results that checks share. Only root can write there, and a start of the machine empties it."""
-_PAUSE = 0.02
-
 Ask = Callable[[Callable[[], Machine]], Machine]
 """Calls a function that reads the driver in this process, which may hang."""
 
 
-def check(
-    examine: Callable[[float, Ask], NodeVerdict], about: str, seconds: float, share: float
-) -> NodeVerdict:
-    """Return the result of a check, or that of another check `about` the same that ended at most `share` seconds ago.
+def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeVerdict:
+    """Return what `examine` says of this machine. It gets the seconds of its probes.
 
     Raises MachineError if there is no result within `seconds`, and the driver is not the reason.
     """
-    until = time.monotonic() + seconds
-    with _take_turn(about, until) if share and os.geteuid() == 0 else contextlib.nullcontext() as file:
-        known = _read(file, share) if file else None
-        if known:
-            return known
-        result = _examine_in_time(examine, max(until - time.monotonic(), 0.0))
-        if file:
-            file.seek(0)
-            file.truncate()
-            json.dump({"at": time.monotonic(), "result": as_document(result)}, file)
-            file.flush()
-        return result
-
-
-@contextlib.contextmanager
-def _take_turn(about: str, until: float) -> Iterator[IO[str]]:
-    """Wait for other checks of this machine, and yield the file of their result."""
-    _SHARED.mkdir(mode=0o700, exist_ok=True)
-    path = _SHARED / f"node-{hashlib.sha256(about.encode()).hexdigest()[:16]}.json"
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "r+") as file:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > until:
-                raise MachineError("this machine was not examined: another check of it does not end")
-            time.sleep(_PAUSE)
-        yield file
-
-
-def _read(file: IO[str], share: float) -> NodeVerdict | None:
-    """Return the result in a file, or None if it is too old. The clock is that of the machine since its start."""
-    try:
-        kept = json.load(file)
-        recent = 0 <= time.monotonic() - kept["at"] <= share
-        return from_plain(NodeVerdict, kept["result"]) if recent else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _examine_in_time(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeVerdict:
     asking = mmap.mmap(-1, 1)  # memory of both processes
 
     def ask(read: Callable[[], Machine]) -> Machine:
@@ -144,10 +90,13 @@ def judge(
 
 
 def count_expected(asked: int | None, lock: Lock | None) -> int:
-    """Return how many GPUs the machine should have: as asked, or as the machine that the lock was made for alone."""
+    """Return how many GPUs the machine should have: as asked, or as the machine that the lock was made for.
+
+    GPUs of several models are those of several machines, as the classes of a fleet are.
+    """
     if asked is not None:
         return asked
-    return len(lock.target.gpus) if lock and not lock.classes else 0
+    return len(lock.target.gpus) if lock and not lock.classes and len({*lock.target.gpus}) == 1 else 0
 
 
 def shorten_line(text: str) -> str:
