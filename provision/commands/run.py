@@ -412,7 +412,7 @@ def find_causes(
     """
     from ..diagnose import Circumstances, diagnose
     from ..resolve import resolve
-    from ..resolve.kernels import how_they_run
+    from ..system.kernels import how_they_run
 
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
 

@@ -15,7 +15,8 @@ from ..model import (
     RejectionReason,
     TargetGpu,
 )
-from .kernels import how_they_run, named, needs_cuda
+from ..system.kernels import how_they_run, needs_cuda
+from .boards import named
 from .question import Question, has_prefix, is_exact, major, meets, version
 from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .toolkit import compiler_objections

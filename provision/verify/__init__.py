@@ -60,7 +60,9 @@ def verify(
             layers.run_peers(run)
             frameworks.run_frameworks(run)  # framework, convolution, loaded
     from .changes import judge_drift
+    from .variants import judge_variants
 
+    judge_variants(run)
     judge_drift(run)  # lock
     return make_verdict(run)
 

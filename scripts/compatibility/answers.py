@@ -10,7 +10,7 @@ from typing import Any
 
 from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease, Profiles
 from provision.resolve import resolve
-from provision.resolve.kernels import FORMS, MAKERS
+from provision.resolve.boards import FORMS, MAKERS
 from provision.resolve.objections import floor_of
 from provision.resolve.pip import install_lines, pip_gaps
 from provision.resolve.question import Question, version
