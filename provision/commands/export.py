@@ -54,7 +54,7 @@ class ExportOptions:
     form: str = option(
         REQUIRED, "--format", metavar="FORMAT", complete="formats",
         help="Format: requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
-        "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
+        "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, daemonset, job or cyclonedx.",
     )  # fmt: skip
     lock: Path | None = option(None, help="Export this lock file.")
     output: Path | None = option(None, "--output", "-o", help="File to write.  [default: standard output]")

@@ -317,7 +317,18 @@ def test_a_workflow_evaluates_no_expression_of_a_lock():
 
 @rows(
     "form",
-    ["dockerfile", "apptainer", "devcontainer", "github", "sbatch", "prolog", "taskprolog", "npd", "job"],
+    [
+        "dockerfile",
+        "apptainer",
+        "devcontainer",
+        "github",
+        "sbatch",
+        "prolog",
+        "taskprolog",
+        "npd",
+        "daemonset",
+        "job",
+    ],
 )
 def test_linux_is_asked_for_where_linux_is_meant(form):
     made = el.of(target=Target(platform="windows-x86_64"))
