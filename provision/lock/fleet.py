@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def plan_targets(
     With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
     get_locking(choices)
-    groups, left_out = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
+    groups, left_out, notes = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(
@@ -83,7 +83,7 @@ def plan_targets(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
-    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=configured))
+    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=configured, notes=notes))
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
@@ -220,6 +220,12 @@ class FleetPackages:
         if lock is None:
             return f"no build is compatible with the packages: {plan.hint or 'see gpuenv resolve --explain'}"
         return SolvedPlan(plan, lock, tuple(events))
+
+    def told(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
+        """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
+        for context in requests:
+            if solved := self.find(context, ()):
+                yield from solved.events
 
     def find(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | None:
         """Return the lock that answered a question, or None."""

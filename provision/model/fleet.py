@@ -38,7 +38,10 @@ class PlanDifference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnservedHosts:
-    """Hosts without a plan: classes that no build fits, or one host (`host`) whose driver cannot be used."""
+    """Hosts without a plan: classes that no build fits, or one `host` whose driver cannot be used.
+
+    `host` is the line or the file of a document that is no host.
+    """
 
     hosts: int
     reason: str
@@ -99,6 +102,7 @@ class Fleet:
     exact: bool = True
     at_least: int = 0
     prices: tuple[PlanPrice, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -173,6 +173,7 @@ _MOST_CLASSES = 8
 _MOST_HELD = 3
 _MOST_HOSTS = 3
 _MOST_PAIRS = 3
+_MOST_UNSERVED = 20
 _PLAN, _HOSTS = 4, 7
 
 
@@ -204,7 +205,10 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         screen.wrapped(f"plans {one} and {other}: {pair.reason}", indent="    ", first="")
         if pair.would_merge:
             screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
-    for missing in fleet.unserved:
+    for note in fleet.notes:
+        screen.wrapped(f"note: {note}", indent="    ", first="")
+    shown_hosts = fleet.unserved if screen.verbose else fleet.unserved[:_MOST_UNSERVED]
+    for missing in shown_hosts:
         more = (
             f" and {len(missing.classes) - 1} more similar host classes" if len(missing.classes) > 1 else ""
         )
@@ -214,6 +218,10 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         )
         if missing.hint:
             screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
+
+    if left := fleet.unserved[len(shown_hosts) :]:
+        more = count(sum(u.hosts for u in left), "more host")
+        screen.line(f"{screen.colour('no plan', 'red')} for {more} (-v lists them)")
 
 
 def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
@@ -265,6 +273,8 @@ def _show_fleet_plan(screen: Screen, number: int, one: FleetPlan, classes: Seque
     cudnn = f", cuDNN {plan.cudnn}" if plan.cudnn else ""
     head = f"{number:<{_PLAN}}  {one.hosts:>{_HOSTS},}  "
     screen.wrapped(f"{builds}{cudnn}, Python {plan.python}, {plan.platform}", indent=indent, first=head)
+    for note in plan.notes:
+        screen.wrapped(f"note: {note}", indent=f"{indent}    ", first=indent)
     shown = classes if screen.verbose else classes[:_MOST_CLASSES]
     for row in shown:
         screen.wrapped(
