@@ -550,7 +550,7 @@ class _Search(Known):
         if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
             self.close(index, error)
             return self.context
-        if index and index != "pypi":
+        if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
             self._offer_without(error, index)
         return None
 
