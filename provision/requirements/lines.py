@@ -101,6 +101,7 @@ class SourceLine:
     override: bool = False
     index: str | None = None
     roots: tuple[Path, ...] = ()
+    stated: bool = False
 
     def error(self, what: str, hint: str) -> UsageError:
         return UsageError(
@@ -137,7 +138,7 @@ class ParsedRequirement:
         return RequirementLine(
             text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
             local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
-            override=self.line.override, index=self.line.index,
+            override=self.line.override, index=self.line.index, stated=self.line.stated,
         )  # fmt: skip
 
 

@@ -156,6 +156,7 @@ class StatedRequirements:
     requires_python: str = ""
     python_origin: str | None = None
     installable: bool = False
+    planned_sources: bool = False
 
 
 def read_project(
@@ -184,6 +185,7 @@ def read_project(
     reading.lines += [uv.apply_source(line, keys, []) for line in keys.lines]
     reading.find_links += keys.used
     stated.installable = install and _is_built(folder, data)
+    stated.planned_sources = keys.name_planned
     return stated
 
 
@@ -218,10 +220,12 @@ def _read_member(
     stated = _read_stated(reading, folder, data, places, may_be_empty=True)
     extras = wanted & {normalize_name(extra) for extra in stated.extras}
     listed = [*stated.requires, *collect_extras(name, stated.extras, sorted(extras))]
-    _add_lines(reading, folder, listed, uv.read_member_keys(reading, folder, data, places, keys))
+    own = uv.read_member_keys(reading, folder, data, places, keys)
+    _add_lines(reading, folder, listed, own)
     if install and _is_built(folder, data):
         reading.lines.append(
-            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=places.name, folders=(folder,), roots=reading.roots, editable=True)
+            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=places.name, folders=(folder,), roots=reading.roots,
+                       editable=True, stated=own.name_planned)
         )  # fmt: skip
     root.extras |= stated.extras
     root.requires_python = ",".join(filter(None, (root.requires_python, stated.requires_python)))

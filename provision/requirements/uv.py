@@ -53,6 +53,11 @@ class UvKeys:
     pages: dict[str, str] = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
 
+    @property
+    def name_planned(self) -> bool:
+        """Whether the sources name a package whose index the plan chooses."""
+        return any(normalize_name(name) in _PLANNED for name in self.sources)
+
     def find_override(self, text: str) -> str | None:
         """Return the override of a requirement, or None."""
         name = leading_name(text)
