@@ -148,7 +148,7 @@ def _lock_one(
     lock = read_lock(path, of_lock, platform)
     get_locking(of_lock).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     return LockForBundle(
-        lock=lock, sources=read_sources(choices), profiles=rows.load_all(choices), choices=choices,
+        lock=lock, sources=read_sources(choices), profiles=rows.load(choices), choices=choices,
         options_digest=options_digest,
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ from ..config.options import (
     list_words,
 )
 from ..config.project import apply_project
-from ..config.rows import load_all
+from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
@@ -99,7 +99,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     if options.pip:
         choices = apply_project(options.choices)
         _refuse_channels(choices)
-        data = load_all(choices)
+        data = load(choices)
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:
@@ -232,7 +232,7 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
         return None
     if plan.platform != LOOKING.platform:
         return None
-    row = next((row for row in rows.load_all(choices).compilers if row.cuda == cuda), None)
+    row = next((row for row in rows.load(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None
 
 

@@ -307,7 +307,7 @@ def explain_failure(
         has_module=lambda module: distributions.has_module(root, module),
         own_module=lambda module: find_own_module(folders, module),
     )
-    known, text, device = rows.load_all(choices), [(name, [ended.stderr])], read_device(root)
+    known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
     findings = find_causes(text, known, None, device=device, ran=ran)
     if findings:  # only now is this machine examined
         holders = device != "cpu"
@@ -375,7 +375,7 @@ def _libraries(folder: Path) -> set[str]:
 def _searched(site: Path, version: str, choices: Choices) -> frozenset[str] | None:
     """Return the folders that the profile lists for this release. An unknown release is read from its library, None is
     returned without one."""
-    for build in rows.load_all(choices).builds:
+    for build in rows.load(choices).builds:
         named = build.framework == "tensorflow" and build.version == version
         if named and build.cuda and build.platform.startswith("linux"):
             return frozenset(build.searched)
@@ -436,7 +436,7 @@ def find_causes(
 def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """Return the findings in the log of a failed stage, without examining the machine again."""
     try:
-        known = rows.load_all(Choices())
+        known = rows.load(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too, but the stage's own failure is reported
     return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +46,7 @@ from .run import explain_failure, find_causes_in_log, find_programs, prepare_var
 
 if TYPE_CHECKING:
     from ..environment.loader import Package
-    from ..model import (
-        Device,
-        Emit,
-        Environment,
-        Finding,
-        Lock,
-        Machine,
-        Profiles,
-        Verdict,
-    )
+    from ..model import Finding, Machine, Profiles
     from ..verify.checks import CheckOutcome, MissingTool, PlacedCheck
     from ..verify.libraries import PythonPaths
     from ..verify.modules import ProjectImport
@@ -91,7 +82,9 @@ class VerifyOptions:
     expect_gpus: int | None = option(
         None, metavar="N", help="With --node: fewer GPUs are a fault.  [default: as many as the lock is for]"
     )
-    device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
+    device: str | None = option(
+        None, help="Device to test: cuda, cuda:N, all or cpu.", complete="tested_devices"
+    )
     framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
     timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
     check: list[str] = option(
@@ -116,7 +109,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     typed = read_checks(options.check)
     wanted = make_options(
         choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
-        device=_device(options.device), frameworks=_frameworks(options.framework), timeout=options.timeout,
+        device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
     )  # fmt: skip
     if report:
         refuse_to_replace(report, force=options.force)
@@ -133,7 +126,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     planned = plan_checks(path, wanted, typed, of_project=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     with stage.begin(
-        env, wanted, driver=not _is_for_cpu(env), machine=make_lock_reader(wanted),
+        env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
         meanwhile=make_reader(env, choices, process.environ()),
     ) as begun:  # fmt: skip
         lock = _read_lock(env, locked=options.locked, choices=choices)
@@ -159,24 +152,6 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     if expected and ((path / "bin" / "activate").exists() or (path / "conda-meta").is_dir()):
         emit(Event(kind="next", stage="verify", text=activate_line(path, process.environ())))
     return verdict
-
-
-def _device(device: str | None) -> str | None:
-    if device is None or device in ("cpu", "all", "cuda"):
-        return None if device == "cuda" else device
-    if device.startswith("cuda:") and device[5:].isdigit():
-        return device
-    raise UsageError(
-        f"--device {device}: expected cpu, all or cuda:N",
-        hint="Did you mean cuda?" if device.lower() in ("gpu", "nvidia") else None,
-    )
-
-
-def _frameworks(named: list[str]) -> tuple[str, ...]:
-    for name in named:
-        if name not in FRAMEWORKS:
-            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
-    return tuple(named)
 
 
 def _is_for_cpu(env: Environment) -> bool:
@@ -263,7 +238,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
             return NodeVerdict(fault=False, text=node.shorten_line(text))
         wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
         examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
-        read = make_lock_reader(wanted)
+        read = make_machine_reader(wanted)
         with stage.begin(env, wanted, driver=True, machine=lambda: ask(read)) as begun:
             verdict = run_verification(examined, emit, begun)
             machine = begun.machine.result() if begun.machine else None
@@ -293,7 +268,7 @@ def _assert_alone(options: VerifyOptions) -> None:
 def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes | None = None) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     env, lock, wanted = examined.env, examined.lock, examined.options
-    read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
+    read = begun.machine.result if begun and begun.machine else functools.cache(make_machine_reader(wanted))
     baseline = stage.Baseline(
         lock=lock, releases=rows.load(examined.choices, *rows.FOR_VERDICT).cudnn,
         target=read().target if wanted.locked else None, read_machine=read,
@@ -305,7 +280,7 @@ def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes
     return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 
-def make_lock_reader(options: stage.Options) -> Callable[[], Machine]:
+def make_machine_reader(options: stage.Options) -> Callable[[], Machine]:
     """Return a function that reads this machine's driver and GPUs within the time limit of a stage."""
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
@@ -638,7 +613,7 @@ def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     next."""
     from ..profiles.findings import find_fix, make_finding
 
-    rules = {rule.name: rule for rule in rows.load_all(choices).failures}
+    rules = {rule.name: rule for rule in rows.load(choices).failures}
     fixes = [find_fix(rules[m.rule].cause, [f"rule={m.rule}"], {"python": m.python}) for m in missing]
     return make_finding(
         "compiler_parts_missing",
@@ -672,13 +647,3 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
     emit(Event(kind="warning", stage="verify", text=warning))
     return False
-
-
-@contextlib.contextmanager
-def get_planned_device(device: Device) -> Iterator[None]:
-    """Set the device of the environment on errors in the block."""
-    try:
-        yield
-    except GpuenvError as error:
-        error.device = error.device or device
-        raise

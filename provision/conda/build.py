@@ -25,11 +25,6 @@ from . import activation, engine
 transaction = at_its_path
 
 
-def begin() -> None:
-    """Raise UsageError if the engine is not installed."""
-    engine.require("rattler")
-
-
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
     """Download packages into the caches and compare hashes, before the environment is renamed. Raises BuildError."""
     channelled, wheels = _split(packages)

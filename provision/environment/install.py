@@ -22,6 +22,7 @@ from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process, untrusted
 from ..system.fatbins import read_nvidia_folders
+from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
 from . import state
 from .distributions import find_sites, list_distributions, read_distributions
@@ -218,7 +219,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     )
     if not done.ok:
         raise BuildError(
-            f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
+            f"{', '.join(names)} could not be removed", log=clean(done.stderr),
             hint="rebuild the environment, which is unchanged: gpuenv create --recreate",
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from ..model import (
 )
 
 if TYPE_CHECKING:
-    from ..model import Emit, Lock, LockedPackage, PackageSources
+    from ..model import Emit, PackageSources
 
 
 _OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
@@ -187,10 +187,6 @@ class Building:
 
 class Manager(Protocol):
     """The module of a manager that builds."""
-
-    @staticmethod
-    def begin() -> None:
-        """Prepare to build. Raises UsageError for a missing library."""
 
     @staticmethod
     def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:

@@ -285,7 +285,7 @@ def explain_install_failure(
 ) -> BuildError:
     from ..index import refusals  # it brings an HTTP client
 
-    log = uv.redacted(strip_progress(done.stderr))
+    log = clean(strip_progress(done.stderr))
     if stored := refusals.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
@@ -360,7 +360,7 @@ def imports_undeclared(log: str) -> bool:
 
 
 def explain_failed_build(package: LockedPackage, done: process.Finished) -> BuildError:
-    log = uv.redacted(strip_progress(done.stderr))
+    log = clean(strip_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
         hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "

@@ -13,7 +13,7 @@ from ..errors import LockError
 from ..system import grants, process
 from ..system.wheel_file import parse_wheel
 
-CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
+_CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
 _SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
@@ -26,6 +26,12 @@ def markers_of(platform: str) -> dict[str, str]:
     machine."""
     system, _, machine = platform.partition("-")
     return {**_SYSTEMS.get(system, {}), "platform_machine": "AMD64" if system == "windows" else machine}
+
+
+def cpython_markers(platform: str, python: str | None) -> dict[str, str]:
+    """Return the variables that a platform and CPython of a minor version ("3.12", or None if not known) decide."""
+    versions = {"python_version": python, "python_full_version": f"{python}.0"} if python else {}
+    return {**markers_of(platform), **_CPYTHON, **versions}
 
 
 def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:

@@ -55,7 +55,7 @@ def plan_targets(
     With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
     get_locking(choices)
-    groups, left_out, notes = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
+    groups, left_out, notes = read_hosts(targets, choices, rows.load(choices), LOOKING)
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(

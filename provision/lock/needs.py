@@ -93,7 +93,7 @@ class WheelNeeds:
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
-            for row in rows.load_all(self.choices).satellites
+            for row in rows.load(self.choices).satellites
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from ..environment.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from ..errors import LockError
-from ..index import refusals, uv
+from ..index import refusals
 from ..index.config import pip_settings
 from ..index.downloads import add_credentials
 from ..index.http import Http
@@ -58,7 +58,7 @@ def explain(
     archives: SourceArchives,
 ) -> LockError:
     """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
-    log = uv.redacted("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
+    log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
     if done.timed_out:
         return LockError(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,

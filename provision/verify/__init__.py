@@ -1,10 +1,11 @@
 """Stage verify: the verdict on an environment, from probes that run inside it.
 
-Seven stages run in order. The first that fails is the cause, and the later ones are skipped. Stages 1, 2 and 4
-run in one child without a framework. Stage 3 reads files. Stages 5 to 7 run in one child per framework. If a
-stage fails, the user's settings are searched for the culprit. An environment with a lock gets an eighth stage:
-its differences from the lock. The stages `packages` and `checks` are not part of the proof: the commands run them
-afterwards, and `add_stages` adds them to the verdict.
+Stages run in order. The first that fails is the cause, and the later ones are skipped. `driver`, `runtime` and
+`cudnn` run in one child without a framework, `libraries` reads files, and `peers` copies between GPUs. `framework`,
+`convolution`, `matmul`, `attention` and `loaded` run in one child per framework. If a stage fails, the user's settings
+are searched for the culprit. An environment with a lock gets the stage `lock`: its differences from the lock. The
+stages `packages` and `checks` are not part of the proof: the commands run them afterwards, and `add_stages` adds them
+to the verdict.
 """
 
 from __future__ import annotations

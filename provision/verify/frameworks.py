@@ -1,4 +1,4 @@
-"""Runs stages 5 to 7: one child per framework, then all frameworks in one process.
+"""Runs the stages of frameworks: one child per framework, then all frameworks in one process.
 
 With `--quick` the frameworks are only imported, and only on the CPU. On a GPU the layers below them are proved in half
 a second. The CPU has no such layers, so there the import is the least that runs code of the environment.
@@ -88,7 +88,7 @@ def import_early(run: Verification) -> Iterator[None]:
 
 
 def run_frameworks(run: Verification) -> None:
-    """Run stages 5 to 7 for each framework, then all frameworks in one process."""
+    """Run the stages of each framework, then all frameworks in one process."""
     later = _list_later_installs(run)
     run.findings[:] = add_later_installs(run.findings, later)
     if later:

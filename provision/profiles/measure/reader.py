@@ -27,7 +27,7 @@ from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
 from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
-from ...index.wheel_names import CPYTHON, markers_of
+from ...index.wheel_names import cpython_markers
 from ...model import PLATFORMS
 from ...system import trust
 from ...system.redaction import redact
@@ -331,7 +331,7 @@ def required(
     lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[tuple[Requirement, list[str]]]:
     """Return the requirements that apply on a platform with these extras, and for which of the Pythons."""
-    here = {**markers_of(platform), **CPYTHON, "platform_release": "", "platform_version": ""}
+    here = {**cpython_markers(platform, None), "platform_release": "", "platform_version": ""}
     result = []
     for requirement in filter(None, map(parse, lines)):
         marker = requirement.marker
