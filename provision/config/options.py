@@ -59,12 +59,17 @@ def check_values(c: Choices) -> None:
     for flag, value, form in (
         ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
         ("--glibc", c.glibc, r"2\.\d+"),
-        ("--python", c.python, r"3\.\d+(\.\d+)?"),
+        ("--python", c.python, r"3\.\d+(\.\d+)?t?"),
         ("--cuda", c.cuda, r"\d+(\.\d+)?"),
         ("--gpus", c.gpus, r"\d+(,\d+)*"),
     ):
         if value is not None and not re.fullmatch(form, value):
             raise _wrong_form(flag, value)
+    if c.manager == "conda" and (c.python or "").endswith("t"):
+        raise UsageError(
+            f"--python {c.python}: gpuenv plans no conda environment with a free-threaded Python",
+            hint=f"use --python {str(c.python).rstrip('t')}",
+        )
 
 
 def _wrong_form(option: str, value: str) -> UsageError:

@@ -201,8 +201,10 @@ def choose_device(
 
 
 def get_minor_version(python: str | None) -> str | None:
-    """Return the minor version of a Python ("3.11"), or None for None."""
-    return ".".join(python.split(".")[:2]) if python else None
+    """Return the minor version of a Python ("3.11", free-threaded "3.14t"), or None for None."""
+    if not python:
+        return None
+    return ".".join(python.rstrip("t").split(".")[:2]) + "t" * python.endswith("t")
 
 
 def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:

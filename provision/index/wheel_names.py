@@ -35,12 +35,14 @@ def cpython_markers(platform: str, python: str | None) -> dict[str, str]:
 
 
 def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
-    """Return the tags that CPython of a minor version ("3.12") supports on a platform with a glibc, best first."""
+    """Return the tags that CPython of a minor version ("3.12", free-threaded "3.14t") supports on a platform with a glibc,
+    best first."""
     kind, _, machine = platform.partition("-")
     platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
-    parts = tuple(int(p) for p in python.split("."))
+    parts = tuple(int(p) for p in python.rstrip("t").split("."))
     interpreter = "cp" + "".join(map(str, parts))
-    return [*cpython_tags(parts, platforms=platforms), *compatible_tags(parts, interpreter, platforms)]
+    abis = [f"{interpreter}t"] if python.endswith("t") else None
+    return [*cpython_tags(parts, abis, platforms), *compatible_tags(parts, interpreter, platforms)]
 
 
 def _manylinux(glibc: str, machine: str) -> list[str]:
