@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..model.declare import argument, group, option
 from ..system import untrusted
-from .run import find_causes, read_device
+from .causes import find_causes, read_device
 
 if TYPE_CHECKING:
     from ..diagnose import Installed

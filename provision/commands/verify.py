@@ -42,7 +42,8 @@ from ..model.declare import argument, group, option
 from ..system import process
 from ..system.files import refuse_to_replace
 from ..wheels.pylock import read_in
-from .run import explain_failure, find_causes_in_log, find_programs, prepare_variables
+from .causes import explain_failure, find_causes_in_log
+from .run import find_programs, prepare_variables
 
 if TYPE_CHECKING:
     from ..environment.loader import Package

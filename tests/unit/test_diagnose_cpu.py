@@ -8,7 +8,7 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.commands.run import find_causes, find_causes_in_log
+from provision.commands.causes import find_causes, find_causes_in_log
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
 KNOWN = profiles.load()
