@@ -154,7 +154,7 @@ def _profiles() -> Profiles:
     from ..config.options import Choices
 
     try:
-        return rows.load(Choices())
+        return rows.load_all(Choices())
     except GpuenvError:
         return Profiles()
 

@@ -19,6 +19,8 @@ FOR_VERDICT = (
     "optional_libraries",
     "replacements",
     "satellites",
+    "compilers",
+    "runtime_compilers",
 )
 """The rows that each verdict needs: cuDNN's releases, and the system libraries of packages."""
 FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
@@ -44,6 +46,11 @@ def list_overlays(c: Choices) -> list[Path]:
     user_folder = own_profiles()
     # Not Path.is_dir, which raises for a folder that this user may not enter. `settle_home` has said so.
     return list(c.profiles) or ([user_folder] if os.path.isdir(user_folder) else [])  # noqa: PTH112
+
+
+def load_all(c: Choices) -> Profiles:
+    """Return the shipped profiles with the user's rows. Raises DataError, UsageError."""
+    return load(c)
 
 
 def load(c: Choices, *parts: str) -> Profiles:

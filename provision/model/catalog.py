@@ -371,8 +371,7 @@ class Build(NamedTuple):
     `companions` are exact or bounded requirements of the matching packages ("torchvision==0.25.0"). `unresolvable`
     says which Pythons cannot use the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
     `searched` are the folders of nvidia/ in which a TensorFlow finds libraries without LD_LIBRARY_PATH ("cudnn").
-    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu"). `variant` is the label of
-    a wheel variant, which an index states and no row.
+    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu").
     """
 
     framework: str
@@ -393,7 +392,6 @@ class Build(NamedTuple):
     sha256: str | None = None
     bytes: str | None = None
     package: str | None = None
-    variant: str | None = None
 
     @property
     def package_name(self) -> str:
@@ -463,6 +461,24 @@ class CudaCompiler(NamedTuple):
     extras: tuple[str, ...] = ()
 
 
+class RuntimeCompiler(NamedTuple):
+    """A package that compiles when it runs, and for what (`does`).
+
+    `needs` are of "cc", "cxx", "headers", "nvcc" and "ninja". `file` is a file that it looks for in `places`, and `brings`
+    the requirement that installs it. It writes to the first folder of `cache` whose variable is set. It compiles nothing
+    beside a package of `unless`.
+    """
+
+    package: str
+    does: str
+    needs: tuple[str, ...] = ()
+    file: str | None = None
+    places: tuple[str, ...] = ()
+    brings: str | None = None
+    cache: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
 class GpuModel(NamedTuple):
     """A compute capability: its generation, boards, CUDA releases and driver branches.
 
@@ -522,8 +538,7 @@ class BaseImage(NamedTuple):
 
     `use` is "container" or "devcontainer" (an image), "runner" (a label of a CI machine) or "action" (a step of CI).
     `python` is the minor version that it has, and `apt` the packages that must be installed first. `cuda` and `cudnn`
-    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user. `digest` is what its tag meant
-    on the day `pushed`, for every platform of the row.
+    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user.
     """
 
     use: str
@@ -535,8 +550,6 @@ class BaseImage(NamedTuple):
     cudnn: str | None = None
     apt: tuple[str, ...] = ()
     user: str | None = None
-    digest: str | None = None
-    pushed: str | None = None
 
 
 class IndexAddress(NamedTuple):
@@ -561,6 +574,7 @@ class Profiles:
     cudnn: tuple[CudnnRelease, ...] = ()
     toolkits: tuple[ToolkitRelease, ...] = ()
     compilers: tuple[CudaCompiler, ...] = ()
+    runtime_compilers: tuple[RuntimeCompiler, ...] = ()
     pythons: tuple[PythonRelease, ...] = ()
     gpus: tuple[GpuModel, ...] = ()
     cuda: tuple[CudaRelease, ...] = ()

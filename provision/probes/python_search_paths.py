@@ -24,6 +24,7 @@ tell(
     executable=sys.executable,
     prefix=sys.prefix,
     base_prefix=sys.base_prefix,
+    include=sysconfig.get_path("include", "posix_prefix"),
     path=[p for p in sys.path if p],
     sites=sorted(
         set(site.getsitepackages() + [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])

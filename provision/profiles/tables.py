@@ -146,6 +146,13 @@ KINDS = {
     "compilers": Kind(
         model.CudaCompiler, "compilers", ("cuda",), ("cuda", "gcc", "source", "read"), words=("extras",)
     ),
+    "runtime_compilers": Kind(
+        model.RuntimeCompiler,
+        "runtime_compilers",
+        ("package",),
+        ("package", "does", "source", "read"),
+        words=("needs", "places", "cache", "unless"),
+    ),
     "pythons": Kind(model.PythonRelease, "pythons", ("version",), ("version", "released")),
     "gpus": Kind(
         model.GpuModel,
@@ -240,7 +247,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "gpus.yaml": ("gpus",),
     "cudnn.yaml": ("cudnn", "floors"),
     "pythons.yaml": ("pythons",),
-    "toolkits.yaml": ("toolkits", "compilers"),
+    "toolkits.yaml": ("toolkits", "compilers", "runtime_compilers"),
     "torch.yaml": ("builds", "tested"),
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),

@@ -101,7 +101,6 @@ class SourceLine:
     override: bool = False
     index: str | None = None
     roots: tuple[Path, ...] = ()
-    stated: bool = False
 
     def error(self, what: str, hint: str) -> UsageError:
         return UsageError(
@@ -138,7 +137,7 @@ class ParsedRequirement:
         return RequirementLine(
             text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
             local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
-            override=self.line.override, index=self.line.index, stated=self.line.stated,
+            override=self.line.override, index=self.line.index,
         )  # fmt: skip
 
 
@@ -278,13 +277,11 @@ def parse_archive_name(address: str) -> tuple[str, str] | None:
     """Return the name and version in the file name of a wheel or source archive, or None."""
     from packaging import utils
 
-    from ..system.wheel_file import parse_wheel
-
     try:
         file = file_name_of_url(address)
         if file.endswith(".whl"):
-            wheel = parse_wheel(file)
-            return wheel.name, str(wheel.version)
+            name, version, _, _ = utils.parse_wheel_filename(file)
+            return str(name), str(version)
         sdist = utils.parse_sdist_filename(file)
         return str(sdist[0]), str(sdist[1])
     except ValueError:

@@ -16,8 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..model import Build, LockedPackage, Profiles, Satellite, ToolkitRelease
-from ..system.kernels import how_they_run
-from .boards import named
+from .kernels import how_they_run, named
 from .objections import floor_of
 from .question import Question, has_prefix, is_exact, major, meets, specifiers, version
 

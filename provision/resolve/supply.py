@@ -16,8 +16,7 @@ from ..model import (
     CudnnRelease,
     RejectionReason,
 )
-from ..system.kernels import how_they_run
-from .boards import named
+from .kernels import how_they_run, named
 from .question import Question, is_exact, major, meets, version
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import shlex
 import time
@@ -21,7 +22,8 @@ from ..system.process import foreground
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch
 from . import add_stages
-from .probe import Record, run_probe
+from .compilers import Lack, find_compiler, find_headers
+from .probe import run_probe
 
 STAGE = "checks"
 _LINES = 8
@@ -38,17 +40,6 @@ class PlacedCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MissingTool:
-    """A tool that a compiler needs and the system lacks. `rule` is the rule of profiles/failures.yaml with the fix,
-    `python` the version."""
-
-    rule: str
-    what: str
-    python: str
-    evidence: Evidence
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOutcome:
     """How a check ended: its result, its output, and the system tools that it misses.
 
@@ -59,7 +50,7 @@ class CheckOutcome:
     placed: PlacedCheck
     before: foreground.OomKills
     finished: process.Finished | None = None
-    missing: tuple[MissingTool, ...] = ()
+    missing: tuple[Lack, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -91,7 +82,7 @@ def _run(
     env: Environment, placed: PlacedCheck, environ: Mapping[str, str], timeout: float, device: str
 ) -> CheckOutcome:
     check, start, before = placed.check, time.perf_counter(), foreground.oom_kills()
-    missing: tuple[MissingTool, ...] = ()
+    missing: tuple[Lack, ...] = ()
     finished, seconds, detail = None, None, "passed"
     try:
         if check.kind == "compile":
@@ -134,39 +125,22 @@ def _enter_empty_folder() -> Iterator[Path]:
 
 def _run_compile(
     env: Environment, device: str, environ: Mapping[str, str], timeout: float
-) -> tuple[process.Finished, bool, tuple[MissingTool, ...], str]:
+) -> tuple[process.Finished, bool, tuple[Lack, ...], str]:
     """Compile a function with the torch of an environment, from empty caches. Return also what is wrong in words, ""
     if only the output says it."""
-    with make_scratch("compile") as folder:
-        caches = {
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
-            "TRITON_CACHE_DIR": str(folder / "triton"),
-        }
-        report = run_probe(
-            env.python,
-            ("report", "torch_compile"),
-            {"device": device},
-            environ={**environ, **caches},
-            timeout=timeout,
-        )
-    compiled, needs = report.last("compiled"), report.last("needs")
+    report = run_probe(
+        env.python, ("report", "torch_compile"), {"device": device}, environ=environ, timeout=timeout
+    )
+    compiled, needs = report.last("operation"), report.last("needs")
     if compiled and report.finished.ok:
-        problem = f"the results are off by {compiled['max_error']:g}"
-        return report.finished, bool(compiled["ok"]), (), problem
-    missing = _list_missing(needs) if needs else ()
+        return report.finished, bool(compiled["ok"]), (), f"the results are off by {compiled['error']:g}"
+    missing: tuple[Lack, ...] = ()
+    if needs:
+        tool, path = "cc" if needs["device"] == "cuda" else "cxx", environ.get("PATH", os.defpath)
+        found = find_compiler(tool, path, environ), find_headers(needs["include"], needs["python"])
+        missing = tuple(filter(None, found))
     named = " and ".join(m.what for m in missing)
     return report.finished, False, missing, f"torch.compile needs {named}" if named else ""
-
-
-def _list_missing(needs: Record) -> tuple[MissingTool, ...]:
-    python, rows = needs["python"], []
-    if needs["compiler"] is None:
-        text = f"not on PATH: {', '.join(needs['compilers'])}"
-        rows.append(("c-compiler-missing", "a C compiler", Evidence(text, "PATH")))
-    if not needs["headers"]:
-        shown = Evidence(f"Python.h is not in {needs['include']}", "sysconfig")
-        rows.append(("python-headers-missing", f"Python.h of Python {python}", shown))
-    return tuple(MissingTool(rule=r, what=what, python=python, evidence=shown) for r, what, shown in rows)
 
 
 def _list_last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:

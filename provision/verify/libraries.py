@@ -37,7 +37,7 @@ class PythonPaths:
     """The folders that the target's Python searches, and its `version`.
 
     `sites` are its site-packages folders in the order of sys.path. `roots` are the folders of the environment's
-    own files. `frameworks` is framework -> the file that this Python would import. `problems` are errors of the query.
+    own files. `frameworks` is framework -> the file that this Python would import. `include` is the folder of Python.h. `problems` are errors of the query.
     """
 
     prefix: str
@@ -47,6 +47,7 @@ class PythonPaths:
     user_site: str | None = None
     frameworks: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    include: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,6 +41,7 @@ from ..profiles.findings import make_finding
 from ..system.elf import ElfError
 from ..system.redaction import clean
 from . import fixes
+from .compilers import Lacks, find_lacks, make_lack_finding
 from .libraries import PythonPaths, make_pip_command, make_repair_command, name_nvidia_wheel
 from .probe import run_probe
 from .state import Options
@@ -63,12 +64,15 @@ class Nominated:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read."""
+    """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read.
+
+    `lacks` is what packages lack that compile when they run."""
 
     packages: tuple[Package, ...] = ()
     files: int = 0
     nominated: tuple[Nominated, ...] = ()
     unread: str | None = None
+    lacks: Lacks = field(default_factory=dict)
 
 
 def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], rows: Profiles) -> Reading:
@@ -81,7 +85,8 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
     packages = list_packages(paths.sites, paths.prefix)
     read = _Nomination(loader, paths.version, packages, rows)
     nominated = [n for p in packages if (n := read.nominate(p))]
-    return Reading(packages, read.count, tuple(nominated))
+    lacks = find_lacks(packages, paths, environ, rows)
+    return Reading(packages, read.count, tuple(nominated), lacks=lacks)
 
 
 def judge(
@@ -100,7 +105,7 @@ def judge(
     the project named, and their requirements. Without a lock it is None, and these are the frameworks.
     """
     start = time.perf_counter()
-    if reading.unread or not (reading.files or reading.nominated):
+    if reading.unread or not (reading.files or reading.nominated or reading.lacks):
         why = reading.unread or "no package here has compiled files"
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
@@ -114,12 +119,16 @@ def judge(
         failing = {p for p in failing if p.name in wanted}
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _FRAMEWORK_PACKAGES))
     findings = _make_findings(left, attempts, env, paths, reading.packages, known() if left else Profiles())
-    status: Status = "fail" if failing else "warn" if left else "pass"
+    if reading.lacks:
+        findings = (*findings, make_lack_finding(reading.lacks, env, paths.sites))
+    status: Status = "fail" if failing else "warn" if findings else "pass"
     if left:
         more = len(left) - 1
         detail = _describe_problems(left[0].package, left[0].problems)
         detail += "; its import fails" if left[0].package in failing else ""
         detail += f"; {more} more package{'s' if more > 1 else ''}" if more else ""
+    elif findings:
+        detail = findings[0].title
     else:
         detail = (
             f"{reading.files} libraries of {len(reading.packages)} packages: all required libraries are found"

@@ -201,8 +201,7 @@ _FORMS = {
     "computed": "files:text*",
     "waited": "seconds:number",
     "extension": "package:text path:text error:text?",
-    "needs": "device:text python:text compilers:text* compiler:text? include:text headers:bool",
-    "compiled": "max_error:number ok:bool",
+    "needs": "device:text python:text include:text",
     "required": "module:text error:text?",
     "imported": "module:text error:text?",
     "enter": "framework:text",
@@ -212,7 +211,7 @@ _FORMS = {
     "all_reduce": "device:int ok:bool",
     "arm": "variables:text*",
     "arm_end": "failures:text* seconds:number",
-    "where": "version:text executable:text prefix:text base_prefix:text path:text* sites:text* user_site:text? frameworks:map",
+    "where": "version:text executable:text prefix:text base_prefix:text include:text path:text* sites:text* user_site:text? frameworks:map",
     # parts of records
     "exception": "error:text text:text",
     "call": "call:text",

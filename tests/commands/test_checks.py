@@ -415,11 +415,11 @@ def test_compile_names_all_that_is_missing(torch, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = judged(torch, "compile")
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"torch.compile needs a C compiler and Python.h of Python {here}" in last(found).detail
+    assert f"torch.compile needs a C++ compiler and Python.h of Python {here}" in last(found).detail
     assert last(found).evidence[1].text == "Python.h is not in /install/include"
     fix = found.findings[0].fix
     for words in (
-        "dnf install gcc",
+        "install gcc",
         f"apt-get install python{here}-dev",
         f"uv python install --reinstall {here}",
     ):

@@ -2,4 +2,3 @@ startForm();
 startOverview();
 change(readAddress());
 addEventListener("hashchange", () => change({ ...BLANK, ...readAddress() }));
-performance.mark("ready");
