@@ -1,7 +1,7 @@
-"""Ends the probe of one framework or of several: the stages that are the same for all.
+"""Ends the probe of one framework or of several: stages 5 to 8, the same for all.
 
 The probes of the frameworks and the operations come before this one in the same text. `import_NAME()` returns the
-framework. `prepare_NAME(framework)` returns functions by name: `convolve`, `array` and `zeros` for `sweep`, `types`
+framework. `prepare_NAME(framework)` returns functions by name: `convolve`, `array`, `zeros`, `types`
 for a list of types for each GPU, and where the framework has them `multiply`, `attend` and `backends`.
 """
 
@@ -49,12 +49,44 @@ def mark(stage):
 
 
 def convolutions(tools, index, dtypes):
-    sweep(index, dtypes, tools["convolve"], tools["array"], tools["zeros"])
+    """Grade each case by itself, because a framework may not have all of them."""
+    for name in ASKED["cases"]:
+        for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
+            try:
+                sweep(
+                    "convolution",
+                    index,
+                    [(name, dtype)],
+                    lambda device, jobs: [tools["convolve"](device, *jobs[0])],
+                    lambda name, dtype: convolution_inputs(name, dtype, tools["array"]),
+                    lambda name, arrays: reference(CASES[name], *arrays, tools["zeros"]),
+                )
+            except NotImplementedError as reason:
+                tell("unserved", device=index, case=name, dtype=dtype, reason=str(reason))
+        if name == ASKED["cases"][0]:
+            silence_cudnn()
+
+
+def silence_cudnn():
+    """Let cuDNN log only errors and warnings from now on.
+
+    The first case shows that it computes. Where JAX searches for the fastest kernel it logs 300 MB of calls.
+    """
+    import ctypes
+
+    for path in mapped(r"^libcudnn\.so"):
+        try:
+            ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW).cudnnSetCallback(2 | 4, None, None)
+        except (
+            OSError,
+            AttributeError,
+        ):  # replaced meanwhile, or another library of that name: it goes on logging
+            continue
 
 
 def products(tools, index, dtypes):
     if "multiply" in tools and ASKED.get("products"):
-        sweep_batch(
+        sweep(
             "matmul",
             index,
             choose_jobs(ASKED["products"], dtypes),
@@ -85,7 +117,7 @@ def choose_jobs(products, dtypes):
 
 
 def attend(stage, tools, index, jobs, backend):
-    sweep_batch(
+    sweep(
         stage,
         index,
         jobs,
@@ -127,7 +159,7 @@ def choose_types(capability):
 
 
 def round_with_numpy(kinds):
-    """Return the function `array` of `sweep` for a framework without float64. `kinds` is name -> NumPy type."""
+    """Return the function `array` for a framework without float64. `kinds` is name -> NumPy type."""
     import numpy
 
     def array(flat, shape, dtype):
@@ -138,13 +170,8 @@ def round_with_numpy(kinds):
 
 
 def failed(stage, error):
-    """Report that the framework raised an exception. People search for the last line of its message."""
-    import traceback
-
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    if len(text) > 4000:  # a word that was cut may be the rest of a secret
-        text = text[-4000:].split(None, 1)[-1]
-    tell("failed", stage=stage, error=type(error).__name__, text=text)
+    """Report that the framework raised an exception, and what is mapped."""
+    tell_failure(stage, error)
     tell("mapped", files=libraries())
 
 
@@ -183,7 +210,17 @@ def run_together(order):
         run_stages(name)
 
 
+def leave_folder():
+    """Work in the root folder, and import from the empty one as before.
+
+    cuDNN's kernels are cached for each working folder. In a new one it compiles them again, for seconds.
+    """
+    sys.path[:] = [path or os.getcwd() for path in sys.path]
+    os.chdir("/")
+
+
 if __name__ == "__main__":
+    leave_folder()
     if "order" in ASKED:
         run_together(ASKED["order"])
     else:

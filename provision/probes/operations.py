@@ -20,7 +20,7 @@ PASSES = {
 # Sizes are odd, the kernel is not square and the stride does not divide, so that edges are exercised;
 # channels are multiples of 8, without which half precision would not use the tensor cores.
 CASES = {
-    "conv2d": dict(size=(29, 31), kernel=(3, 5), stride=(2, 1), padding=(1, 2), cin=16, cout=24, batch=3),
+    "conv2d": dict(size=(29, 31), kernel=(3, 5), stride=(2, 1), padding=(1, 2), cin=64, cout=64, batch=3),
     "conv1d": dict(size=(57,), kernel=(5,), stride=(2,), padding=(2,), cin=8, cout=16, batch=3),
     "conv3d": dict(
         size=(7, 9, 11), kernel=(3, 3, 3), stride=(1, 2, 1), padding=(1, 1, 1), cin=8, cout=8, batch=2
@@ -94,13 +94,23 @@ def shapes(case):
     return x, case["kernel"] + io, (case["batch"],) + spatial(case) + (case["cout"],)
 
 
-def numbers(name):
-    """Return the inputs of a case as flat lists: uniform in [-1, 1), never zero, the same in every run."""
-    source = random.Random("gpuenv " + name)
-    drawn = []
-    for shape in shapes(CASES[name]):
-        drawn.append([(source.random() - 0.5) * 2 or 0.5 for _ in range(math.prod(shape))])
+def draw(name, shapes):
+    """Return flat lists of numbers in [-1, 1), never zero, the same in every run.
+
+    More than 10,000 numbers repeat 9,973 of them. That is a prime, so rows of an array differ.
+    """
+    source, drawn = random.Random("gpuenv " + name), []
+    for shape in shapes:
+        count = math.prod(shape)
+        first = [(source.random() - 0.5) * 2 or 0.5 for _ in range(min(count, 9973))]
+        drawn.append((first * (count // len(first) + 1))[:count])
     return drawn
+
+
+def convolution_inputs(name, dtype, array):
+    """Return x, w and the gradient of y."""
+    sizes = shapes(CASES[name])
+    return [array(n, s, dtype) for n, s in zip(draw(name, sizes), sizes)]
 
 
 def _views(case, out):
@@ -197,41 +207,7 @@ def grade(stage, device, name, dtype, results, right):
         )
 
 
-def sweep(device, dtypes, convolve, array, zeros):
-    """Grade every requested case on one device.
-
-    `array(flat, shape, dtype)` returns a float64 array of numbers that `dtype` can represent exactly. So only
-    the error of the convolution is measured. `convolve(device, name, dtype, arrays)` is the framework, `arrays`
-    are x, w and the gradient of y. It returns float64 CPU arrays, or raises NotImplementedError with a reason.
-    """
-    place = "the CPU" if device < 0 else "device %d" % device
-    for name in ASKED["cases"]:
-        case = CASES[name]
-        for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
-            begin("convolution", "running %s in %s on %s" % (name, dtype, place))
-            arrays = [array(n, s, dtype) for n, s in zip(numbers(name), shapes(case))]
-            try:
-                results = convolve(device, name, dtype, arrays)
-            except NotImplementedError as reason:
-                tell("unserved", device=device, case=name, dtype=dtype, reason=str(reason))
-                continue
-            grade("convolution", device, name, dtype, results, reference(case, *arrays, zeros))
-
-
 # --- matrix products and attention ---------------------------------------------------------------
-
-
-def draw(name, shapes):
-    """Return flat lists of numbers in [-1, 1), never zero, the same in every run.
-
-    More than 10,000 numbers repeat 9,973 of them. That is a prime, so rows of an array differ.
-    """
-    source, drawn = random.Random("gpuenv " + name), []
-    for shape in shapes:
-        count = math.prod(shape)
-        first = [(source.random() - 0.5) * 2 or 0.5 for _ in range(min(count, 9973))]
-        drawn.append((first * (count // len(first) + 1))[:count])
-    return drawn
 
 
 def product_inputs(name, dtype, array):
@@ -284,13 +260,16 @@ def attention_reference(name, query, key, value, gy, array, zeros):
     return results
 
 
-def sweep_batch(stage, device, jobs, compute, inputs, reference):
+def sweep(stage, device, jobs, compute, inputs, reference):
     """Grade cases that a framework computes in one call, because JAX compiles for each call.
 
-    `jobs` are (case, dtype). `compute(device, [(case, dtype, arrays)])` returns the results of each in order.
+    `jobs` are (case, dtype). `inputs(case, dtype)` returns float64 arrays of numbers that the type can represent
+    exactly, so only the error of the framework is measured. `compute(device, [(case, dtype, arrays)])` returns its
+    results as float64 CPU arrays, or raises NotImplementedError with a reason.
     """
     place = "the CPU" if device < 0 else "device %d" % device
-    begin(stage, "running %s in %s on %s" % (stage, ", ".join(dict.fromkeys(d for _, d in jobs)), place))
+    what = jobs[0][0] if len(jobs) == 1 else stage
+    begin(stage, "running %s in %s on %s" % (what, ", ".join(dict.fromkeys(d for _, d in jobs)), place))
     asked = [(name, dtype, inputs(name, dtype)) for name, dtype in jobs]
     for (name, dtype, arrays), results in zip(asked, compute(device, asked)):
         grade(stage, device, name, dtype, results, reference(name, arrays))

@@ -1,4 +1,4 @@
-"""Runs the stages of frameworks: one child per framework, then all frameworks in one process.
+"""Runs stages 5 to 7: one child per framework, then all frameworks in one process.
 
 With `--quick` the frameworks are only imported, and only on the CPU. On a GPU the layers below them are proved in half
 a second. The CPU has no such layers, so there the import is the least that runs code of the environment.
@@ -38,7 +38,8 @@ from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
 STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
 _PRODUCTS = ("matmul", "matmul_bias", "matmul_large")
 _ATTENTIONS = ("causal_64", "masked_128")
-_CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+_CASES = ("conv1d", "conv2d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+"""The first is small, because its calls are logged."""
 _DEEP = {
     "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
     "tensorflow": ("conv2d_depthwise",),
@@ -88,7 +89,7 @@ def import_early(run: Verification) -> Iterator[None]:
 
 
 def run_frameworks(run: Verification) -> None:
-    """Run the stages of each framework, then all frameworks in one process."""
+    """Run stages 5 to 7 for each framework, then all frameworks in one process."""
     later = _list_later_installs(run)
     run.findings[:] = add_later_installs(run.findings, later)
     if later:
@@ -295,7 +296,7 @@ def _run_extras(run: Verification, name: str, uuid: str | None, environ: Mapping
     def ask(operation: str) -> ProbeReport:
         return run_probe(
             run.env.python,
-            ("report", "operations", "extras"),
+            ("report", "torch_compile") if operation == "compile" else ("report", "operations", "extras"),
             {"framework": name, "operation": operation, "device": run.device, "pattern": PATTERN},
             environ={**environ, **_make_child_variables(run.device)},
             timeout=run.options.timeout,

@@ -12,20 +12,11 @@ import sys
 
 import pytest
 
+from provision.verify import frameworks
+
 pytestmark = pytest.mark.network
 
-STAGES = [
-    "driver",
-    "runtime",
-    "libraries",
-    "cudnn",
-    "framework",
-    "convolution",
-    "matmul",
-    "attention",
-    "loaded",
-    "packages",
-]
+STAGES = ["driver", "runtime", "libraries", "cudnn", *frameworks.STAGES, "packages"]
 
 
 def gpuenv(folder, *args):

@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import spoil
 from matrix import Fault, faults
-from run_gpu import BARE
 from spoil import Place
 
 from provision.model import as_document
@@ -40,11 +39,6 @@ from provision.verify import Options, locate_environment, verify
 
 # --- in the process of one fault -------------------------------------------------------------------
 
-CONV = {
-    "torch": BARE["torch"] + 'print("convolution passes, cuDNN", torch.backends.cudnn.version())',
-    "jax": BARE["jax"] + 'print("convolution passes on", jax.devices()[0].platform)',
-    "tensorflow": BARE["tensorflow"] + 'print("convolution passes on", y.device)',
-}
 AVAILABLE = {
     "torch": "import torch; print(torch.cuda.is_available())",
     "jax": "import jax; print(jax.default_backend())",
@@ -60,7 +54,10 @@ def peers(python: str, frameworks: set[str]) -> dict[str, str]:
     asked = {
         **collect,
         **{f"sees a GPU: {f}": [python, "-c", AVAILABLE[f]] for f in sorted(frameworks)},
-        **{f"conv {f}": [python, "-c", CONV[f]] for f in sorted(frameworks)},
+        **{
+            f"conv {f}": [python, str(Path(__file__).with_name("bare.py")), f, "--one"]
+            for f in sorted(frameworks)
+        },
     }
     return {name: _said(argv, env, name) for name, argv in asked.items()}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -21,45 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from provision.model import Event, Verdict, as_document
-from provision.verify import Options, locate_environment, verify
+from provision.verify import Options, frameworks, locate_environment, verify
 
-BARE = {
-    "torch": """
-import torch
-x = torch.randn(3, 16, 29, 31, device="cuda", requires_grad=True)
-w = torch.randn(24, 16, 3, 5, device="cuda", requires_grad=True)
-torch.nn.functional.conv2d(x, w, stride=(2, 1), padding=(1, 2)).sum().backward()
-torch.cuda.synchronize()
-""",
-    "jax": """
-import jax
-def f(x, w):
-    return jax.lax.conv_general_dilated(x, w, (2, 1), ((1, 1), (2, 2)), dimension_numbers=("NHWC", "HWIO", "NHWC")).sum()
-k = jax.random.key(0)
-g = jax.jit(jax.grad(f, (0, 1)))(jax.random.normal(k, (3, 29, 31, 16)), jax.random.normal(k, (3, 5, 16, 24)))
-jax.block_until_ready(g)
-""",
-    "tensorflow": """
-import tensorflow
-x, w = tensorflow.random.normal((3, 29, 31, 16)), tensorflow.random.normal((3, 5, 16, 24))
-with tensorflow.GradientTape() as tape:
-    tape.watch([x, w])
-    y = tensorflow.nn.conv2d(x, w, (2, 1), ((0, 0), (1, 1), (2, 2), (0, 0)))
-for g in tape.gradient(y, [x, w]):
-    g.numpy()
-""",
-}
-STAGES = {
-    "driver",
-    "runtime",
-    "libraries",
-    "cudnn",
-    "framework",
-    "convolution",
-    "matmul",
-    "attention",
-    "loaded",
-}
+BARE = Path(__file__).with_name("bare.py")
+STAGES = {"driver", "runtime", "libraries", "cudnn", *frameworks.STAGES}
 
 
 def say(event: Event) -> None:
@@ -108,26 +74,21 @@ def step(name: str, env: str, options: Options, out: Path) -> list[str]:
     return [f"{name}: {p}" for p in problems(verdict, options.quick)]
 
 
-def bare(python: str, framework: str) -> float:
-    """Seconds of a script that imports a framework and runs one convolution with its gradients."""
-    start = time.perf_counter()
-    subprocess.run([python, "-c", BARE[framework]], check=True, timeout=300)
-    return time.perf_counter() - start
-
-
-def compare(env: str, frameworks: list[str]) -> None:
-    """The cost of a verdict as a ratio, medians of three interleaved runs after one warm-up each."""
+def compare(env: str, names: list[str], rounds: int = 7) -> None:
+    """Print what a verdict costs beside a script that runs the same operations, in alternating rounds after one warm-up."""
     where = locate_environment(Path(env))
-    for framework in frameworks:
-        options = Options(frameworks=(framework,))
+    for name in names:
         mine, theirs = [], []
-        for _ in range(4):
-            theirs.append(bare(where.python, framework))
+        for _ in range(rounds + 1):
             start = time.perf_counter()
-            verify(where, options, emit=lambda _: None)
+            subprocess.run([where.python, BARE, name], check=True, timeout=300, capture_output=True)
+            theirs.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            verify(where, Options(frameworks=(name,)), emit=lambda _: None)
             mine.append(time.perf_counter() - start)
-        a, b = sorted(mine[1:])[1], sorted(theirs[1:])[1]
-        print(f"  {framework}: verify {a:.2f} s, bare {b:.2f} s, ratio {a / b:.2f}", flush=True)
+        a, b = statistics.median(mine[1:]), statistics.median(theirs[1:])
+        ranges = " and ".join(f"{min(x[1:]):.2f} to {max(x[1:]):.2f}" for x in (mine, theirs))
+        print(f"  {name}: verify {a:.2f} s, bare {b:.2f} s ({ranges}), ratio {a / b:.2f}", flush=True)
 
 
 def quick(env: str) -> None:
@@ -159,13 +120,13 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true", help="also measure the cost against a bare script")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    frameworks = asked.framework or ["torch", "jax"]
+    names = asked.framework or ["torch", "jax"]
     bad = step("quick", asked.env, Options(quick=True), asked.out)
-    for framework in frameworks:
+    for framework in names:
         bad += step(framework, asked.env, Options(frameworks=(framework,), timeout=200), asked.out)
-    bad += step("all", asked.env, Options(frameworks=tuple(frameworks), deep=True, timeout=200), asked.out)
+    bad += step("all", asked.env, Options(frameworks=tuple(names), deep=True, timeout=200), asked.out)
     if asked.compare:
-        compare(asked.env, frameworks)
+        compare(asked.env, names)
         quick(asked.env)
     print("\n".join(["", *bad]) if bad else "\nall stages pass; the cuDNN that ran is the environment's")
     return 1 if bad else 0

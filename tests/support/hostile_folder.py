@@ -49,7 +49,6 @@ numpy = sys.modules["numpy"] = types.SimpleNamespace(float32=1, float16=1, bfloa
 devices = lambda kind: []
 __main__.sweep = lambda *_: __main__.tell(
     "convolution", device=-1, case="conv2d", dtype="float32", which="forward", ok=True, error=0.0, tolerance=1.0, reason="")
-__main__.sweep_batch = lambda *_: None
 """
 """A framework that passes the proof, so that what follows it runs."""
 
