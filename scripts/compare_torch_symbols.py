@@ -27,7 +27,7 @@ from provision.profiles.files import read_file
 from provision.profiles.measure import libraries
 from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
 from provision.profiles.measure.reader import Reader, releases, representative
-from provision.profiles.measure.satellites import PLATFORM, STEP
+from provision.profiles.measure.satellites import STEP
 from provision.system import process
 from provision.system.elf import read_defined_symbols
 
@@ -57,7 +57,7 @@ def torch_symbols(reader: Reader) -> dict[Version, frozenset[str]]:
     """Return the symbols that each torch release of the index defines, oldest first."""
     symbols = {}
     for version, wheels in sorted(releases(reader.wheels("torch"), OLDEST).items()):
-        on_platform = [w for w in wheels if w.platform == PLATFORM]
+        on_platform = [w for w in wheels if w.platform == "linux-x86_64"]
         if on_platform and (
             fact := reader.facts(representative(on_platform), "torch-symbols", measure_torch, STEP)
         ):

@@ -10,10 +10,13 @@ renews the rest, which takes a second.
 from __future__ import annotations
 
 import argparse
+import base64
 import difflib
 import json
 import re
 import sys
+import textwrap
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from provision import profiles, templates
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.html"
 PARTS = Path(__file__).resolve().parent / "compatibility"
-_DATA = '<script type="application/json" id="data">'
+_DATA = '<script type="text/plain" id="data">'
 
 
 def main() -> None:
@@ -38,7 +41,7 @@ def main() -> None:
     document = read_data(PAGE.read_text(encoding="utf-8")) if options.layout else made_data()
     text = page(document)
     old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if text == old:
+    if not changes(old, text):  # another zlib may compress the same data to other bytes
         print(f"{PAGE.name} is up to date")
     elif options.write:
         PAGE.write_text(text, encoding="utf-8")
@@ -63,14 +66,14 @@ def newest_reading() -> str:
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return the page with a document."""
+    """Return the page with a document: JSON, compressed for phones, in Base64."""
     scripts = sorted((PARTS / "js").glob("*.js"))
-    data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     parts = {
         "{style}": templates.read("page.css") + (PARTS / "page.css").read_text(encoding="utf-8"),
-        "{script}": "\n".join(s.read_text(encoding="utf-8") for s in scripts).rstrip(),
+        "{script}": "\n".join(_without_comments(s.read_text(encoding="utf-8")) for s in scripts),
         "{made}": f"From gpuenv's profiles of {document['read']}. Made by scripts/compatibility_page.py.",
-        "{data}": _in_lines(data),
+        "{data}": textwrap.fill(base64.b64encode(zlib.compress(data, 9)).decode(), 120),
     }
     text = (PARTS / "page.html").read_text(encoding="utf-8")
     for mark, value in parts.items():
@@ -79,14 +82,15 @@ def page(document: dict[str, Any]) -> str:
     return text
 
 
-def _in_lines(data: str) -> str:
-    """Return JSON with line ends after brackets, so that a change is a readable diff."""
-    return data.replace("],[", "],\n[").replace('},"', '},\n"')
+def _without_comments(text: str) -> str:
+    """Return a script without indentation, lines of comments and empty lines."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def read_data(text: str) -> dict[str, Any]:
-    """Return the document of a page. Raises ValueError if it has none."""
-    document: dict[str, Any] = json.loads(_data_of(text))
+    """Return the document of a page. Raises zlib.error if it has none."""
+    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(_data_of(text))))
     return document
 
 
@@ -100,8 +104,11 @@ def changes(old: str, new: str) -> list[str]:
         return []
     before, after = (t.replace(_data_of(t), "").splitlines(keepends=True) for t in (old, new))
     lines = difflib.unified_diff(before, after, "committed", "made now", n=0)
-    data = [f"{line}\n" for line in differences(read_data(old), read_data(new))] if _data_of(old) else []
-    return [*lines, *data] or ["the data is written differently\n"]
+    if not _data_of(old):
+        return [*lines]
+    was, now = read_data(old), read_data(new)
+    data = [f"{line}\n" for line in differences(was, now)]
+    return [*lines, *data] or (["the data has another order\n"] if was != now else [])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ TORCH = "--framework torch --driver 550.54.15 --gpu T4 --python 3.12"
 FLEET = "--framework torch --target hosts"
 RUNS = (
     ("gpuenv.machine/1", "detect", "gpuenv detect --json", "This machine. `--target` reads it."),
+    ("gpuenv.variant-properties/1", "detect --variant-properties", "gpuenv detect --variant-properties --json",
+     "What a provider of wheel variants reports: [indexes with wheel variants](../how-to/mirrors.md#indexes-with-wheel-variants)."),
     ("gpuenv.plan/1", "resolve", f"gpuenv resolve {TORCH} --json", "The builds that fit, and the objections to others."),
     ("gpuenv.fleet/1", "resolve` with several `--target", f"gpuenv resolve {FLEET} --json", "The fewest plans for several machines."),
     ("gpuenv.fleet-locks/1", "lock` with several `--target", f"gpuenv lock {FLEET} --json", "A lock for each of the fewest plans: [fleets](fleet.md)."),

@@ -1,7 +1,7 @@
 """Measure the releases of the default index, and update the tables of profiles/.
 
     python scripts/update_profiles.py [torch tensorflow jax cudnn] [--write] [--cache DIR]
-    python scripts/update_profiles.py satellites [--write] [--cache DIR]
+    python scripts/update_profiles.py satellites [--platform linux-aarch64] [--write] [--cache DIR]
     python scripts/update_profiles.py [NAME ...] --sample 3
 
 Shows a unified diff; only `--write` changes files. Tables marked `kept: "by hand"` are not changed. A wheel
@@ -10,7 +10,7 @@ that an interrupted run can be started again. `--sample` reads that many random 
 and fails if one differs.
 
 `satellites` is read only if named. It downloads whole wheels, some 40 GB, one at a time, and needs 3 GB for
-temporary files (TMPDIR).
+temporary files (TMPDIR). With `--platform` only those of one platform are read, and the rows of others stay.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from provision.index.places import default_index
 from provision.profiles import measure
 from provision.profiles.files import documents, dump, read_file, replaced
 from provision.profiles.measure.reader import Reader, row_name
+from provision.profiles.measure.satellites import PLATFORMS
 from provision.profiles.tables import KINDS, Table, row_key
 from provision.system import process
 
@@ -87,7 +88,9 @@ def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> in
         tables = read(path)
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         reader.require(measure.MEASURED[name][2])
-        rows = measure.MEASURED[name][1](reader, documents(tables))
+        kept = [r for t in tables if t.head.get("kept") == "measured" for r in t.rows]
+        kept = [r for r in kept if r.get("platform", "any") not in reader.platforms]
+        rows = [*kept, *measure.MEASURED[name][1](reader, documents(tables))]
         after = dump(replaced(tables, rows, head(name)))
         sides = before.splitlines(keepends=True), after.splitlines(keepends=True)
         sys.stdout.writelines(difflib.unified_diff(*sides, f"a/{path.name}", f"b/{path.name}"))
@@ -111,6 +114,7 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write the files")
     parser.add_argument("--sample", type=int, metavar="N", help="only read N random rows again")
+    parser.add_argument("--platform", choices=PLATFORMS, help="measure only its rows; for satellites")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "measured")
     parser.add_argument("--index", help="a simple index (default: the one that pip or uv takes)")
     parser.add_argument("--profiles", type=Path, default=ROOT / "profiles")
@@ -118,12 +122,16 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.names) - set(measure.MEASURED):
         parser.error(f"no such table: {', '.join(sorted(unknown))}")
+    if options.platform and options.names != ["satellites"]:
+        parser.error("--platform is for satellites: the rows of the other files are sorted by version")
     environ = process.environ()
     http = Http(pip_settings(environ))
     say = (lambda text: print(text, file=sys.stderr, flush=True)) if options.verbose else None
     cache = None if options.sample else options.cache
     try:
         reader = Reader(http, options.index or default_index(environ), cache, say=say)
+        if options.platform:
+            reader.platforms = frozenset({options.platform})
         if options.sample:
             names = options.names or list(measure.MEASURED)
             return 1 if sample(reader, options.profiles, names, options.sample) else 0

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from packaging.utils import parse_wheel_filename
-
 from ..errors import BuildError, LockError, UsageError
 from ..index.downloads import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain
@@ -23,6 +21,7 @@ from ..system import trust
 from ..system.files import refuse_links_out, remove_file, suggest_fix, write_file
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
+from ..system.wheel_file import parse_wheel
 from ..templates import fill
 
 MANIFEST = "gpuenv-bundle.json"
@@ -212,7 +211,7 @@ def find_newer_glibc(files: Iterable[str], glibc: str | None) -> str | None:
         return None
     machine_glibc = tuple(int(n) for n in glibc.split("."))
     for path in (f for f in files if f.startswith("wheels/") and f.endswith(".whl")):
-        tags = parse_wheel_filename(PurePosixPath(path).name)[3]
+        tags = parse_wheel(PurePosixPath(path).name).tags
         wanted = [re.match(r"manylinux_(\d+)_(\d+)_", t.platform) for t in tags]
         if all(w and (int(w[1]), int(w[2])) > machine_glibc for w in wanted):
             return path

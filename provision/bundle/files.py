@@ -25,6 +25,7 @@ from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..system import process
 from ..system.files import make_folder, write_file
+from ..system.redaction import clean
 from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url, last_segments
 from . import WORK, not_writable
@@ -176,7 +177,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
 
 def _why(log: str) -> str:
     causes = [x.partition("cause:")[2].strip() for x in log.splitlines() if "cause:" in x]
-    return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason given"])[-1])
+    return clean(causes[-1] if causes else (log.strip().splitlines() or ["no reason given"])[-1])
 
 
 def _run(
@@ -209,7 +210,7 @@ def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
     if not done.ok or not path.exists():
         raise BuildError(
             f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",
-            log=uv.redacted(done.stderr), hint="install that Python, or copy the bundle again",
+            log=clean(done.stderr), hint="install that Python, or copy the bundle again",
         )  # fmt: skip
     return str(path)
 

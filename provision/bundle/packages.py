@@ -39,6 +39,7 @@ from ..model import (
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url
+from ..system.wheel_file import plain_name
 from . import wheels
 from .files import Item, channel_file
 
@@ -88,7 +89,7 @@ def get_bundle_path(package: LockedPackage, folder: str = "wheels") -> str:
     """Return the path of a package in the bundle. `folder` is its folder, except for conda packages."""
     if package.is_conda:
         return channel_file(package)
-    return f"{folder}/{file_name_of_url(package.url)}"
+    return f"{folder}/{plain_name(file_name_of_url(package.url))}"
 
 
 @dataclass

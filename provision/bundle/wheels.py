@@ -25,6 +25,7 @@ from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..model import LockedPackage, PackageSources
 from ..system.files import make_folder, write_file
+from ..system.redaction import clean
 from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative
 from . import WORK, not_writable
@@ -55,7 +56,7 @@ def wheel_of_unhashed(
         done = uv.run_uv(words, sources, python=python, settings=uv.Settings(builds=True, timeout=_TIMEOUT))
         if not done.ok:
             raise BuildError(
-                f"no wheel can be built from {line}", log=uv.redacted(done.stderr),
+                f"no wheel can be built from {line}", log=clean(done.stderr),
                 hint="correct the error above, or add a wheel of it to --find-links",
             )  # fmt: skip
         installed = [d for d in importlib.metadata.distributions(path=[str(work / "t")])

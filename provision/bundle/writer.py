@@ -15,6 +15,8 @@ from .. import __version__, profiles
 from ..conda import engine
 from ..detect import find_python
 from ..environment import place
+from ..environment.install import refuse_builds
+from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.downloads import digests
 from ..lock import needs
@@ -37,8 +39,6 @@ from ..model import (
     format_bytes,
 )
 from ..system.files import write_file
-from ..wheels.install import refuse_builds
-from ..wheels.uv_install import format_unhashed
 from . import (
     README,
     archives_of,

@@ -95,7 +95,7 @@ def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> 
     """Show an error with the causes in its log and a hint, and return its exit code."""
     system_errors.add_limits(error)
     if error.log and not error.findings:
-        from ..commands.run import find_causes_in_log
+        from ..commands.causes import find_causes_in_log
 
         error.findings = find_causes_in_log(error.log, error.device)
     if error.log:  # the project that uv solves for is not the user's

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
-_NO_BUILD, _VERIFY, _NETWORK = 5, 8, 9
+_NO_BUILD, _VERIFY, _NETWORK, _HUNG = 5, 8, 9, 10
 OF_ERRORS = {
     "error": BUG,
     "usage": USAGE,
@@ -90,7 +90,7 @@ def _get_verdict_code(verdict: Verdict, options: Any) -> int:
 
 
 def _get_node_code(verdict: NodeVerdict, _options: Any) -> int:
-    return _VERIFY if verdict.fault else 0
+    return (_HUNG if verdict.hung else _VERIFY) if verdict.fault else 0
 
 
 def _get_repair_code(result: RepairResult, _options: Any) -> int:

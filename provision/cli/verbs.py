@@ -171,6 +171,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "detect": (
         ("gpuenv detect", "show this machine"),
         ("gpuenv detect --json > node.json", "describe this machine, for --target of other commands"),
+        ("gpuenv detect --variant-properties", "list what installers compare wheel variants with"),
     ),
     "resolve": (
         ("gpuenv resolve --framework torch", "plan for this machine"),

@@ -44,7 +44,7 @@ class _RunFlags(NamedTuple):
 
 def read_words(argv: Sequence[str]) -> CommandWords:
     """Read a command line. The disk shows whether a word is the path of an environment."""
-    argv = _split_clusters(_move_command_first(list(argv)))
+    argv = _as_options(_move_command_first(list(argv)))
     if argv[:1] == ["create"]:
         argv = [_as_path(word) for word in argv]
     if argv[:1] != ["run"]:
@@ -96,7 +96,7 @@ def _read_run_flags() -> _RunFlags:
     return _RunFlags(frozenset(valued), frozenset(plain))
 
 
-def _split_clusters(argv: list[str]) -> list[str]:
+def _as_options(argv: list[str]) -> list[str]:
     """Return `help CMD` as `CMD --help`, and `version` as `--version`."""
     if argv[:1] == ["help"]:
         return [*(word for word in argv[1:] if not word.startswith("-")), "--help"]

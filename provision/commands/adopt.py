@@ -135,7 +135,7 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
         label.startswith("cu") for label in labels
     )
-    stack = list_stack_packages(rows.load_all(choices))
+    stack = list_stack_packages(rows.load(choices))
     rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
     return dataclasses.replace(
         choices,

@@ -16,11 +16,12 @@ from packaging.requirements import Requirement
 from ..config import record, request
 from ..config.file import read_config
 from ..config.options import Choices
-from ..config.rows import load, load_all
+from ..config.rows import load
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, registry, state
 from ..environment.managers import compare_locks, describe_changes, manager
+from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
@@ -49,7 +50,6 @@ from ..model import (
 from ..resolve.extras import disagreements_of
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from ..wheels.uv_install import hint_dependencies_alone
 from .job import BuildJob
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
@@ -89,7 +89,7 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
-        request.read_named(choices, load_all(choices))
+        request.read_named(choices, load(choices))
         matches = record.is_same(before, wanted)
     works = state.find_python(env) is not None
     if not works or not matches:
@@ -162,8 +162,6 @@ def prepare(
     `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Return a
     CreateResult without an environment if no build fits.
     """
-    if old is None:
-        manager(choices.manager).begin()
     context, files = None, list[str]()
     if fixed_lock:
         accepted = dataclasses.replace(choices, framework=[]) if frozen else choices

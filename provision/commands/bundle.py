@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,14 @@ from ..bundle.writer import BundleWriter, preview
 from ..config import rows
 from ..config.env import note_project
 from ..config.grants import read_user_grants
-from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, make_absolute
+from ..config.options import (
+    NOT_SHARED,
+    Choices,
+    apply_single_target,
+    declare_plans,
+    declare_targets,
+    make_absolute,
+)
 from ..config.project import apply_project, as_plain_options, locate_project_file
 from ..config.sources import read_sources
 from ..config.target import read_target
@@ -53,6 +59,7 @@ class BundleOptions:
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
     targets: list[Path] = declare_targets()
+    plans: str | None = declare_plans()
     choices: Choices = group(Choices, without=NOT_SHARED)
 
 
@@ -62,7 +69,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
     For several targets the bundle has a lock for each of the fewest plans.
     """
     folder = make_absolute(options.folder)
-    choices = apply_single_target(options.choices, options.targets)
+    choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None and options.lock:
         raise UsageError(
             "--lock is the lock of one target, and --target names several",
@@ -78,7 +85,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
                 refuse_edited(folder, before)
         unserved: tuple[UnservedHosts, ...] = ()
         if choices is None:
-            locks, fleet = _lock_fleet(folder, before, options.targets, options.choices, emit)
+            locks, fleet = _lock_fleet(folder, before, options, emit)
             if not locks:
                 return fleet
             unserved = fleet.unserved
@@ -141,7 +148,7 @@ def _lock_one(
     lock = read_lock(path, of_lock, platform)
     get_locking(of_lock).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     return LockForBundle(
-        lock=lock, sources=read_sources(choices), profiles=rows.load_all(choices), choices=choices,
+        lock=lock, sources=read_sources(choices), profiles=rows.load(choices), choices=choices,
         options_digest=options_digest,
     )  # fmt: skip
 
@@ -162,13 +169,13 @@ def _is_begun(folder: Path, before: Bundle | None, options_digest: str) -> bool:
 
 
 def _lock_fleet(
-    folder: Path, before: Bundle | None, targets: Sequence[Path], choices: Choices, emit: Emit
+    folder: Path, before: Bundle | None, options: BundleOptions, emit: Emit
 ) -> tuple[list[LockForBundle], Fleet]:
     """Return the locks of the fewest plans, and the fleet. An interrupted bundle for the same hosts keeps its locks.
 
     Raises UsageError, LockError, ResolveError.
     """
-    fleet, tasks = plan_locks(targets, choices, emit, Upgrade())
+    fleet, tasks = plan_locks(options.targets, options.choices, emit, Upgrade(), options.plans)
     if not tasks:
         return [], fleet
     hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]

@@ -154,7 +154,7 @@ def _profiles() -> Profiles:
     from ..config.options import Choices
 
     try:
-        return rows.load_all(Choices())
+        return rows.load(Choices())
     except GpuenvError:
         return Profiles()
 

@@ -5,19 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Emit, Machine, drop_event
+from ..model import Emit, Event, Machine, VariantProperties, drop_event
+from ..model.declare import option
 from ..system.trust import settle_cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectOptions:
-    """The options of `detect`: none."""
+    """The options of `detect`."""
+
+    variant_properties: bool = option(
+        False, help="Print what a provider of wheel variants reports for this machine."
+    )
 
 
-def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine:
-    """Return this machine: driver, GPUs, Pythons, CUDA and cuDNN files."""
+def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine | VariantProperties:
+    """Return this machine: driver, GPUs, Pythons, CUDA and cuDNN files; or the properties for wheel variants."""
     import platformdirs
 
     from .. import detect as stage
 
-    return stage.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
+    machine = stage.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
+    return _list_properties(machine, emit) if options.variant_properties else machine
+
+
+def _list_properties(machine: Machine, emit: Emit) -> VariantProperties:
+    from packaging.version import Version
+
+    from ..index.variants import provided
+
+    cuda = machine.driver.cuda
+    every = sorted({g.capability for g in machine.gpus if g.capability}, key=Version, reverse=True)
+    if not cuda:
+        text = "no driver of NVIDIA can be used, so a variant provider reports nothing"
+        emit(Event(kind="note", stage="detect", text=text))
+    if every[1:]:
+        text = f"a variant provider speaks of {every[0]} only, and not of {', '.join(every[1:])}: gpuenv chooses variants for all GPUs"
+        emit(Event(kind="note", stage="detect", text=text))
+    return VariantProperties(
+        cuda=cuda, capability=every[0] if every else None, left_out=tuple(every[1:]),
+        properties=tuple(provided(cuda, every)) if cuda else (),
+    )  # fmt: skip

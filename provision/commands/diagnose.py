@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..model.declare import argument, group, option
 from ..system import untrusted
-from .run import find_causes, read_device
+from .causes import find_causes, read_device
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -68,7 +68,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     remarks = Remarks()
     findings = find_causes(
         [(str(path), read_pieces(path)) for path in logs],
-        rows.load_all(options.choices),
+        rows.load(options.choices),
         here,
         verdict,
         device=read_device(make_absolute(env)) if env else None,
@@ -108,30 +108,6 @@ def say_that_it_works(verdict: Verdict | None) -> str | None:
         f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or from "
         "a program that changes something itself"
     )
-
-
-def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) -> None:
-    """Report what was read without a finding, and the next step."""
-    inputs = [f"{'this log' if len(options.logs) == 1 else 'these logs'}"] if options.logs else []
-    inputs += [str(options.env)] if options.env else []
-    inputs += (
-        []
-        if inputs or options.no_machine
-        else ["the machine from the file" if options.machine else "this machine"]
-    )
-    text = f"no known GPU failure in {' and '.join(inputs)}"
-    emit(Event(kind="summary", stage="diagnose", text=text))
-    if crash:
-        emit(Event(kind="note", stage="diagnose", text=crash))
-    else:
-        emit(Event(kind="next", stage="diagnose", text=_RUN_IT if options.logs else _READ_A_LOG))
-
-
-def _offer_environment(emit: Emit) -> None:
-    """Note which environment could be verified as well. Without --env no code of an environment runs."""
-    if named := find_default_env():
-        text = f"to verify {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
-        emit(Event(kind="note", stage="diagnose", text=text))
 
 
 def read_pieces(path: Path) -> Iterator[bytes]:

@@ -242,7 +242,7 @@ def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in lock.plan.builds for text in b.requirements}
-    planned = {canonicalize_name(n) for n in planned} | list_stack_packages(rows.load_all(choices)) | {"pip"}
+    planned = {canonicalize_name(n) for n in planned} | list_stack_packages(rows.load(choices)) | {"pip"}
     rest = [p for p in lock.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(

@@ -54,7 +54,7 @@ class ExportOptions:
     form: str = option(
         REQUIRED, "--format", metavar="FORMAT", complete="formats",
         help="Format: requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
-        "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
+        "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, daemonset, job or cyclonedx.",
     )  # fmt: skip
     lock: Path | None = option(None, help="Export this lock file.")
     output: Path | None = option(None, "--output", "-o", help="File to write.  [default: standard output]")
@@ -135,7 +135,7 @@ def _describe_subject(
     options: ExportOptions, source: ExportSource, folder: Path, lock_file: Path, wheel: GpuenvWheel | None
 ) -> tuple[Subject, list[str]]:
     """Return the values that an export is rendered from, and how the environment differs from its lock."""
-    form, images = options.form, rows.load_all(options.choices).images
+    form, images = options.form, rows.load(options.choices).images
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
     subject = Subject(
         lock=source.lock, lock_file=lock_file.relative_to(folder).as_posix(), images=images,

@@ -32,7 +32,7 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     from ..requirements.folder import PackageFacts
     from ..system import process
 
-    known = rows.load_all(options.choices)
+    known = rows.load(options.choices)
     names = PackageFacts(
         companions=map_companions(known),
         stack=list_stack_packages(known),

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.env import note_project
-from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, suggest_options
+from ..config.options import (
+    NOT_SHARED,
+    Choices,
+    apply_single_target,
+    declare_plans,
+    declare_targets,
+    suggest_options,
+)
 from ..config.project import apply_project, digest_inputs, find_project_folder, is_same_inputs, list_files
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
@@ -39,6 +46,7 @@ class LockOptions:
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
     targets: list[Path] = declare_targets()
+    plans: str | None = declare_plans()
     choices: Choices = group(Choices, without=NOT_SHARED)
 
     @property
@@ -52,7 +60,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
     For several targets write one lock for each of the fewest plans.
     """
-    choices = apply_single_target(options.choices, options.targets)
+    choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None:
         return _lock_fleet(options, emit)
     if options.packages and not options.upgrade:
@@ -113,7 +121,9 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
                 hint="give one --target; with several each plan has its own lock",
             )
     upgrade = Upgrade(all=options.upgrade)
-    return lock_targets(options.targets, options.choices, emit, upgrade, force=options.force)
+    return lock_targets(
+        options.targets, options.choices, emit, upgrade, plans=options.plans, force=options.force
+    )
 
 
 def _refuse_stale(path: Path, lock: Lock, fresh: Lock) -> None:

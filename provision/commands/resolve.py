@@ -16,9 +16,16 @@ from packaging.requirements import Requirement
 from .. import detect
 from ..config import rows
 from ..config.env import note_project
-from ..config.options import NOT_SHARED, Choices, apply_single_target, declare_targets, list_words
+from ..config.options import (
+    NOT_SHARED,
+    Choices,
+    apply_single_target,
+    declare_plans,
+    declare_targets,
+    list_words,
+)
 from ..config.project import apply_project
-from ..config.rows import load_all
+from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
@@ -59,6 +66,7 @@ class ResolveOptions:
         False, help="Show the commands that install the builds with pip or uv, without gpuenv."
     )
     targets: list[Path] = declare_targets()
+    plans: str | None = declare_plans()
     choices: Choices = group(Choices, without=("exclude_newer", "exclude_newer_except", *NOT_SHARED))
 
 
@@ -69,7 +77,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     Nothing is built.
     """
     note_project(emit)
-    choices = apply_single_target(options.choices, options.targets)
+    choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain, pip=options.pip)
@@ -82,16 +90,21 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     from ..lock import fleet
 
     packages = fleet.FleetPackages(options.choices, emit)
-    answer = fleet.plan_targets(options.targets, options.choices, emit, reading=True, packages=packages)
+    answer = fleet.plan_targets(
+        options.targets, options.choices, emit, reading=True, packages=packages, plans=options.plans
+    )
     planned_fleet = answer.fleet
+    for event in packages.told(answer.requests):
+        emit(event)
     if options.pip:
         choices = apply_project(options.choices)
         _refuse_channels(choices)
-        data = load_all(choices)
+        data = load(choices)
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:
-        words = " ".join(["gpuenv lock", *_words_of(options.choices), list_words(options.targets)])
+        named = [f"--plans {options.plans}"] if options.plans else []
+        words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
         emit(Event(kind="next", stage="resolve", text=words))
     return planned_fleet
 
@@ -219,7 +232,7 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
         return None
     if plan.platform != LOOKING.platform:
         return None
-    row = next((row for row in rows.load_all(choices).compilers if row.cuda == cuda), None)
+    row = next((row for row in rows.load(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None
 
 

@@ -7,50 +7,36 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import detect
 from ..config import rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices, make_absolute
 from ..config.project import find_project_env, locate_project_file
-from ..environment import distributions, guard, place
+from ..environment import guard, place
 from ..environment.distributions import find_distribution
-from ..environment.place import MARK
-from ..errors import BuildError, GpuenvError, UsageError
+from ..errors import BuildError, UsageError
 from ..index.config import GUARD_FILE
 from ..model import (
-    Device,
     Emit,
     Event,
     Evidence,
     Finding,
-    Machine,
-    Plan,
-    Profiles,
-    Request,
     RunResult,
-    Target,
-    Verdict,
     drop_event,
 )
 from ..model.declare import argument, group, option
 from ..system import process, trust
 from ..system.process import foreground
-from ..system.process.children import signal_name
 from ..system.process.gpu import ContextWatch
+from .causes import explain_failure, read_device
 
 if TYPE_CHECKING:
-    from ..diagnose import Installed, Ran, Remarks
     from ..verify.settings import Suspect
 
-_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
-_LEVELS = 3
-_FOLDERS = 400
-_SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -279,67 +265,6 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-# Seven parameters: a program, how it ended, and where.
-def explain_failure(
-    name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
-    choices: Choices, folder: Path | None = None,
-) -> tuple[Finding, ...]:  # fmt: skip
-    """Diagnose the last output of a program of an environment, with how it ended, its limits, and where its modules come
-    from.
-
-    `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
-    current folder.
-    """
-    from ..diagnose import Ran
-
-    counted = foreground.oom_kills().since(before)
-    here = folder or Path.cwd()
-    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
-    ran = Ran(
-        signal=ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode),
-        oom_kills=counted[0] if counted else None,
-        oom_source=counted[1] if counted else None,
-        address_space=foreground.limit("RLIMIT_AS"),
-        open_files=foreground.limit("RLIMIT_NOFILE"),
-        memory=foreground.memory(),
-        made_by_gpuenv=(root / MARK).is_dir(),
-        files_of=lambda module: distributions.find_owner_of_missing(root, module),
-        has_module=lambda module: distributions.has_module(root, module),
-        own_module=lambda module: find_own_module(folders, module),
-    )
-    known, text, device = rows.load_all(choices), [(name, [ended.stderr])], read_device(root)
-    findings = find_causes(text, known, None, device=device, ran=ran)
-    if findings:  # only now is this machine examined
-        holders = device != "cpu"
-        machine = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
-        findings = find_causes(text, known, machine, here=True, device=device, holders=holders, ran=ran)
-    return findings
-
-
-def find_own_module(folders: Sequence[Path], module: str) -> str | None:
-    """Return the path of a module in the program's own folders, at most a few levels down, or None.
-
-    A folder counts only if it contains Python files. One of that name can contain data.
-    """
-    top = module.partition(".")[0]
-    for start in dict.fromkeys(folders):
-        for number, (folder, names, files) in enumerate(os.walk(start)):
-            if number > _FOLDERS:
-                break
-            if f"{top}.py" in files:
-                return str(Path(folder, f"{top}.py"))
-            if top in names and any(Path(folder, top).glob("*.py")):
-                return str(Path(folder, top))
-            deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
-            names[:] = [] if deep else sorted(n for n in names if not _is_skipped(Path(folder, n)))
-    return None
-
-
-def _is_skipped(path: Path) -> bool:
-    """Return whether a folder is hidden or an environment."""
-    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()
-
-
 def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tuple[str, tuple[Path, ...]]:
     """Return TensorFlow's version, and the folders that LD_LIBRARY_PATH must include.
 
@@ -375,7 +300,7 @@ def _libraries(folder: Path) -> set[str]:
 def _searched(site: Path, version: str, choices: Choices) -> frozenset[str] | None:
     """Return the folders that the profile lists for this release. An unknown release is read from its library, None is
     returned without one."""
-    for build in rows.load_all(choices).builds:
+    for build in rows.load(choices).builds:
         named = build.framework == "tensorflow" and build.version == version
         if named and build.cuda and build.platform.startswith("linux"):
             return frozenset(build.searched)
@@ -386,68 +311,3 @@ def _searched(site: Path, version: str, choices: Choices) -> frozenset[str] | No
             return read_nvidia_folders(library)
     except OSError:
         return None
-
-
-# Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
-# here, because no caller may import the stage before it needs a cause.
-def find_causes(
-    texts: Sequence[tuple[str, Iterable[bytes]]],
-    known: Profiles,
-    machine: Machine | None,
-    verdict: Verdict | None = None,
-    *,
-    here: bool = False,
-    is_named: bool = False,
-    device: Device | None = None,
-    holders: bool = False,
-    ran: Ran | None = None,
-    remarks: Remarks | None = None,
-    installed: Installed | None = None,
-) -> tuple[Finding, ...]:
-    """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
-
-    `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
-    this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
-    `installed` is the environment that the texts are probably from.
-    """
-    from ..diagnose import Circumstances, diagnose
-    from ..resolve import resolve
-    from ..resolve.kernels import how_they_run
-
-    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
-
-    def advise(request: Request, target: Target) -> Plan:
-        return resolve(request, target, known)
-
-    def serves(kernels: Sequence[str], capability: str) -> bool:
-        return how_they_run(tuple(kernels), capability, tegra) is not None
-
-    return diagnose(
-        texts,
-        known,
-        Circumstances(
-            serves=serves, advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
-            ran=ran, installed=installed, holders=detect.read_holders if holders else None,
-        ),
-        remarks,
-    )  # fmt: skip
-
-
-def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
-    """Return the findings in the log of a failed stage, without examining the machine again."""
-    try:
-        known = rows.load_all(Choices())
-    except GpuenvError:
-        return ()  # the profiles are broken too, but the stage's own failure is reported
-    return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
-
-
-def read_device(env: Path) -> Device | None:
-    """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
-    from ..environment import state
-
-    try:
-        plan = state.read_plan(env)
-    except BuildError:
-        return None
-    return plan.device if plan else None

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,23 +39,15 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import argument, group, option
-from ..system import process, trust
+from ..system import process
 from ..system.files import refuse_to_replace
 from ..wheels.pylock import read_in
-from .run import explain_failure, find_causes_in_log, find_programs, prepare_variables
+from .causes import explain_failure, find_causes_in_log
+from .run import find_programs, prepare_variables
 
 if TYPE_CHECKING:
     from ..environment.loader import Package
-    from ..model import (
-        Device,
-        Emit,
-        Environment,
-        Finding,
-        Lock,
-        Machine,
-        Profiles,
-        Verdict,
-    )
+    from ..model import Finding, Machine, Profiles
     from ..verify.checks import CheckOutcome, PlacedCheck
     from ..verify.libraries import PythonPaths
     from ..verify.modules import ProjectImport
@@ -63,8 +55,6 @@ if TYPE_CHECKING:
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
 """What a machine without a GPU shows too."""
-_UV_LOCK = ".lock"
-"""The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
 _SECONDS = 2.0
 """For a second look at the driver. What starts gpuenv gives it few seconds in all."""
 _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
@@ -90,7 +80,12 @@ class VerifyOptions:
     node: bool = option(
         False, help="With --quick: fail only for a fault of this machine, and print one line."
     )
-    device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
+    expect_gpus: int | None = option(
+        None, metavar="N", help="With --node: fewer GPUs are a fault.  [default: as many as the lock is for]"
+    )
+    device: str | None = option(
+        None, help="Device to test: cuda, cuda:N, all or cpu.", complete="tested_devices"
+    )
     framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
     timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
     check: list[str] = option(
@@ -110,10 +105,12 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     choices, report = options.choices, options.report
     if options.node:
         return _verify_node(options, emit)
+    if options.expect_gpus is not None:
+        raise UsageError("--expect-gpus needs --node", hint="gpuenv verify --quick --node ENV")
     typed = read_checks(options.check)
     wanted = make_options(
         choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
-        device=_device(options.device), frameworks=_frameworks(options.framework), timeout=options.timeout,
+        device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
     )  # fmt: skip
     if report:
         refuse_to_replace(report, force=options.force)
@@ -130,7 +127,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     planned = plan_checks(path, wanted, typed, of_project=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     with stage.begin(
-        env, wanted, driver=not _is_for_cpu(env), machine=make_lock_reader(wanted),
+        env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
         meanwhile=make_reader(env, choices, process.environ()),
     ) as begun:  # fmt: skip
         lock = _read_lock(env, locked=options.locked, choices=choices)
@@ -156,24 +153,6 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     if expected and ((path / "bin" / "activate").exists() or (path / "conda-meta").is_dir()):
         emit(Event(kind="next", stage="verify", text=activate_line(path, process.environ())))
     return verdict
-
-
-def _device(device: str | None) -> str | None:
-    if device is None or device in ("cpu", "all", "cuda"):
-        return None if device == "cuda" else device
-    if device.startswith("cuda:") and device[5:].isdigit():
-        return device
-    raise UsageError(
-        f"--device {device}: expected cpu, all or cuda:N",
-        hint="Did you mean cuda?" if device.lower() in ("gpu", "nvidia") else None,
-    )
-
-
-def _frameworks(named: list[str]) -> tuple[str, ...]:
-    for name in named:
-        if name not in FRAMEWORKS:
-            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
-    return tuple(named)
 
 
 def _is_for_cpu(env: Environment) -> bool:
@@ -243,24 +222,35 @@ def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
 def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     """Return whether this machine has a fault, tested with an environment. Schedulers run it as root.
 
-    Nothing of the environment runs if another user can change it. Raises UsageError.
+    Nothing of the environment runs if another user can change it. Raises UsageError, and MachineError if there is no
+    result in time.
     """
+    from ..verify import node
+
     _assert_alone(options)
-    env_path = make_absolute(choose_env_to_read(emit, options.env))
-    _assert_own(env_path)
-    env = locate_environment(env_path)
-    lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
-    if lock and lock.plan.device == "cpu":
-        text = f"{env.path} is for the CPU: no GPU was examined"
-        return NodeVerdict(fault=False, text=stage.shorten_line(text))
-    wanted = make_options(options.choices, quick=True, timeout=options.timeout, device="all")
-    examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
-    with stage.begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
-        verdict = run_verification(examined, emit, begun)
-    judged = stage.judge_node(verdict, rows.causes_of_jobs(options.choices))
-    if judged.fault and judged.cause in _ABSENT and explain_no_gpu(seconds=_SECONDS):
-        return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
-    return judged
+    path = make_absolute(choose_env_to_read(emit, options.env))
+
+    def examine(seconds: float, ask: node.Ask) -> NodeVerdict:
+        node.assert_own(path)
+        env = locate_environment(path)
+        lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+        if lock and lock.plan.device == "cpu":
+            text = f"{env.path} is for the CPU: no GPU was examined"
+            return NodeVerdict(fault=False, text=node.shorten_line(text))
+        wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
+        examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
+        read = make_machine_reader(wanted)
+        with stage.begin(env, wanted, driver=True, machine=lambda: ask(read)) as begun:
+            verdict = run_verification(examined, emit, begun)
+            machine = begun.machine.result() if begun.machine else None
+        expected = node.count_expected(options.expect_gpus, lock)
+        judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
+        none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus
+        if none_asked and explain_no_gpu(seconds=_SECONDS):
+            return dataclasses.replace(judged, fault=False, text="no NVIDIA GPU found on this machine")
+        return judged
+
+    return node.check(examine, options.timeout)
 
 
 def _assert_alone(options: VerifyOptions) -> None:
@@ -276,48 +266,10 @@ def _assert_alone(options: VerifyOptions) -> None:
         raise UsageError(f"{named[0]} cannot be used with --node", hint=f"leave out {named[0]} or --node")
 
 
-def _assert_own(env: Path) -> None:
-    """Raise UsageError if another user can change the environment or its base Python."""
-    try:
-        settings = _read_settings(env)
-        # Base Pythons with thousands of packages are common, and most environments import none of them.
-        unused = () if _uses_base_packages(settings) else ("site-packages",)
-        trust.assert_unchangeable([env], without=(_UV_LOCK,))
-        trust.assert_unchangeable(_standard_libraries(settings), without=unused)
-    except trust.UntrustedError as error:
-        raise UsageError(
-            f"{env} is not examined: {error.reason}",
-            hint="name an environment that only root can change (chown -R root, chmod -R go-w)",
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
-
-
-def _read_settings(env: Path) -> dict[str, str]:
-    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python."""
-    try:
-        text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
-
-
-def _uses_base_packages(settings: Mapping[str, str]) -> bool:
-    """Return whether Python adds the packages of the base Python: site.py does so unless the setting forbids it."""
-    return settings.get("include-system-site-packages", "true").lower() == "true"
-
-
-def _standard_libraries(settings: Mapping[str, str]) -> list[Path]:
-    """Return the folders of the standard library that the environment's Python imports."""
-    home = settings.get("home")
-    return sorted(Path(home).parent.glob("lib/python3.*")) if home else []
-
-
 def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes | None = None) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     env, lock, wanted = examined.env, examined.lock, examined.options
-    read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
+    read = begun.machine.result if begun and begun.machine else functools.cache(make_machine_reader(wanted))
     baseline = stage.Baseline(
         lock=lock, releases=rows.load(examined.choices, *rows.FOR_VERDICT).cudnn,
         target=read().target if wanted.locked else None, read_machine=read,
@@ -329,7 +281,7 @@ def run_verification(examined: Examination, emit: Emit, begun: stage.EarlyProbes
     return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 
-def make_lock_reader(options: stage.Options) -> Callable[[], Machine]:
+def make_machine_reader(options: stage.Options) -> Callable[[], Machine]:
     """Return a function that reads this machine's driver and GPUs within the time limit of a stage."""
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
@@ -680,13 +632,3 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
     emit(Event(kind="warning", stage="verify", text=warning))
     return False
-
-
-@contextlib.contextmanager
-def get_planned_device(device: Device) -> Iterator[None]:
-    """Set the device of the environment on errors in the block."""
-    try:
-        yield
-    except GpuenvError as error:
-        error.device = error.device or device
-        raise

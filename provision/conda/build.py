@@ -12,22 +12,17 @@ from typing import Any
 
 from ..environment import place, state
 from ..environment.distributions import read_distributions
+from ..environment.install import install_wheels, put_back as put_back_wheels, take_out
 from ..environment.managers import Building, RepairWork, compare_locks
 from ..environment.transaction import at_its_path
+from ..environment.uv_install import UvInstall
 from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, normalize_name
 from ..system.redaction import clean, redact
-from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
-from ..wheels.uv_install import UvInstall
 from . import activation, engine
 
 transaction = at_its_path
-
-
-def begin() -> None:
-    """Raise UsageError if the engine is not installed."""
-    engine.require("rattler")
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:

@@ -39,9 +39,9 @@ from ..model import (
     TargetGpu,
     VersionBound,
 )
-from ..resolve.kernels import how_they_run
 from ..resolve.question import Question
 from ..system import process
+from ..system.kernels import how_they_run
 from ..system.redaction import clean, redact
 from ..wheels import pylock
 from . import engine

@@ -149,13 +149,13 @@ class ValueForm(NamedTuple):
 _ADDRESS = r"[A-Za-z][A-Za-z0-9+.-]*://\S+"
 _LINE = r"[^\x00-\x1f\x7f]+"
 
-PYTHON = ValueForm("3.11", pattern=r"3\.\d{1,3}(\.\d{1,3})?")
 _MINOR_OR_PATCH = r"3\.\d{1,3}(\.\d{1,3})?"
+PYTHON = ValueForm("3.11", pattern=rf"{_MINOR_OR_PATCH}t?")
 _PYTHON_BOUND = (
     rf"((>=|<=|>|<)\s*\d(\.\d{{1,3}}){{0,2}}|(==|!=)\s*{_MINOR_OR_PATCH}(\.\*)?|~=\s*{_MINOR_OR_PATCH})"
 )
 PYTHON_OR_BOUNDS = ValueForm(
-    '3.11 or ">=3.9,<3.13"', pattern=rf"{_MINOR_OR_PATCH}|{_PYTHON_BOUND}(\s*,\s*{_PYTHON_BOUND})*"
+    '3.11 or ">=3.9,<3.13"', pattern=rf"{_MINOR_OR_PATCH}t?|{_PYTHON_BOUND}(\s*,\s*{_PYTHON_BOUND})*"
 )
 CUDA = ValueForm("12.6", pattern=r"\d{1,3}(\.\d{1,3})?")
 MANAGER = ValueForm("venv", words=MANAGERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from .project import apply_project
 from .target import MachineReader, complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
+_SHOWN = 3
 _HINT = "write one with `gpuenv detect --json`"
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
 _NAMED_CHOICES = ("python", "cuda", "manager", "device")
@@ -43,15 +44,14 @@ class _Reading:
     left_out: list[UnservedHosts] = field(default_factory=list)
     parts: dict[tuple[object, ...], FleetHosts] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
+    without_gpu: dict[str, list[str]] = field(default_factory=dict)
+    """The hosts of each reason for the CPU that the machines state."""
 
     def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
-        """Add a host. A host that is listed twice with the same target counts once. Raises UsageError."""
+        """Add a host. A host that is listed twice with the same target counts once. Raises ValueError."""
         if name in self.named:
             if self.named[name] != target:
-                raise UsageError(
-                    f"--target: the host {name!r} is listed twice, with different targets",
-                    hint="remove one of the two documents",
-                )
+                raise ValueError(f"the host {name!r} is listed twice, with different targets")
             return
         self.named[name] = target
         key = tuple(getattr(choices, n) for n in _NAMED_CHOICES)
@@ -59,32 +59,30 @@ class _Reading:
             FleetHost(name=name, target=target, device=device)
         )
 
-    def add_document(self, data: Any, name: str, origin: str) -> None:
-        """Add the host of a document, which is a machine or a target and may name its `host`.
+    def read(self, text: bytes, name: str, origin: str) -> None:
+        """Add the host of a document, or list the document as a host without a plan.
 
-        Only the target of a machine is read. Raises UsageError.
+        The document is a machine, of which only the target is read, or a target. It may name its `host` and `device`.
         """
-        if not isinstance(data, dict):
-            raise UsageError(
-                f"--target {origin}: expected a JSON object, got {type(data).__name__}", hint=_HINT
-            )
-        host = data.pop("host", name)
-        if not isinstance(host, str) or not host.isprintable() or not host.strip() or len(host) > 255:
-            raise UsageError(f"--target {origin}: host {host!r:.80} is not a host name", hint=_HINT)
-        if data.get("schema") not in _KNOWN_SCHEMAS:
-            raise UsageError(
-                f"--target {origin}: {data['schema']!r:.60} is not {Machine.SCHEMA!r}", hint=_HINT
-            )
-        is_machine = data.get("schema") == Machine.SCHEMA
+        host = origin
         try:
+            data, named, device = _parse(text, name)
+            is_machine = data.get("schema") == Machine.SCHEMA
             target = self._target(data.get("target") if is_machine else data)
-            device = self._device(data, target) if is_machine else _device_of(self.choices, target)
-        except ValueError as error:
-            raise UsageError(f"--target {origin} is not a valid target: {error}", hint=_HINT) from error
+            host = named
+            chosen = self._device(data if is_machine else None, target, device or self.choices.device, named)
+            host = origin
+            self.add(named, target, chosen, self.choices)
+        except json.JSONDecodeError as error:
+            self.leave_out(host, f"it is not JSON: {error}", _HINT)
+        except (ValueError, RecursionError) as error:
+            self.leave_out(host, str(error), _HINT)
         except MachineError as error:
-            self.left_out.append(UnservedHosts(hosts=1, host=host, reason=error.message, hint=error.hint))
-            return
-        self.add(host, target, device, self.choices)
+            self.leave_out(host, error.message, error.hint)
+
+    def leave_out(self, host: str, reason: str, hint: str | None) -> None:
+        """List a host without a plan."""
+        self.left_out.append(UnservedHosts(hosts=1, host=host, reason=reason, hint=hint))
 
     def _target(self, data: Any) -> Target:
         key = json.dumps(data, sort_keys=True)
@@ -92,30 +90,49 @@ class _Reading:
             self.targets[key] = complete_driver(from_plain(Target, data, "target"), self.data)
         return self.targets[key]
 
-    def _device(self, data: dict[str, Any], target: Target) -> Device:
-        """Return the device of a machine. A machine with a broken NVIDIA driver is never planned for the CPU.
+    def _device(self, data: dict[str, Any] | None, target: Target, wanted: str, host: str) -> Device:
+        """Return the device of a machine or target. A broken NVIDIA driver never gets a plan for the CPU.
 
         Raises MachineError, ValueError.
         """
+        if data is None or wanted != "auto":
+            return _device_of(wanted, target)
         driver = data.get("driver")
-        works = target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem"))
-        if works or self.choices.device != "auto":
-            return _device_of(self.choices, target)
-        return self.look.judge_device("auto", from_plain(Machine, data))[0]
+        if target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem")):
+            return "cuda"
+        device, reason = self.look.judge_device("auto", from_plain(Machine, data))
+        if device == "cpu":
+            self.without_gpu.setdefault(reason, []).append(host)
+        return device
 
 
-def _device_of(choices: Choices, target: Target) -> Device:
-    if choices.device != "auto":
-        return "cpu" if choices.device == "cpu" else "cuda"
+def _parse(text: bytes, name: str) -> tuple[dict[str, Any], str, str | None]:
+    """Return a document without its `host` and `device`, and these two. Raises ValueError."""
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, got {type(data).__name__}")  # noqa: TRY004  # one kind of error
+    host, device = data.pop("host", name), data.pop("device", None)
+    if not isinstance(host, str) or not host.isprintable() or not host.strip() or len(host) > 255:
+        raise ValueError(f"host {host!r:.80} is not a host name")
+    if device not in (None, "auto", "cuda", "cpu"):
+        raise ValueError(f"device {device!r:.80} is not auto, cuda or cpu")
+    if data.get("schema") not in _KNOWN_SCHEMAS:
+        raise ValueError(f"{data['schema']!r:.60} is not {Machine.SCHEMA!r}")
+    return data, host, device
+
+
+def _device_of(wanted: str, target: Target) -> Device:
+    if wanted != "auto":
+        return "cpu" if wanted == "cpu" else "cuda"
     return "cuda" if target.driver or target.gpus else "cpu"
 
 
 def read_hosts(
     targets: Sequence[Path], choices: Choices, data: Profiles, look: MachineReader
-) -> tuple[list[FleetHosts], list[UnservedHosts]]:
-    """Return the hosts by the options that they are planned with, and the hosts that cannot be planned.
+) -> tuple[list[FleetHosts], list[UnservedHosts], tuple[str, ...]]:
+    """Return the hosts by the options that they are planned with, the hosts that cannot be planned, and notes.
 
-    Raises UsageError.
+    Raises UsageError, also where no document is a host.
     """
     for name in _OF_ONE_TARGET:
         if getattr(choices, name):
@@ -126,8 +143,7 @@ def read_hosts(
     reading = _Reading(apply_project(choices), look, data)
     for path in targets:
         if str(path) == STDIN:
-            for number, line in enumerate(_lines(), 1):
-                _read_line(reading, line, number)
+            _read_lines(reading)
         elif path.is_dir():
             for file in _files(path):
                 _read_file(reading, file)
@@ -135,9 +151,19 @@ def read_hosts(
             _read_file(reading, path)
         else:
             _read_named(reading, path, choices)
-    if not reading.named and not reading.left_out:
-        raise UsageError("--target names no host", hint=_HINT)
-    return list(reading.parts.values()), reading.left_out
+    if not reading.named and not any(u.hint != _HINT for u in reading.left_out):
+        first = next((f": {u.host}: {u.reason}" for u in reading.left_out), "")
+        raise UsageError(f"--target names no host{first}", hint=_HINT)
+    notes = (
+        f"{_few(hosts)}: planned for the CPU. {reason}"
+        for reason, hosts in reading.without_gpu.items() if ". " in reason
+    )  # fmt: skip
+    return list(reading.parts.values()), reading.left_out, tuple(notes)
+
+
+def _few(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - _SHOWN:,} more" if len(hosts) > _SHOWN else ""
+    return ", ".join(hosts[:_SHOWN]) + more
 
 
 def _files(folder: Path) -> list[Path]:
@@ -148,42 +174,37 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read_file(reading: _Reading, path: Path) -> None:
-    try:
-        data = json.loads(trust.read_project(path))
-    except OSError as error:
-        raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--target {path} is not JSON (line {error.lineno})", hint=_HINT) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--target {path} is not a valid target: {error}", hint=_HINT) from error
     name = path.stem if path.stem not in reading.named else str(path)
-    reading.add_document(data, name, str(path))
-
-
-def _lines() -> Iterator[bytes]:
-    """Yield the lines of standard input, each of bounded length. Raises UsageError."""
-    while line := sys.stdin.buffer.readline(_MOST + 1):
-        if len(line) > _MOST:
-            raise UsageError(
-                f"--target -: a line is longer than {_MOST >> 20} MiB", hint="write one document per line"
-            )
-        yield line
-
-
-def _read_line(reading: _Reading, line: bytes, number: int) -> None:
-    if not line.strip():
-        return
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--target -: line {number} is not JSON: {error}", hint=_HINT) from error
-    reading.add_document(data, f"line-{number}", f"-: line {number}")
+        text = trust.read_project(path)
+    except OSError as error:
+        reading.leave_out(str(path), error.strerror or "it cannot be read", _HINT)
+    except ValueError as error:
+        reading.leave_out(str(path), str(error), _HINT)
+    else:
+        reading.read(text, name, str(path))
+
+
+def _read_lines(reading: _Reading) -> None:
+    """Read the lines of standard input, each of bounded length."""
+    number = 0
+    while line := sys.stdin.buffer.readline(_MOST + 1):
+        number += 1
+        if len(line) > _MOST:
+            reading.leave_out(f"line {number}", f"it is longer than {_MOST >> 20} MiB", _HINT)
+            while line and not line.endswith(b"\n"):
+                line = sys.stdin.buffer.readline(_MOST)
+        elif line.strip():
+            reading.read(line, f"line-{number}", f"line {number}")
 
 
 def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
     merged = apply_project(dataclasses.replace(choices, target=name))
     _, target = read_request_target(merged, reading.data, reading.look)
-    device = _device_of(merged, target)
+    device = _device_of(merged.device, target)
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
-    reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))
+    try:
+        reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))
+    except ValueError as error:
+        raise UsageError(f"--target: {error}", hint="remove one of the two") from error

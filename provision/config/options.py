@@ -59,12 +59,17 @@ def check_values(c: Choices) -> None:
     for flag, value, form in (
         ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
         ("--glibc", c.glibc, r"2\.\d+"),
-        ("--python", c.python, r"3\.\d+(\.\d+)?"),
+        ("--python", c.python, r"3\.\d+(\.\d+)?t?"),
         ("--cuda", c.cuda, r"\d+(\.\d+)?"),
         ("--gpus", c.gpus, r"\d+(,\d+)*"),
     ):
         if value is not None and not re.fullmatch(form, value):
             raise _wrong_form(flag, value)
+    if c.manager == "conda" and (c.python or "").endswith("t"):
+        raise UsageError(
+            f"--python {c.python}: gpuenv plans no conda environment with a free-threaded Python",
+            hint=f"use --python {str(c.python).rstrip('t')}",
+        )
 
 
 def _wrong_form(option: str, value: str) -> UsageError:
@@ -250,10 +255,30 @@ def declare_targets() -> list[Path]:
     return declared
 
 
-def apply_single_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
-    """Return the options with at most one target, or None if several machines are named."""
+def declare_plans() -> str | None:
+    """Declare --plans of a command that accepts several targets."""
+    declared: str | None = option(
+        None, metavar="N|best|fewest", panel=TARGET,
+        help="Plans for several machines: at most N, best (each host its newest builds), or fewest.  "
+        "[default: the fewest that cost no host more than one feature release]",
+    )  # fmt: skip
+    return declared
+
+
+def apply_single_target(
+    choices: Choices, targets: Sequence[Path], plans: str | None = None
+) -> Choices | None:
+    """Return the options with at most one target, or None if several machines are named.
+
+    Raises UsageError for a --plans that has another form, or that is given for one machine.
+    """
+    if plans is not None and not (plans in ("best", "fewest") or re.fullmatch(r"[1-9]\d{0,4}", plans)):
+        hint = suggest_value(plans, ("best", "fewest"))
+        raise UsageError(f"--plans {plans}: not a number, best or fewest", hint=hint)
     if is_several(targets):
         return None
+    if plans is not None:
+        raise UsageError("--plans is for several machines, and there is one", hint="leave --plans out")
     if not targets:
         return choices
     return dataclasses.replace(choices, target=targets[0], named=choices.named | {"target"})

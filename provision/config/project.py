@@ -367,7 +367,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
         return ProjectRequirements()
     markers = markers_of(target.platform)
     if c.python:
-        markers["python_version"] = ".".join(c.python.split(".")[:2])
+        markers["python_version"] = ".".join(c.python.rstrip("t").split(".")[:2])
     from ..requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 
     files = ProjectFiles(

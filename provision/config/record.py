@@ -40,7 +40,7 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
         recorded = parse_options(data)
         if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None
-        demands = read_requirements(recorded, rows.load_all(c), lock.target)
+        demands = read_requirements(recorded, rows.load(c), lock.target)
         names = [Requirement(text).name for text in (*recorded.framework, *recorded.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # written by another version of gpuenv, or the project's files are missing

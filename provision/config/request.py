@@ -39,7 +39,7 @@ from ..requirements.quote import parse_requirement, suggest_version
 from .file import CONFIG_NAME
 from .options import Choices, check_values, suggest_value
 from .project import add_python_bounds, merge_sources, read_requirements
-from .rows import load_all
+from .rows import load
 from .sources import list_available_wheels, read_sources
 from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
 
@@ -247,7 +247,7 @@ def read_context(
     With `reading` no source code runs, and packages that need it are left out. `plans_first` is true for a
     manager that installs wheels of a plan. Raises UsageError, MachineError, DataError.
     """
-    data = load_all(c)
+    data = load(c)
     check_values(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data, look)

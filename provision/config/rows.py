@@ -48,11 +48,6 @@ def list_overlays(c: Choices) -> list[Path]:
     return list(c.profiles) or ([user_folder] if os.path.isdir(user_folder) else [])  # noqa: PTH112
 
 
-def load_all(c: Choices) -> Profiles:
-    """Return the shipped profiles with the user's rows. Raises DataError, UsageError."""
-    return load(c)
-
-
 def load(c: Choices, *parts: str) -> Profiles:
     """Return these fields of the profiles, or all for none. Raises DataError, UsageError."""
     folders = list_overlays(c)

@@ -15,7 +15,7 @@ from ..system.redaction import clean_line, redact
 from .grants import read_user_grants
 from .options import NONE, Choices
 from .project import merge_sources, read_requirements
-from .rows import load, load_all
+from .rows import load
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # Not compiled here: every command imports this module, but few have a limit.
@@ -189,7 +189,7 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
     if c.bundle or not (c.config or c.requirement or c.project):
         return sources
     try:
-        demands = read_requirements(c, load_all(c), lock.target)
+        demands = read_requirements(c, load(c), lock.target)
     except MissingVariableError as error:
         if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
             raise

@@ -161,6 +161,11 @@ def read_target(path: Path) -> Target:
     return read_json("target", path, read)
 
 
+def _read_machine(data: Any) -> Machine | None:
+    """Return the machine of a document, or None for that of a target."""
+    return from_plain(Machine, data) if data.get("schema") == Machine.SCHEMA else None
+
+
 def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
     hint = "write one with `gpuenv detect --json`"
@@ -184,6 +189,9 @@ def choose_device(
         return c.device, f"--device {c.device} was given"
     if machine is not None:
         return look.judge_device("auto", machine)
+    described = read_json("target", c.target, _read_machine) if c.target and not c.planned else None
+    if described and not (target.driver and target.gpus and not described.driver.problem):
+        return look.judge_device("auto", described)  # as for a fleet: never the CPU beside a broken driver
     if target.driver or target.gpus:
         return "cuda", "the target has a driver or GPUs"
     return "cpu", "The target names no driver and no GPU"
@@ -193,8 +201,10 @@ def choose_device(
 
 
 def get_minor_version(python: str | None) -> str | None:
-    """Return the minor version of a Python ("3.11"), or None for None."""
-    return ".".join(python.split(".")[:2]) if python else None
+    """Return the minor version of a Python ("3.11", free-threaded "3.14t"), or None for None."""
+    if not python:
+        return None
+    return ".".join(python.rstrip("t").split(".")[:2]) + "t" * python.endswith("t")
 
 
 def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:

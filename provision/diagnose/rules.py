@@ -71,7 +71,7 @@ class Pattern:
             )
 
     def found(self, line: str) -> bool:
-        """Return whether a line (from `_normalize`) matches."""
+        """Return whether a line (from `normalize`) matches."""
         position = 0
         for i, piece in enumerate(self.pieces):
             if isinstance(piece, str):

@@ -23,8 +23,75 @@ from ..model import (
 )
 
 if TYPE_CHECKING:
-    from ..model import Emit, Lock, LockedPackage, PackageSources
+    from ..model import Emit, PackageSources
 
+
+@dataclass(frozen=True, kw_only=True)
+class Building:
+    """The inputs of building an environment.
+
+    `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
+    `python` returns an interpreter, and downloads a missing one. With `distrust` the files of the cache are compared
+    with their hashes, because files of environments are links to them. `fetched` is called with the prefix after
+    wheels were added to it.
+    """
+
+    env: Path
+    sources: PackageSources
+    emit: Emit
+    channels: tuple[str, ...] = ()
+    python: Callable[[], str] = str
+    distrust: bool = False
+    fetched: Callable[[Path], None] = lambda _prefix: None
+
+
+class Manager(Protocol):
+    """The module of a manager that builds."""
+
+    @staticmethod
+    def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:
+        """Yield a prefix, empty or a copy of the environment, that replaces the environment if the block succeeds.
+
+        Raises BuildError.
+        """
+
+    @staticmethod
+    def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
+        """Download what must be in the caches before the transaction. Raises BuildError."""
+
+    @staticmethod
+    def install(lock: Lock, prefix: Path, how: Building) -> None:
+        """Fill an empty prefix. Raises BuildError."""
+
+    @staticmethod
+    def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+        """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
+
+    @staticmethod
+    def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+        """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
+
+    @staticmethod
+    def record(lock: Lock, prefix: Path) -> None:
+        """Write the lock into the environment. Raises BuildError."""
+
+    @staticmethod
+    def finish(env: Path) -> str | None:
+        """Complete the steps after the commit, which a killed run may have skipped.
+
+        Returns why a step failed that the environment does not need. Raises BuildError.
+        """
+
+
+_MODULES = {"venv": ".environment.venv", "conda": ".conda.build"}
+
+
+def manager(name: str) -> Manager:
+    """Import and return the module of a manager that builds."""
+    return cast("Manager", importlib.import_module(f"provision{_MODULES[name]}"))
+
+
+# --- the work of a repair and of a change --------------------------------------------------------
 
 _OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
 _NVIDIA = (
@@ -164,72 +231,3 @@ def describe_changes(old: Lock, new: Lock) -> list[str]:
         f"+{n} {after[n]}" if n in after else f"-{n} {before[n]}"
         for n in names if before.get(n) != after.get(n)
     ]  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Building:
-    """The inputs of building an environment.
-
-    `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
-    `python` returns an interpreter, and downloads a missing one. With `distrust` the files of the cache are compared
-    with their hashes, because files of environments are links to them. `fetched` is called with the prefix after
-    wheels were added to it.
-    """
-
-    env: Path
-    sources: PackageSources
-    emit: Emit
-    channels: tuple[str, ...] = ()
-    python: Callable[[], str] = str
-    distrust: bool = False
-    fetched: Callable[[Path], None] = lambda _prefix: None
-
-
-class Manager(Protocol):
-    """The module of a manager that builds."""
-
-    @staticmethod
-    def begin() -> None:
-        """Prepare to build. Raises UsageError for a missing library."""
-
-    @staticmethod
-    def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:
-        """Yield a prefix, empty or a copy of the environment, that replaces the environment if the block succeeds.
-
-        Raises BuildError.
-        """
-
-    @staticmethod
-    def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
-        """Download what must be in the caches before the transaction. Raises BuildError."""
-
-    @staticmethod
-    def install(lock: Lock, prefix: Path, how: Building) -> None:
-        """Fill an empty prefix. Raises BuildError."""
-
-    @staticmethod
-    def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
-        """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
-
-    @staticmethod
-    def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
-        """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
-
-    @staticmethod
-    def record(lock: Lock, prefix: Path) -> None:
-        """Write the lock into the environment. Raises BuildError."""
-
-    @staticmethod
-    def finish(env: Path) -> str | None:
-        """Complete the steps after the commit, which a killed run may have skipped.
-
-        Returns why a step failed that the environment does not need. Raises BuildError.
-        """
-
-
-_MODULES = {"venv": ".environment.venv", "conda": ".conda.build"}
-
-
-def manager(name: str) -> Manager:
-    """Import and return the module of a manager that builds."""
-    return cast("Manager", importlib.import_module(f"provision{_MODULES[name]}"))

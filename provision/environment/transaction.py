@@ -296,7 +296,7 @@ def list_leftovers(env: Path) -> Iterator[Path]:
 
 
 def remove(env: Path, forget: Callable[[], None]) -> None:
-    """Remove an environment that `check` allowed, and the remains of interrupted runs beside it. Raises BuildError.
+    """Remove an environment that `check_removal` allowed, and the remains of interrupted runs beside it. Raises BuildError.
 
     It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
     removal. `forget` removes it from the lists of environments and kernels before its files are removed.

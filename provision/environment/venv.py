@@ -12,19 +12,16 @@ from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
 from ..system.files import write_file
+from ..system.redaction import clean
 from ..wheels import pylock
-from ..wheels.install import install_wheels, put_back as put_back_wheels, take_out
-from ..wheels.uv_install import UvInstall
 from . import state
+from .install import install_wheels, put_back as put_back_wheels, take_out
 from .managers import Building, RepairWork, compare_locks
 from .place import MARK, not_writable
 from .transaction import beside
+from .uv_install import UvInstall
 
 transaction = beside
-
-
-def begin() -> None:
-    """Do nothing: uv is always there."""
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
@@ -79,7 +76,7 @@ def make_venv(path: Path, python: str, sources: PackageSources, *, prompt: str) 
     if not done.ok:
         raise BuildError(
             f"no environment can be created with {python}",
-            log=uv.redacted(done.stderr), hint="choose another interpreter with --python VERSION",
+            log=clean(done.stderr), hint="choose another interpreter with --python VERSION",
         )  # fmt: skip
 
 
@@ -173,6 +170,6 @@ def fetch_python(version: str) -> str:
     if not located.ok:
         raise BuildError(
             f"Python {version} is not on this machine and cannot be downloaded",
-            log=uv.redacted(done.stderr), hint="install it, or choose another version with --python",
+            log=clean(done.stderr), hint="install it, or choose another version with --python",
         )  # fmt: skip
     return located.stdout.strip()

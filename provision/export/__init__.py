@@ -38,13 +38,13 @@ FORMATS = {
     "apptainer": "recipes",
     **dict.fromkeys(("pixi", "uv"), "manifests"),
     **dict.fromkeys(("devcontainer", "github"), "recipes"),
-    **dict.fromkeys(("sbatch", "prolog", "healthcheck", "taskprolog", "npd", "job"), "nodes"),
+    **dict.fromkeys(("sbatch", "prolog", "healthcheck", "taskprolog", "npd", "daemonset", "job"), "nodes"),
     "cyclonedx": "bom",
 }
 # Formats that install gpuenv
 INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
 # Formats without paths of this machine
-_WITHOUT_PATHS = ("sbatch", "cyclonedx", "prolog", "healthcheck", "taskprolog", "npd", "job")
+_WITHOUT_PATHS = ("sbatch", "cyclonedx", "prolog", "healthcheck", "taskprolog", "npd", "daemonset", "job")
 _ALIASES = {
     "pip": "requirements", "pyproject": "uv", "pyproject.toml": "uv", "conda": "environment.yml", "mamba": "environment.yml",
     "docker": "dockerfile", "podman": "dockerfile", "singularity": "apptainer", "vscode": "devcontainer",
@@ -68,7 +68,8 @@ NEXT = {
     "healthcheck": "install -m 755 {} /etc/slurm/gpuenv-healthcheck",
     "taskprolog": "install -m 755 {} /etc/slurm/gpuenv-taskprolog",
     "npd": "kubectl apply -f {}",
-    "job": "sed s/NODE_NAME/gpu-07/ {} | kubectl create -f -",
+    "daemonset": "sed 's|IMAGE|registry.example.com/train@sha256:...|' {} | kubectl apply -f -",
+    "job": "sed 's|IMAGE|registry.example.com/train@sha256:...|' {} | kubectl create -f -",
 }
 
 

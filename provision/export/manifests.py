@@ -120,19 +120,18 @@ def pixi(subject: Subject) -> str:
     lock, index = subject.lock, main_index(subject.lock)
     conda = sorted(conda_packages(lock), key=lambda p: p.name)
     # The virtual packages that pixi solves with are those of the target, not of the solving machine.
-    system: dict[str, Any] = {}
+    platform = {"platform": _PLATFORMS[lock.plan.platform]}
     if lock.target.glibc and lock.plan.platform.startswith("linux"):
-        system["libc"] = {"family": "glibc", "version": lock.target.glibc}
+        platform["glibc"] = lock.target.glibc
     # pixi rejects a machine whose driver supports less. Wheels run on any driver of their CUDA major.
     cuda = conda_override(lock) if lock.manager == "conda" else lock.plan.cuda_major
     if cuda and lock.plan.device == "cuda":
-        system["cuda"] = cuda
+        platform["cuda"] = cuda
     document: dict[str, Any] = {
         "workspace": {
             "name": "-".join(b.framework for b in lock.plan.builds) or "gpuenv",
-            "channels": _channels(conda), "platforms": [_PLATFORMS[lock.plan.platform]],
+            "channels": _channels(conda), "platforms": [platform], "requires-pixi": ">=0.71",  # the first with platforms as tables
         },
-        "system-requirements": system,
         "dependencies": {p.name: _conda_pin(p) for p in conda} or {"python": f"{lock.plan.python}.*"},
         "pypi-options": {"index-url": index} if index else {},
         # pixi has its own installer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from .recipes import base_image
 from .subject import Subject, from_template, linux_only
 
 
@@ -20,14 +19,14 @@ def prolog(subject: Subject) -> str:
 
 
 def healthcheck(subject: Subject) -> str:
-    """Return the same check as a health check. Raises UsageError for a lock without a GPU."""
+    """Return the same check as a health check, which also resumes a node. Raises UsageError for a lock without a GPU."""
     return _node_script(subject, "healthcheck")
 
 
 def _node_script(subject: Subject, form: str) -> str:
     _for_gpus(subject, form)
     kinds = {kind: kind == form for kind in ("prolog", "healthcheck")}
-    return from_template("slurm-node.sh", subject, form, env=subject.env, **kinds)
+    return from_template("slurm-node.sh", subject, form, env=subject.env, kind=form, **kinds)
 
 
 def taskprolog(subject: Subject) -> str:
@@ -43,10 +42,19 @@ def npd(subject: Subject) -> str:
     return from_template("npd.yaml", subject, "npd", script=script.rstrip())
 
 
+def daemonset(subject: Subject) -> str:
+    """Return what taints nodes of Kubernetes with a fault. Raises UsageError for a lock without a GPU."""
+    _for_gpus(subject, "daemonset")
+    return from_template("k8s-node.yaml", subject, "daemonset")
+
+
 def job(subject: Subject) -> str:
-    """Return a Job that verifies the environment of one node. Raises UsageError where no image fits."""
-    linux_only(subject, "a Job on a node")
-    return from_template("job.yaml", subject, "job", env=subject.env, image=base_image(subject).image)
+    """Return a Job that verifies its environment before it starts. Raises UsageError for another system than Linux."""
+    linux_only(subject, "a Job of Kubernetes")
+    gpus, cuda = max(len(subject.lock.target.gpus), 1), subject.lock.plan.device == "cuda"
+    verify = ["gpuenv", "verify", *([] if cuda else ["--device", "cpu"]), "--quick", "/opt/env"]
+    limits = {"memory": "64Gi", **({"nvidia.com/gpu": gpus} if cuda else {})}
+    return from_template("k8s-job.yaml", subject, "job", verify=verify, limits=limits)
 
 
 def _for_gpus(subject: Subject, form: str) -> None:

@@ -52,7 +52,8 @@ def dockerfile(subject: Subject) -> str:
             folders.append(f"COPY {json.dumps([f'{copied}/', folder])}")
     carrier = "packages" if lock.manager == "conda" else "wheels"
     return from_template(
-        "Dockerfile", subject, "dockerfile", image=start.image, base_cuda=start.cuda,
+        "Dockerfile", subject, "dockerfile", image=start.image, digest=start.digest, pushed=start.pushed,
+        base_cuda=start.cuda,
         cuda_packages="" if start.cuda or lock.plan.device != "cuda" else carrier,
         apt=[*start.apt, *_git_packages(subject)], gpuenv=subject.gpuenv.requirement("/context"), folders=folders,
         copied_lock=[subject.lock_file, path], create=create_command(subject, _ENV, path, *wheels),

@@ -1,7 +1,8 @@
 """Find the fewest plans for many hosts. This package does no I/O.
 
 `classes` groups the hosts. `kinds` finds the possible plans of each group of one platform and device. `cover` chooses the
-fewest, and splits those that no set of the named packages serves. `differences` explains why two plans are not one.
+fewest, and splits those that no set of the named packages serves. `prices` says what few plans cost. `differences` explains
+why two plans are not one.
 """
 
 from __future__ import annotations
@@ -12,18 +13,27 @@ from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
 from .classes import group as group
-from .cover import MOST_QUESTIONS as MOST_QUESTIONS
+from .cover import MOST_QUESTIONS as MOST_QUESTIONS, PackageCover
 from .differences import Side, explain, would_merge_packages
-from .kinds import Ask as Ask, HostGroup as HostGroup, Packages as Packages, PlannedGroup, plan_group
+from .kinds import (
+    MOST_LOST,
+    Ask as Ask,
+    HostGroup as HostGroup,
+    Packages as Packages,
+    PlannedGroup,
+    plan_group,
+)
+from .prices import prices, spread
 
 PlanFor = Callable[[RequestContext], Plan]
 
 
 @dataclass(frozen=True)
 class Served:
-    """Kinds of a group with their joint request and plan."""
+    """Kinds of a group with their joint request and plan. `cover` has all plans of the group."""
 
     group: PlannedGroup
+    cover: PackageCover
     mask: int
     request: RequestContext
     plan: Plan
@@ -48,18 +58,22 @@ class FleetAnswer:
 
 def plan_fleet(
     parts: Sequence[HostGroup], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = (),
-    packages: Packages | None = None,
+    packages: Packages | None = None, plans: str | None = None,
 ) -> FleetAnswer:  # fmt: skip
-    """Return the fewest plans for all classes.
+    """Return the fewest plans for all classes in which none loses more than one feature release.
 
-    `left_out` are hosts that cannot be planned. `packages` decides which classes have no common set of the
-    named packages.
+    `plans` chooses otherwise: "fewest", "best" (no class loses anything), or the most plans. `left_out` are hosts that
+    cannot be planned. `packages` decides which classes have no common set of the named packages.
     """
-    groups = [plan_group(part, packages) for part in parts]
+    most = int(plans) if plans and plans.isdecimal() else 0
+    lost = 0 if plans == "best" else None if plans else MOST_LOST
+    groups = [plan_group(part, packages, lost) for part in parts]
+    covers = spread(groups, lost, most)
+    fewest = spread(groups, None) if plans != "fewest" else covers
     served = [
-        Served(planned, mask, request := planned.request(mask), plan_for(request))
-        for planned in groups
-        for mask in planned.cover.groups
+        Served(planned, cover, mask, request := planned.request(mask), plan_for(request))
+        for planned, cover in zip(groups, covers, strict=True)
+        for mask in cover.groups
     ]
     served.sort(key=lambda s: -_hosts(s.classes))
     fleet = Fleet(
@@ -69,22 +83,24 @@ def plan_fleet(
             for s in served
         ),
         apart=tuple(_apart(served, packages)),
-        unserved=(*left_out, *(u for planned in groups for u in _unserved(planned, plan_for))),
-        exact=all(g.cover.exact for g in groups),
-        at_least=sum(g.cover.at_least for g in groups),
+        unserved=(
+            *left_out,
+            *(u for g, c in zip(groups, covers, strict=True) for u in _unserved(g, c, plan_for)),
+        ),
+        exact=all(c.exact for c in covers),
+        at_least=sum(c.at_least for c in covers),
+        prices=prices(groups, covers, lost, fewest),
     )
-    question_counts = tuple(
-        sum(counts) for counts in zip(*(g.cover.question_counts for g in groups), strict=True)
-    )
+    question_counts = tuple(sum(counts) for counts in zip(*(c.question_counts for c in covers), strict=True))
     return FleetAnswer(fleet, tuple(s.request for s in served), question_counts)
 
 
-def _unserved(planned: PlannedGroup, plan_for: PlanFor) -> list[UnservedHosts]:
+def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> list[UnservedHosts]:
     """Return the kinds without a build, with the closest build's objections and a hint, and those without a lock."""
     left = []
-    for place in planned.unserved():
+    for place in planned.unserved(cover):
         members = planned.kinds.classes(1 << place)
-        if reason := planned.cover.conflicts.get(1 << place):
+        if reason := cover.conflicts.get(1 << place):
             hint = None
         else:
             plan = plan_for(planned.request(1 << place))
@@ -114,11 +130,12 @@ def _explain(served: Sequence[Served], one: Side, other: Side, packages: Package
     """Explain two plans of one group: by the packages where a build serves all classes of both."""
     group, first, second = served[one.position].group, served[one.position], served[other.position]
     whole = first.mask | second.mask
-    conflict = next((c for c in group.cover.conflicts if whole & c == c), None)
-    if conflict is None or group.fitting.newest([c.target for c in group.kinds.classes(whole)]) is None:
-        return explain(group.fitting, one, other)
+    conflicts = first.cover.conflicts
+    conflict = next((c for c in conflicts if whole & c == c), None)
+    if conflict is None or not group.shares([c.target for c in group.kinds.classes(whole)]):
+        return explain(group, one, other)
     a, b = (group.kinds.classes(s.mask & conflict)[0] for s in (first, second))
-    reason = f"{_named(a)} and {_named(b)} cannot share a lock: {group.cover.conflicts[conflict]}"
+    reason = f"{_named(a)} and {_named(b)} cannot share a lock: {conflicts[conflict]}"
     return PlanDifference(
         plans=(one.position, other.position), classes=(a.id, b.id), reason=reason,
         would_merge=would_merge_packages(group, whole, packages),

@@ -35,9 +35,12 @@ class Cover(NamedTuple):
     at_least: int
 
 
-def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int]) -> Cover:
+def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: int = 0) -> Cover:
     """Return the fewest candidates that serve every class that any of them serves. `weights` are the hosts of each
-    class."""
+    class.
+
+    Up to `most` are chosen where more make a class newer. `at_least` is still the fewest.
+    """
     best = _newest_of_each(candidates)
     everything = 0
     for candidate in best:
@@ -51,11 +54,13 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int]) -> Cover
     if len(columns) > EXACT_CLASSES:
         cover = _greedy(small, whole)
         exact = len(cover) == at_least
+        cover = _with_newer(small, cover, len(columns), most)
     else:
-        cover, exact = _exact(small, len(columns), at_least), True
+        cover, at_least = _exact(small, len(columns), at_least, most)
+        exact = True
     back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
     chosen = sorted((back[c] for c in cover), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
-    return Cover(tuple(chosen), exact, len(chosen) if exact else at_least)
+    return Cover(tuple(chosen), exact, at_least)
 
 
 def bits(mask: int) -> list[int]:
@@ -123,12 +128,28 @@ def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandida
     return chosen
 
 
-def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> list[PlanCandidate]:
-    """Return the best cover by the objective. Classes are numbered by their hosts, most first."""
+def _with_newer(
+    candidates: Sequence[PlanCandidate], cover: list[PlanCandidate], count: int, most: int
+) -> list[PlanCandidate]:
+    """Return the cover with the newest candidate of each class without it, the class with most hosts first."""
+    for place in range(count):
+        newest = min((c for c in candidates if c.mask >> place & 1), key=lambda c: c.age)
+        if len(cover) < most and newest.age < min(c.age for c in cover if c.mask >> place & 1):
+            cover = [*cover, newest]
+    return cover
+
+
+def _exact(
+    candidates: Sequence[PlanCandidate], count: int, at_least: int, most: int
+) -> tuple[list[PlanCandidate], int]:
+    """Return the best cover by the objective, and the fewest candidates of any cover.
+
+    Classes are numbered by their hosts, most first.
+    """
     limits = [max(c.age for c in candidates)] * count
-    most = at_least
-    while (chosen := _within(candidates, limits, most)) is None:
-        most += 1
+    while (chosen := _within(candidates, limits, at_least)) is None:
+        at_least += 1
+    most = max(most, at_least)
     for place in range(count):
         ages = sorted({c.age for c in candidates if c.mask >> place & 1 and c.age <= limits[place]})
         low, high = 0, len(ages) - 1  # the oldest of them suffices
@@ -140,7 +161,10 @@ def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> li
             else:
                 chosen, high = other, middle
         limits[place] = ages[high]
-    return chosen
+    for fewer in range(at_least, len(chosen)):
+        if (other := _within(candidates, limits, fewer)) is not None:
+            return other, at_least
+    return chosen, at_least
 
 
 def _within(
@@ -248,11 +272,14 @@ class _Answers:
 
 def cover_with_packages(
     candidates: Iterable[PlanCandidate], weights: Sequence[int], sorts: Sequence[ObjectTo],
-    most: int = MOST_QUESTIONS,
+    most: int = MOST_QUESTIONS, plans: int = 0,
 ) -> PackageCover:  # fmt: skip
-    """Return the fewest plans of which none contains a conflict. Kinds that conflict alone are in no plan."""
+    """Return the fewest plans of which none contains a conflict, or up to `plans` where more make a kind newer.
+
+    Kinds that conflict alone are in no plan.
+    """
     possible = list(candidates)
-    cover = fewest(possible, weights)
+    cover = fewest(possible, weights, plans)
     groups = assign(cover)
     answers, conflicts = [_Answers(object_to, most) for object_to in sorts], dict[int, str]()
     exact = True
@@ -260,7 +287,7 @@ def cover_with_packages(
         while new_conflicts := _conflicts_in(groups, answers):
             conflicts |= new_conflicts
             possible = without_conflicts(possible, new_conflicts)
-            cover = fewest(possible, weights)
+            cover = fewest(possible, weights, plans)
             groups = assign(cover)
     except _TooManyQuestionsError:
         parts = [[g] if all(a.is_good(g) for a in answers) else [1 << p for p in bits(g)] for g in groups]

@@ -31,30 +31,33 @@ class Side:
         return [c.target for c in self.classes]
 
 
-def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
+def explain(group: PlannedGroup, one: Side, other: Side) -> PlanDifference:
     """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
-    first, second = _counter_example(fitting, one, other)
+    fitting = group.fitting
+    first, second = _counter_example(group, one, other)
     reasons = [
         f"{host_class.id} ({_hosts(host_class.hosts)}) cannot use plan {side.position + 1}: {'; '.join(texts)}"
         for host_class, side in ((first, other), (second, one))
         if (texts := _objections(fitting, host_class, side))
     ]
+    if (ages := fitting.newest([first.target, second.target])) is not None:
+        shared = fitting.versions(ages, first.target.platform).items()
+        reasons.append(f"one plan for both has {' and '.join(f'{name} {v}' for name, v in shared)}")
     text = "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
     return PlanDifference(
         plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
-        would_merge=would_merge(
-            fitting, (*one.classes, *other.classes), lambda targets: fitting.newest(targets) is not None
-        ),
+        would_merge=would_merge(fitting, (*one.classes, *other.classes), group.shares),
     )  # fmt: skip
 
 
-def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[HostClass, HostClass]:
+def _counter_example(group: PlannedGroup, one: Side, other: Side) -> tuple[HostClass, HostClass]:
     """Return two classes without a joint plan, or two that reject each other's plan."""
     pairs = sorted(
         ((a, b) for a in one.classes for b in other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts)
     )
+    fitting = group.fitting
     for a, b in pairs:
-        if fitting.newest([a.target, b.target]) is None:
+        if not group.shares([a.target, b.target]):
             return a, b
     return max(
         pairs, key=lambda p: bool(_objections(fitting, p[0], other)) + bool(_objections(fitting, p[1], one))
@@ -84,11 +87,13 @@ Serves = Callable[[Sequence[Target]], bool]
 """Whether one plan serves all of some targets."""
 
 
-def would_merge(fitting: Fitting, classes: Sequence[HostClass], serves: Serves) -> str | None:
-    """Return the smallest change of drivers, otherwise of glibc, that merges the plans, or None."""
+def would_merge(
+    fitting: Fitting, classes: Sequence[HostClass], serves: Serves, gain: str = "one plan fewer is needed"
+) -> str | None:
+    """Return the smallest change of drivers, otherwise of glibc, after which one plan serves the classes, or None."""
     for changed, text in chain(_drivers(fitting, classes, serves), _glibcs(classes)):
         if serves(changed):
-            return text
+            return f"{text}, {gain}"
     return None
 
 
@@ -100,7 +105,7 @@ def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | No
 
     def serves(targets: Sequence[Target]) -> bool:
         changed = joint_request(group.base, targets, ())
-        return group.fitting.newest(targets) is not None and packages.solve(changed, classes) is None
+        return group.shares(targets) and packages.solve(changed, classes) is None
 
     return would_merge(group.fitting, classes, serves)
 
@@ -124,7 +129,7 @@ def _drivers(
         ]
         yield (
             raised,
-            f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}, one plan fewer is needed",
+            f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}",
         )
 
 
@@ -138,7 +143,7 @@ def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
         raised = [dataclasses.replace(c.target, glibc=glibc) if c in older else c.target for c in classes]
         yield (
             raised,
-            f"glibc {_oldest(older, 'glibc')} on {_count(older)}: with glibc {glibc}, one plan fewer is needed",
+            f"glibc {_oldest(older, 'glibc')} on {_count(older)}: with glibc {glibc}",
         )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from packaging.version import Version
@@ -35,6 +35,8 @@ from .classes import joint_target
 from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages
 
 _MOST_AGES = 100_000
+MOST_LOST = 1
+"""The feature releases that a class may lose to share a plan, if nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Fitting:
     _serving: dict[Hashable, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
     _ages: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
     _builds: dict[str, list[list[Build]]] = field(default_factory=dict, repr=False, compare=False)
+    _releases: dict[int, list[int]] = field(default_factory=dict, repr=False, compare=False)
+    _alone: dict[Hashable, tuple[int, ...] | None] = field(default_factory=dict, repr=False, compare=False)
 
     def question(self, target: Target) -> Question:
         """Return the question for a target, created once for all that are alike."""
@@ -117,6 +121,40 @@ class Fitting:
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
 
+    def alone(self, target: Target) -> tuple[int, ...] | None:
+        """Return the ages of the newest builds for one target."""
+        key = self.alike(target)
+        if key not in self._alone:
+            self._alone[key] = self.newest([target])
+        return self._alone[key]
+
+    def shares(self, targets: Sequence[Target], lost: int | None) -> bool:
+        """Return whether one plan serves all targets, and none loses more feature releases than `lost`."""
+        if (ages := self.newest(targets)) is None:
+            return False
+        platform = targets[0].platform
+        return all(
+            (own := self.alone(t)) is not None and self.is_near(ages, own, platform, lost) for t in targets
+        )
+
+    def is_near(self, ages: Sequence[int], own: Sequence[int], platform: str, lost: int | None) -> bool:
+        """Return whether a plan is at most `lost` feature releases behind another: with 0 it is as new."""
+        if not lost:
+            return lost is None or tuple(ages) <= tuple(own)
+        for index in range(len(self.request.frameworks)):
+            releases = self._feature_releases(platform, index)
+            behind = releases[ages[2 * index + 1]] - releases[own[2 * index + 1]]
+            if behind > lost or ages[2 * index] > own[2 * index]:
+                return False
+        return True
+
+    def versions(self, ages: Sequence[int], platform: str) -> dict[str, str]:
+        """Return the version of each framework in a plan of these ages."""
+        return {
+            wanted.name: list(self._ranks(platform, index))[ages[2 * index + 1]]
+            for index, wanted in enumerate(self.request.frameworks)
+        }
+
     def age_of(self, versions: Mapping[str, str], platform: str) -> int:
         """Return the age of a plan with these versions of the frameworks, at least."""
         ranks = [self._ranks(platform, i) for i in range(len(self.request.frameworks))]
@@ -137,14 +175,30 @@ class Fitting:
             self._ages[name] = {v: i for i, v in enumerate(newest)}
         return self._ages[name]
 
+    def _feature_releases(self, platform: str, index: int) -> list[int]:
+        """Return the number of newer feature releases for each number of newer versions."""
+        if index not in self._releases:
+            found = [feature_release(v) for v in self._ranks(platform, index)]
+            places = {release: i for i, release in enumerate(dict.fromkeys(found))}
+            self._releases[index] = [places[release] for release in found]
+        return self._releases[index]
+
 
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
     """Return the possible plans for these targets, each with its newest builds."""
-    candidates = {}
-    for mask in _family(fitting, targets):
-        if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None:
-            candidates[mask] = ages
-    return [PlanCandidate(mask, encode_ages(ages)) for mask, ages in candidates.items()]
+    return [
+        PlanCandidate(mask, encode_ages(ages))
+        for mask in _family(fitting, targets)
+        if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None
+    ]
+
+
+def without_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
+    """Return the candidates of which no other one is as new and serves more. They alone are chosen from."""
+    return [
+        one for one in dict.fromkeys(candidates)
+        if not any(o != one and o.age <= one.age and o.mask & one.mask == one.mask for o in candidates)
+    ]  # fmt: skip
 
 
 def encode_ages(ages: Iterable[int]) -> int:
@@ -153,6 +207,20 @@ def encode_ages(ages: Iterable[int]) -> int:
     for age in ages:
         number = number * _MOST_AGES + age
     return number
+
+
+def decode_ages(number: int, count: int) -> tuple[int, ...]:
+    """Return the ages of a number of `encode_ages`."""
+    ages = []
+    for _ in range(count):
+        number, age = divmod(number, _MOST_AGES)
+        ages.append(age)
+    return tuple(reversed(ages))
+
+
+def feature_release(release: str) -> tuple[int, ...]:
+    """Return the feature release of a version: (2, 14) of "2.14.1"."""
+    return version(release).release[:2]
 
 
 def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:
@@ -210,6 +278,12 @@ class Packages(Protocol):
     def newest(self, context: RequestContext) -> Mapping[str, str] | None:
         """Return the versions of the frameworks in the lock of a request, or None without one."""
 
+    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
+        """Return a named package that the lock of many hosts has in an older feature release than that of some, or None.
+
+        Up to `most` releases older are allowed.
+        """
+
 
 @dataclass(frozen=True)
 class HostGroup:
@@ -243,21 +317,83 @@ class Kinds:
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """The fewest plans of a group, as sets of its kinds."""
+    """The possible plans of a group, as sets of its kinds.
+
+    `lost` are the feature releases that a kind may lose to share a plan, or None for any number.
+    """
 
     base: RequestContext
     fitting: Fitting
     kinds: Kinds
-    cover: PackageCover
+    candidates: Sequence[PlanCandidate]
+    packages: Packages | None
+    lost: int | None
+    _versions: dict[int, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def request(self, mask: int) -> RequestContext:
         """Return the joint request of some kinds."""
         return joint_request(self.base, [self.kinds.targets[p] for p in bits(mask)], self.kinds.classes(mask))
 
-    def unserved(self) -> list[int]:
+    def shares(self, targets: Sequence[Target]) -> bool:
+        """Return whether one plan serves all targets by its builds, and none loses more than allowed."""
+        return self.fitting.shares(targets, self.lost)
+
+    def hosts(self, mask: int) -> int:
+        """Return the number of hosts of some kinds."""
+        return sum(self.kinds.weights[p] for p in bits(mask))
+
+    def versions(self, mask: int) -> Mapping[str, str]:
+        """Return the versions of the frameworks in the plan of some kinds."""
+        if mask not in self._versions:
+            targets = [self.kinds.targets[p] for p in bits(mask)]
+            ages = self.fitting.newest(targets) or ()
+            solved = self.packages and len(self.kinds.members) <= MOST_QUESTIONS
+            locked = self.packages.newest(self.request(mask)) if self.packages and solved else None
+            self._versions[mask] = locked or self.fitting.versions(ages, targets[0].platform)
+        return self._versions[mask]
+
+    def cover(self, lost: int | None, plans: int = 0) -> PackageCover:
+        """Return the fewest plans in which no kind loses more than `lost`, or up to `plans` where more are newer."""
+        candidates = without_dominated(list(self._near(lost)))
+        return cover_with_packages(candidates, self.kinds.weights, self._sorts(lost), plans=plans)
+
+    def _near(self, lost: int | None) -> Iterator[PlanCandidate]:
+        """Yield the candidates, each for the kinds that lose no more than `lost`."""
+        best: dict[int, int] = {}
+        for mask, age in self.candidates:
+            for place in bits(mask):
+                best[place] = min(age, best.get(place, age))
+        count, platform = 2 * len(self.fitting.request.frameworks), self.kinds.targets[0].platform
+        for mask, age in self.candidates:
+            ages = decode_ages(age, count)
+            near = {
+                own for own in {best[p] for p in bits(mask)}
+                if self.fitting.is_near(ages, decode_ages(own, count), platform, lost)
+            }  # fmt: skip
+            if left := sum(1 << p for p in bits(mask) if best[p] in near):
+                yield PlanCandidate(left, age)
+
+    def _sorts(self, lost: int | None) -> list[ObjectTo]:
+        """Return the questions on named packages as questions on kinds."""
+        packages = self.packages
+        if packages is None:
+            return []
+
+        def loses(mask: int) -> str | None:
+            whole = self.request(mask)
+            alone = (self.request(1 << p) for p in bits(mask)) if mask.bit_count() > 1 else ()
+            return next((why for one in alone if (why := packages.loses(one, whole, lost or 0))), None)
+
+        asked: list[ObjectTo] = [partial(self._ask, ask) for ask in packages.sorts]
+        return asked if lost is None else [*asked, loses]
+
+    def _ask(self, ask: Ask, mask: int) -> str | None:
+        return ask(self.request(mask), self.kinds.classes(mask))
+
+    def unserved(self, cover: PackageCover) -> list[int]:
         """Return the kinds that no plan serves."""
         planned = 0
-        for mask in self.cover.groups:
+        for mask in cover.groups:
             planned |= mask
         return [p for p in range(len(self.kinds.members)) if not planned >> p & 1]
 
@@ -270,8 +406,8 @@ def joint_request(
     return dataclasses.replace(base, target=target, targets=tuple(targets))
 
 
-def plan_group(part: HostGroup, packages: Packages | None) -> PlannedGroup:
-    """Return the fewest plans of a group.
+def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
+    """Return the possible plans of a group.
 
     If classes have no plan with the installed Pythons, any Python is tried as well.
     """
@@ -281,10 +417,8 @@ def plan_group(part: HostGroup, packages: Packages | None) -> PlannedGroup:
         anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
         wider = _fit(anywhere, part.classes)
         fitted = wider if wider.left < fitted.left else fitted
-    sorts = [_objections(fitted.base, fitted.kinds, ask) for ask in packages.sorts] if packages else []
     candidates = _with_ages(fitted, packages) if packages else fitted.candidates
-    cover = cover_with_packages(candidates, fitted.kinds.weights, sorts)
-    return PlannedGroup(fitted.base, fitted.fitting, fitted.kinds, cover)
+    return PlannedGroup(fitted.base, fitted.fitting, fitted.kinds, candidates, packages, lost)
 
 
 @dataclass(frozen=True)
@@ -313,8 +447,10 @@ def _with_ages(fitted: _FittedGroup, packages: Packages) -> Sequence[PlanCandida
     known = [packages.newest(joint_request(fitted.base, [t], ())) for t in targets]
     ages = [fitted.fitting.age_of(v, t.platform) if v else 0 for v, t in zip(known, targets, strict=True)]
     return [
-        PlanCandidate(c.mask, max(c.age, *(ages[p] for p in places if c.mask >> p & 1)))
+        PlanCandidate(mask, max(c.age, age))
         for c in fitted.candidates
+        for age in sorted({ages[p] for p in bits(c.mask)})
+        if (mask := sum(1 << p for p in bits(c.mask) if ages[p] <= age))
     ]
 
 
@@ -325,13 +461,3 @@ def _fit(base: RequestContext, classes: Sequence[HostClass]) -> _FittedGroup:
         alike.setdefault(fitting.alike(one.target), []).append(one)
     kinds = Kinds(tuple(map(tuple, alike.values())))
     return _FittedGroup(base, fitting, kinds, candidate_plans(fitting, kinds.targets))
-
-
-def _objections(base: RequestContext, kinds: Kinds, ask: Ask) -> ObjectTo:
-    """Return a question on packages as one on kinds."""
-
-    def object_to(mask: int) -> str | None:
-        targets, classes = [kinds.targets[p] for p in bits(mask)], kinds.classes(mask)
-        return ask(joint_request(base, targets, classes), classes)
-
-    return object_to

@@ -21,6 +21,7 @@ from ..system import process, trust
 from ..system.files import hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
+from ..system.wheel_file import plain_name
 from .http import PASSING, TRIES, Http, Stream, origin
 from .refusals import is_permanent, read_error, unreadable
 from .simple_api import project_files
@@ -237,7 +238,7 @@ class Addresses:
 
     def find(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         """Yield the addresses of a package, on these indexes only."""
-        name = file_name_of_url(package.url)
+        name = plain_name(file_name_of_url(package.url))
         for path in (folder / name for folder in self._folders):
             if path.is_file():
                 yield path.as_uri()

@@ -19,7 +19,6 @@ from packaging.utils import (
     InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
-    parse_wheel_filename,
 )
 
 from ..errors import LockError
@@ -27,6 +26,7 @@ from ..model import LockedPackage, PackageSources, Plan, PlannedBuild, Requireme
 from ..system import process, trust
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from ..system.wheel_file import parse_wheel
 from . import uv
 from .config import (
     is_on,
@@ -317,7 +317,7 @@ def _project(file: str) -> str:
     """Return the project of a file by its name."""
     try:
         if file.endswith(".whl"):
-            return str(parse_wheel_filename(file)[0])
+            return parse_wheel(file).name
         return str(parse_sdist_filename(file)[0])
     except (InvalidWheelFilename, InvalidSdistFilename):
         return str(canonicalize_name(file.partition("-")[0]))

@@ -23,6 +23,8 @@ from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_ur
 from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+VARIANTS = "-variants.json"
+"""The end of the name of the file with the properties of a release's variants (PEP 825)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +161,7 @@ class _Links(html.parser.HTMLParser):
         url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
         self.links.append(url)
         name = _find_file_name(url)
-        if name is None or not name.endswith((".whl", ".tar.gz", ".zip")):
+        if name is None or not name.endswith((".whl", ".tar.gz", ".zip", VARIANTS)):
             return
         hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
         yanked = (attributes.get("data-yanked") or "") if "data-yanked" in attributes else None

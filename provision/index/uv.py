@@ -2,7 +2,7 @@
 
 uv runs in a private folder with an empty uv.toml, without a search for configuration. It gets an explicit Python and
 a filtered environment. So files in the current folder, in temporary folders or in their parents have no effect. The
-user's configuration reaches uv as variables (`uv_config`).
+user's configuration reaches uv as variables (`config.uv_variables`).
 
 Addresses may contain credentials, and every user of the machine can read arguments in the process list. So uv gets
 addresses through its environment. uv passes addresses of requirements to git unchanged, with user and password. So
@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 
 from ..model import PackageSources
 from ..system import process, trust
-from ..system.redaction import clean
 from ..system.scratch import make_scratch
 from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name
 
@@ -182,11 +181,6 @@ def filtered(environ: Mapping[str, str]) -> dict[str, str]:
     if "PATH" in kept:
         kept["PATH"] = trust.filter_path(kept["PATH"])  # uv starts git
     return kept
-
-
-def redacted(log: str) -> str:
-    """Return a program's output without the credentials in its addresses."""
-    return clean(log)
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename
 
 from .. import model
 from ..errors import LockError
 from ..system import grants, process
+from ..system.wheel_file import parse_wheel
 
-CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
+_CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
 _SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
@@ -27,13 +28,21 @@ def markers_of(platform: str) -> dict[str, str]:
     return {**_SYSTEMS.get(system, {}), "platform_machine": "AMD64" if system == "windows" else machine}
 
 
+def cpython_markers(platform: str, python: str | None) -> dict[str, str]:
+    """Return the variables that a platform and CPython of a minor version ("3.12", or None if not known) decide."""
+    versions = {"python_version": python, "python_full_version": f"{python}.0"} if python else {}
+    return {**markers_of(platform), **_CPYTHON, **versions}
+
+
 def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
-    """Return the tags that CPython of a minor version ("3.12") supports on a platform with a glibc, best first."""
+    """Return the tags that CPython of a minor version ("3.12", free-threaded "3.14t") supports on a platform with a glibc,
+    best first."""
     kind, _, machine = platform.partition("-")
     platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
-    parts = tuple(int(p) for p in python.split("."))
+    parts = tuple(int(p) for p in python.rstrip("t").split("."))
     interpreter = "cp" + "".join(map(str, parts))
-    return [*cpython_tags(parts, platforms=platforms), *compatible_tags(parts, interpreter, platforms)]
+    abis = [f"{interpreter}t"] if python.endswith("t") else None
+    return [*cpython_tags(parts, abis, platforms), *compatible_tags(parts, interpreter, platforms)]
 
 
 def _manylinux(glibc: str, machine: str) -> list[str]:
@@ -65,12 +74,13 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]
 def parse_wheel_name(filename: str, url: str) -> model.AvailableWheel | None:
     """Return a wheel by its file name, or None for a name that is not a wheel's."""
     try:
-        name, version, _, tags = parse_wheel_filename(filename)
+        wheel = parse_wheel(filename)
     except InvalidWheelFilename:
         return None
-    return model.AvailableWheel(
-        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
-    )
+    if wheel.label:
+        return None  # uv takes no variant from a folder
+    tags = tuple(sorted(map(str, wheel.tags)))
+    return model.AvailableWheel(name=wheel.name, version=str(wheel.version), url=url, tags=tags)
 
 
 def expand_address(package: model.LockedPackage) -> str:

@@ -66,7 +66,7 @@ def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | 
     if way.PLANS_FIRST and lock.plan.device == "cpu":
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
-        request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load_all(choices),
+        request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
     way.check(lock, context)
@@ -83,7 +83,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     Raises LockError, and GrantError for an address with a variable that the user did not grant.
     """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    lock = get_locking(choices).read_lock(path, platform, lambda: rows.load_all(choices))
+    lock = get_locking(choices).read_lock(path, platform, lambda: rows.load(choices))
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
     return lock
@@ -133,7 +133,7 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
     """Raise LockError if a requested framework is not in the lock's plan."""
     if not choices.framework:
         return
-    wanted, _ = request.read_named(choices, rows.load_all(choices))
+    wanted, _ = request.read_named(choices, rows.load(choices))
     locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in locked or not SpecifierSet(one.specifier).contains(

@@ -17,7 +17,7 @@ import tomli_w
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
@@ -25,6 +25,7 @@ from ..index.simple_api import allows_python, version_of
 from ..index.wheel_names import wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
+from ..system.wheel_file import parse_wheel
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives, applying
 from ..wheels.sdist import SourceArchive
@@ -60,15 +61,19 @@ class StatedMetadata:
             if release != _OURS:
                 self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
 
-    def options(self, names: Iterable[str], folder: Path) -> list[str]:
-        """Write the metadata of these packages into a file, and return the options with which uv reads it."""
+    def options(self, names: Iterable[str], folders: Iterable[str], scratch: Path) -> list[str]:
+        """Write the metadata of these packages into a file, and return the options with which uv reads it.
+
+        Packages of `folders` have no requirements of their own. uv needs a version, and takes it for that of the folder.
+        """
         names = list(names)
         self._read_newest([name for name in names if name not in self.read])
         tables = [_make_table(a) for name in names for a in self.read.get(name, {}).values()]
         tables += [{"name": name, "requires-dist": []} for name in names]
+        tables += [{"name": name, "version": "0", "requires-dist": []} for name in folders]
         if not tables:
             return []
-        path = folder / "stated.toml"
+        path = scratch / "stated.toml"
         path.write_text(tomli_w.dumps({"dependency-metadata": tables}), encoding="utf-8")
         return ["--config-file", str(path)]
 
@@ -209,20 +214,21 @@ class SourceRules:
         return releases
 
     def options(
-        self, needs: Iterable[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
+        self, needs: Sequence[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
     ) -> list[str]:
         """Return the options of uv. Files for uv are written into the folder.
 
         `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
         """
         names = self._of_indexes(needs)
+        folders = dict.fromkeys(n.name for n in needs if n.stated and n.name)
         only_binary = set(only_binary)
         if self.builds and ":all:" not in only_binary:
             words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
         else:
             words = ["--only-binary", ":all:"]
             words += [w for n in (*self.allowed, *built) if n not in only_binary for w in ("--no-binary", n)]
-        return [*words, *self.stated.options(names, folder)]
+        return [*words, *self.stated.options(names, folders, folder)]
 
     def overrides(self) -> list[str]:
         """Return lines of an overrides file that remove the unread packages from a solve."""
@@ -378,7 +384,7 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
 def tags_of(file: str) -> frozenset[Tag]:
     """Return the tags of a wheel, or none for a source archive and a name that no installer takes."""
     try:
-        return parse_wheel_filename(file)[3]
+        return parse_wheel(file).tags
     except InvalidWheelFilename:
         return frozenset()
 

@@ -20,7 +20,7 @@ from ..conda import solver
 from ..conda.solver import SolverQuestion
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
-from ..index.wheel_names import CPYTHON, markers_of
+from ..index.wheel_names import cpython_markers
 from ..model import (
     Emit,
     Event,
@@ -152,9 +152,7 @@ def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) 
     versions = {canonicalize_name(p.name): p.version for p in lock.packages}
     known = {
         **{k: str(v) for k, v in default_environment().items()},
-        **CPYTHON,
-        **markers_of(platform),
-        "python_version": lock.plan.python or "",
+        **cpython_markers(platform, lock.plan.python),
         "python_full_version": f"{lock.plan.python}.99",
     }
     exceeded = []

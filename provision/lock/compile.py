@@ -19,9 +19,10 @@ import tomli_w
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from ..errors import LockError
+from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import own_cache, pytorch_address, pytorch_packages
 from ..index.http import Http
@@ -38,6 +39,7 @@ from ..model import (
     Plan,
     RequirementLine,
 )
+from ..resolve.question import Question as TargetQuestion
 from ..system import grants, trust
 from ..system.cache import cache_folder
 from ..system.files import hash_file
@@ -46,11 +48,13 @@ from ..system.redaction import clean, redact
 from ..system.scratch import make_scratch
 from ..system.toml import tomllib
 from ..system.untrusted import file_name_of_url
+from ..system.wheel_file import parse_wheel
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source, vcs_url
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
-from .uv_errors import TIMEOUT, explain
+from .uv_errors import TIMEOUT, explain, find_variant
+from .variants import Chosen, VariantsFoundError, choose
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 _BUILDING = re.compile(r"^DEBUG Preparing metadata for: (\S+)")
@@ -65,7 +69,8 @@ class Question:
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
     those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
     `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
-    but those in `built`). `python` is the interpreter that starts build code, of any version.
+    but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
+    wheels; without it uv ignores them.
     """
 
     plan: Plan
@@ -79,6 +84,7 @@ class Question:
     only_binary: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     python: str | None = None
+    judge: TargetQuestion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +112,7 @@ def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
         run = _Run(question, rules, emit, scratch)
         text = run.solution()
         packages = run.with_indexes(parse_pylock(text, question.plan), text)
+    packages = tuple(run.variants[p.name].package if p.name in run.variants else p for p in packages)
     packages = _with_sizes(drop_pages(packages, question.sources), question.sources)
     archives = {p.name: rules.describe(p, question.needs, question.plan) for p in packages if is_source(p)}
     editables = {Path(n.local).absolute().as_uri() for n in question.needs if n.editable and n.local}
@@ -130,6 +137,8 @@ class _Run:
     logins: tuple[str, ...] = ()
     seconds: list[float] = field(default_factory=list)
     built: set[str] = field(default_factory=set)
+    variants: dict[str, Chosen] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def solution(self) -> str:
         """Return the solution as a pylock.toml. Raises LockError.
@@ -158,7 +167,7 @@ class _Run:
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
         with make_scratch("lock") as scratch:
-            again = _Run(self.question, self.rules, self.emit, scratch)
+            again = _Run(self.question, self.rules, self.emit, scratch, variants=self.variants)
             versions = parse_versions(text)
             source = again._write_project([n for n in self.bound if n in versions])
             lines = [f"{name}=={version}" for name, version in versions.items()]
@@ -221,6 +230,7 @@ class _Run:
         bounds += [
             *question.limits,
             *(f"{name}=={version}" for name, version in question.keep.items()),
+            *self.left_out,
             *more,
         ]
         overrides = [
@@ -231,6 +241,7 @@ class _Run:
         # Both packages install the module onnxruntime, and many packages require the one for the CPU.
         overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
         overrides += self.rules.overrides()
+        overrides += [chosen.requirement for chosen in self.variants.values()]
         files = [self._write("needs.in", bare)] if bare else []
         files += ["--constraints", self._write("limits.in", "\n".join(bounds) + "\n")] if bounds else []
         files += (
@@ -268,13 +279,34 @@ class _Run:
         while True:
             try:
                 text = self._compile_once(source, form, files, cached=cached, prefer=prefer)
+            except VariantsFoundError as found:
+                self._choose_variant(found.package, source, files, prefer=prefer)
             except LockError as error:
+                if self.left_out:
+                    error.message += ". " + ". ".join(self.left_out.values())
                 if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
                     raise
             else:
                 if not self.rules.learn(parse_versions(text), self.question.needs, self.question.plan):
                     return text
             files = files if alone else self._constraints()  # without a package that was left out
+
+    def _choose_variant(self, name: str, source: Path, files: Sequence[str], *, prefer: bool) -> None:
+        """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
+        judge = self.question.judge
+        assert judge is not None  # otherwise uv ignores variants
+        text = self._compile_once(source, "requirements.txt", files, cached=False, prefer=prefer)
+        release, index = parse_versions(text)[name], parse_annotations(text)[0][name]
+        extras = Requirement(self.pinned.get(name, name)).extras
+        package = Requirement(f"{name}[{','.join(extras)}]=={release}")
+        question = self.question
+        try:
+            self.variants[name] = choose(
+                judge, question.plan, question.sources, index, package, self.scratch / "variants"
+            )
+        except ResolveError as error:
+            self.left_out[f"{name}!={release}"] = error.message
+            self.emit(Event(kind="warning", stage="lock", text=error.message))
 
     @functools.cached_property
     def _times(self) -> UploadTimes:
@@ -294,7 +326,8 @@ class _Run:
         words += ["--output-file", str(output)] if output else []
         settings = uv.Settings(
             only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
-            variables={"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {}), on_line=self._name_build,
+            variables={"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {}) | self._variant_settings(),
+            on_line=self._name_build,
         )  # fmt: skip
         began = time.monotonic()
         done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
@@ -303,8 +336,23 @@ class _Run:
             return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         if done.ok:
             return output.read_text(encoding="utf-8") if output else done.stdout
+        if found := find_variant(done.stderr):
+            raise VariantsFoundError(found)
         lines = (*question.lines, *question.needs)
         raise explain(done, question.sources, self.pinned.values(), lines, self.rules.archives)
+
+    def _variant_settings(self) -> dict[str, str]:
+        """Return variables with which uv considers variants as the target would, and not the machine that it runs on."""
+        judge = self.question.judge
+        if judge is None:
+            return {}
+        gpus = [Version(g.capability) for q in (judge, *judge.others) for g in q.target.gpus]
+        speaks = judge.speaks if judge.request.device == "cuda" else None
+        return {
+            "UV_PREVIEW_FEATURES": "wheel-variants",
+            "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": speaks or "0.0",
+            **({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": str(max(gpus))} if gpus else {}),
+        }
 
     def _name_build(self, line: str) -> None:
         """Name the package whose build code uv runs, once."""
@@ -499,11 +547,11 @@ def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPa
     fitting = []
     for wheel in package.wheels or ():
         name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
-        _, _, build, tags = parse_wheel_filename(name)
-        rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
+        parts = parse_wheel(name)
+        rank = min((ranks[str(t)] for t in parts.tags if str(t) in ranks), default=None)
         if rank is not None:
             # A later build tag replaces an earlier upload of the same wheel (PEP 427).
-            fitting.append(((rank, -(build[0] if build else 0)), wheel))
+            fitting.append(((rank, -(parts.build[0] if parts.build else 0)), wheel))
     if not fitting or package.version is None:
         raise LockError(
             f"{package.name} {package.version or ''} has no wheel that fits the target",

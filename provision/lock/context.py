@@ -70,7 +70,7 @@ def described_target(choices: Choices) -> Target | None:
     """Return the target that the options describe, or None if they mean this machine. Raises UsageError."""
     if not choices.elsewhere:
         return None
-    return targets.read_request_target(choices, rows.load_all(choices), LOOKING)[1]
+    return targets.read_request_target(choices, rows.load(choices), LOOKING)[1]
 
 
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from ..index.wheel_names import CPYTHON, markers_of
+from ..index.wheel_names import cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
@@ -181,8 +181,7 @@ def _comes_along(package: str, builds: Sequence[Build]) -> bool:
 
 def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[str, str]:
     """Return the bounds in Requires-Dist for a platform and a Python, by package. Those of an extra do not count."""
-    versions = {"python_version": python, "python_full_version": f"{python}.0"}
-    markers = {**markers_of(platform), **CPYTHON, **versions}
+    markers = cpython_markers(platform, python)
     bounds: dict[str, str] = {}
     for need in filter(None, map(requirement, requires)):
         if need.marker is None or need.marker.evaluate(markers):

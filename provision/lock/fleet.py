@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from ..config.options import Choices
 from ..config.project import apply_project, digest_inputs, find_project_folder, list_files
 from ..errors import LockError, ResolveError, UsageError
 from ..fleet import Ask
+from ..fleet.kinds import feature_release
 from ..index.places import name_configured
+from ..index.simple_api import version_of
 from ..model import (
     VENV_CLASS_LOCKS,
     Device,
@@ -29,12 +31,14 @@ from ..model import (
     Request,
     RequestContext,
     Target,
+    drop_event,
     make_lock_name,
 )
 from ..resolve.planner import plan_request
 from ..system.files import refuse_to_replace
 from ..wheels import pylock
 from .accept import read_old_lock, virtual_packages
+from .archives import source_rules
 from .context import LOOKING, get_locking, judge_request
 from .named import read_named_packages
 from .needs import WheelNeeds
@@ -43,14 +47,15 @@ from .uv_errors import first_reason, is_named
 
 
 def plan_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool, packages: FleetPackages
-) -> fleet.FleetAnswer:
-    """Return the fewest plans for the hosts of all targets. With `reading` no source code runs.
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool, packages: FleetPackages,
+    plans: str | None = None,
+) -> fleet.FleetAnswer:  # fmt: skip
+    """Return the fewest plans for the hosts of all targets, or those that --plans asks for.
 
-    Raises UsageError, MachineError, DataError, LockError.
+    With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
     get_locking(choices)
-    groups, left_out = read_hosts(targets, choices, rows.load_all(choices), LOOKING)
+    groups, left_out, notes = read_hosts(targets, choices, rows.load(choices), LOOKING)
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(
@@ -64,16 +69,21 @@ def plan_targets(
         emit(Event(kind="note", stage="resolve", text=f"{words} (platform, glibc, driver and GPUs)"))
     parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
-    answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None)
+    answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None, plans)
+    if plans and plans.isdecimal() and len(answer.fleet.plans) > int(plans):
+        raise ResolveError(
+            f"--plans {plans}: the hosts need at least {answer.fleet.at_least} plans",
+            hint="--plans fewest has the fewest plans, and says why they are not one",
+        )
     if named:
         count = sum(answer.question_counts)
         text = f"packages: {count} sets of hosts solved, at most {fleet.MOST_QUESTIONS} for a platform and device"
         emit(Event(kind="done", stage="resolve", text=text))
-    plans = tuple(
+    configured = tuple(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
-    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=plans))
+    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=configured, notes=notes))
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
@@ -137,20 +147,55 @@ class FleetPackages:
 
     def newest(self, context: RequestContext) -> dict[str, str] | None:
         """Return the versions of the frameworks in the lock of a request, or None without one."""
-        if not _names_packages(context) or self.solve(context, ()) is not None:
-            return None
-        return {b.framework: b.version for b in self.plan(context).builds}
+        found = self._versions(context)
+        return {w.name: found[w.name] for w in context.request.frameworks if w.name in found} or None
+
+    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
+        """Return the named package of `alone` that the lock of many hosts has in an older feature release, or None.
+
+        Up to `most` releases older are allowed. New locks are compared: an existing one keeps older releases.
+        """
+        own, shared = self._versions(alone), self._versions(context)
+        for name in own.keys() & shared.keys():
+            if self._count_between(name, shared[name], own[name], alone) > most:
+                return f"{name} would be {shared[name]}, not {own[name]}"
+        return None
+
+    def _versions(self, context: RequestContext) -> dict[str, str]:
+        """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
+        self.solve(context, ())
+        solved = self._fresh.get(_key(context))
+        if not isinstance(solved, SolvedPlan):
+            return {}
+        named = {n.name for n in read_named_packages(context)}
+        locked = {p.name: p.version for p in solved.lock.packages if p.name in named}
+        return locked | {b.framework: b.version for b in solved.plan.builds}
+
+    def _count_between(self, name: str, release: str, newer: str, context: RequestContext) -> int:
+        """Return the number of feature releases from a release to a newer one: 0 where it is as new."""
+        first, last = feature_release(release), feature_release(newer)
+        if first >= last:
+            return 0
+        known = {b.version for b in context.profiles.builds if b.framework == name}
+        if not known:
+            files = source_rules(context.sources, drop_event, reading=True).archives.wheel_files(name)
+            known = {str(v) for f in files if (v := version_of(f.name, name))}
+        return len({r for v in (*known, newer) if first < (r := feature_release(v)) <= last})
 
     def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
         if not _names_packages(context):
             return None
-        answers = self._solved if classes or self.upgrade is None else self._fresh
-        key = _key(context)
+        answers, key = self._answers(classes), _key(context)
         if key not in answers:
             answers[key] = self._solve(context, classes)
         solved = answers[key]
         return solved if isinstance(solved, str) else None
+
+    def _answers(self, classes: Sequence[HostClass]) -> dict[_Key, SolvedPlan | str]:
+        """Return the answers near to a lock that exists, or those without one."""
+        near = classes and self.upgrade and _lock_path(classes, self.choices).exists()
+        return self._solved if near else self._fresh
 
     def _solve(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | str:
         events: list[Event] = []
@@ -176,15 +221,21 @@ class FleetPackages:
             return f"no build is compatible with the packages: {plan.hint or 'see gpuenv resolve --explain'}"
         return SolvedPlan(plan, lock, tuple(events))
 
-    def find(self, context: RequestContext) -> SolvedPlan | None:
+    def told(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
+        """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
+        for context in requests:
+            if solved := self.find(context, ()):
+                yield from solved.events
+
+    def find(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | None:
         """Return the lock that answered a question, or None."""
-        solved = self._solved.get(_key(context))
+        solved = self._answers(classes).get(_key(context))
         return solved if isinstance(solved, SolvedPlan) else None
 
     def plan(self, context: RequestContext) -> Plan:
         """Return the plan with the packages: that of its lock where it was solved."""
         key, plan = _key(context), plan_request(context)
-        if _names_packages(context) and key not in self._solved:
+        if key not in self._solved:
             self.solve(context, ())
         known = self._solved.get(key) or self._fresh.get(key)
         if isinstance(known, SolvedPlan):
@@ -211,13 +262,13 @@ def _names_packages(context: RequestContext) -> bool:
 
 
 def lock_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, force: bool
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, plans: str | None, force: bool
 ) -> FleetLocks:
     """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
 
     Raises UsageError, LockError, ResolveError.
     """
-    fleet, tasks = plan_locks(targets, choices, emit, upgrade)
+    fleet, tasks = plan_locks(targets, choices, emit, upgrade, plans)
     for task in tasks:
         refuse_to_replace(task.path, force=force)
     locks = [_write_lock(task, emit) for task in tasks]
@@ -273,20 +324,20 @@ def _solve_near(
 
 
 def plan_locks(
-    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, plans: str | None
 ) -> tuple[Fleet, list[PlanTask]]:
-    """Return the fleet, and a task for each of the fewest plans. Raises UsageError, LockError, ResolveError."""
+    """Return the fleet, and a task for each plan. Raises UsageError, LockError, ResolveError."""
     get_locking(choices).require()
     own = apply_project(choices)
     packages = FleetPackages(own, emit, upgrade)
-    answer = plan_targets(targets, choices, emit, reading=False, packages=packages)
+    answer = plan_targets(targets, choices, emit, reading=False, packages=packages, plans=plans)
     if packages.refusals and not answer.fleet.plans:
         raise packages.refusals[0]
     by_id = {c.id: c for c in answer.fleet.classes}
-    tasks = [
-        PlanTask(place, context, tuple(by_id[i] for i in plan.classes), own, upgrade, packages.find(context))
-        for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True))
-    ]
+    tasks = []
+    for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True)):
+        classes = tuple(by_id[i] for i in plan.classes)
+        tasks.append(PlanTask(place, context, classes, own, upgrade, packages.find(context, classes)))
     return answer.fleet, tasks
 
 

@@ -18,13 +18,13 @@ from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, Request
 from ..resolve.question import meets, version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
-from ..wheels.system_needs import MeasuredRows
 from .archives import SourceRules, tags_of
 from .builds import Fitting
 from .compile import Answer
 from .facts import Conflict, Facts, stated_bounds
 from .named import read_named_packages
 from .pages import Pages
+from .system_needs import MeasuredRows
 from .uv_errors import first_reason
 
 

@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..index.wheel_names import CPYTHON, markers_of
+from ..index.wheel_names import cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
 
 
@@ -88,9 +88,7 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
 
 def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, RequirementLine | None]]:
     """Yield the requirements that apply on the target, each with its origin and its line of a file."""
-    environment = markers_of(context.target.platform) | CPYTHON
-    if python := context.request.python:
-        environment |= {"python_version": python, "python_full_version": f"{python}.0"}
+    environment = cpython_markers(context.target.platform, context.request.python)
     texts: list[tuple[str, str, RequirementLine | None]] = [(p, p, None) for p in context.request.packages]
     texts += [
         (n.text, n.origin, n)

@@ -16,7 +16,7 @@ from ..config.options import Choices, get_cache_dir
 from ..environment.distributions import find_distribution, find_sites
 from ..model import Emit, Event, Lock, LockedPackage, PackageSources, Satellite, normalize_name
 from ..system import process
-from ..wheels.system_needs import MeasuredRows, SystemNeeds, is_compiled_wheel, needs_of, needs_of_installed
+from .system_needs import MeasuredRows, SystemNeeds, is_compiled_wheel, needs_of, needs_of_installed
 
 _OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
 
@@ -93,7 +93,7 @@ class WheelNeeds:
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
-            for row in rows.load_all(self.choices).satellites
+            for row in rows.load(self.choices).satellites
         )  # fmt: skip
 
 

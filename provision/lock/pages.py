@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import Version
 
 from ..errors import LockError
 from ..index.http import AT_ONCE
@@ -39,6 +39,7 @@ from ..model import (
     WheelPage,
 )
 from ..system.untrusted import UnsafeNameError, file_name_of_url
+from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata
 from .builds import Fitting
 from .named import NamedPackage, name_of, requirement
@@ -272,10 +273,10 @@ class Pages:
         read = read_name(page, file) if urlsplit(url).scheme in ("https", "http", "file") else None
         if read is None:
             return None
-        name, _, _, file_tags = parse_wheel_filename(file)
+        parts = parse_wheel(file)
         return PrebuiltWheel(
-            package=name, version=read[0], url=url, built_for=read[1],
-            pythons=tuple(p for p, theirs in self._tags.items() if not file_tags.isdisjoint(theirs)),
+            package=parts.name, version=read[0], url=url, built_for=read[1],
+            pythons=tuple(p for p, theirs in self._tags.items() if not parts.tags.isdisjoint(theirs)),
         )  # fmt: skip
 
     def _has_glibc(self, wheel: PrebuiltWheel) -> bool:
@@ -325,7 +326,7 @@ class Pages:
 
 def _full_version(wheel: PrebuiltWheel) -> Version:
     """Return the version of a wheel with its local label."""
-    return parse_wheel_filename(file_name_of_url(wheel.url))[1]
+    return parse_wheel(file_name_of_url(wheel.url)).version
 
 
 def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:
@@ -361,19 +362,19 @@ _FIELDS = {
 def read_name(page: WheelPage, file: str) -> tuple[str, BuiltFor] | None:
     """Return the version and the builds of a wheel of a page, or None for a file of another package or form."""
     try:
-        name, version, _, _ = parse_wheel_filename(file)
-    except (InvalidWheelFilename, InvalidVersion):
+        parts = parse_wheel(file)
+    except InvalidWheelFilename:
         return None
-    if page.local is None or name not in [canonicalize_name(p) for p in page.packages]:
+    if page.local is None or parts.name not in [canonicalize_name(p) for p in page.packages]:
         return None
-    match = _pattern(page.local).fullmatch(version.local or "")
+    match = _pattern(page.local).fullmatch(parts.version.local or "")
     if match is None:
         return None
-    parts = match.groupdict()
-    digits, abi = parts.get("digits"), parts.get("abi")
-    return version.public, BuiltFor(
-        framework=page.framework, minor=parts.get("minor") or (f"{digits[0]}.{digits[1:]}" if digits else ""),
-        label=parts.get("label"), cuda=parts.get("cuda"), cxx11={"true": "1", "false": "0"}.get(abi or ""),
+    fields = match.groupdict()
+    digits, abi = fields.get("digits"), fields.get("abi")
+    return parts.version.public, BuiltFor(
+        framework=page.framework, minor=fields.get("minor") or (f"{digits[0]}.{digits[1:]}" if digits else ""),
+        label=fields.get("label"), cuda=fields.get("cuda"), cxx11={"true": "1", "false": "0"}.get(abi or ""),
     )  # fmt: skip
 
 

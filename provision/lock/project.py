@@ -197,7 +197,7 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
         return record.without_own_packages(env_choices)
     plain = record.without_machine(env_choices)
     now = apply_project(plain)
-    demands = read_requirements(now, rows.load_all(now), lock.plan.target)
+    demands = read_requirements(now, rows.load(now), lock.plan.target)
     same = is_same_inputs(lock.inputs, now, list_files(now, demands))
     return plain if same else record.without_own_packages(plain)
 
@@ -266,7 +266,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = read_requirements(choices, rows.load_all(choices), lock.plan.target)
+    demands = read_requirements(choices, rows.load(choices), lock.plan.target)
     files = list_files(choices, demands)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
     fits = all(is_kept(lock.plan, option, value) for option, value in options.items())

@@ -10,17 +10,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from packaging.pylock import Pylock, PylockValidationError
+from packaging.pylock import Pylock
 
 from ..errors import LockError
 from ..index import uv
-from ..index.wheel_names import CPYTHON, markers_of
+from ..index.wheel_names import cpython_markers
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
-from ..system.toml import tomllib
 from ..wheels.releases import SourceArchives
-from .compile import choose_best_wheel, list_target_tags, only_files
+from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .uv_errors import explain
 
 _TIMEOUT = 900.0
@@ -45,21 +44,14 @@ def wheels_for(
         done = uv.run_uv(words, sources, python=sys.executable, settings=settings)
     if not done.ok:
         raise explain(done, sources, requirements, (), SourceArchives(sources))
-    try:
-        locked = Pylock.from_dict(tomllib.loads(done.stdout))
-    except (ValueError, PylockValidationError) as error:
-        raise LockError(
-            f"the solver's answer cannot be read: {error}",
-            hint="reinstall gpuenv: its uv was replaced by another version",
-        ) from error
+    locked = read_pylock(done.stdout)
     by_python = {minor: _select_wheels(locked, replace(plan, python=minor)) for minor in minors}
     return {minor: packages for minor, packages in by_python.items() if packages}
 
 
 def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return the best wheels for a plan's Python and platform, or none if a package has none."""
-    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
-    markers = markers_of(plan.platform) | CPYTHON | versions
+    markers = cpython_markers(plan.platform, plan.python)
     ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
     applying = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
     try:

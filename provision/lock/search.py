@@ -42,6 +42,7 @@ from .known import Known, Refusal, Solution, Try
 from .named import NamedPackage, name_of, requirement
 from .pages import unruled_pages
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError, differs
+from .variants import with_variants
 
 MOST_MORE = 3
 """The most solves after the first one."""
@@ -68,6 +69,10 @@ def search(
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
         one = _Search(context, emit, rules, cache)
+        # The other indexes are not asked for what comes from the PyTorch index.
+        of_pytorch = any(b.index == "pytorch" for b in one.fitting.newest.builds)
+        if not of_pytorch and (varied := with_variants(context)) is not context:
+            one = _Search(varied, emit, rules, cache)
         if not one.fitting.newest.builds:
             other = retry.for_cpu(one, "they share no CUDA")
             if other is None:
@@ -325,7 +330,7 @@ class _Search(Known):
         return Question(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
             limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
-            python=find_python(plan.python or "", context.machine, self.cache),
+            python=find_python(plan.python or "", context.machine, self.cache), judge=self.fitting.question,
         )  # fmt: skip
 
     def _packages(self, plan: Plan) -> list[str]:
@@ -545,7 +550,7 @@ class _Search(Known):
         if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
             self.close(index, error)
             return self.context
-        if index and index != "pypi":
+        if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
             self._offer_without(error, index)
         return None
 

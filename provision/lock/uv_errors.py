@@ -12,8 +12,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from ..environment.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from ..errors import LockError
-from ..index import refusals, uv
+from ..index import refusals
 from ..index.config import pip_settings
 from ..index.downloads import add_credentials
 from ..index.http import Http
@@ -23,7 +24,6 @@ from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
-from ..wheels.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from .named import name_of
 
 TIMEOUT = 900.0
@@ -42,9 +42,11 @@ _OTHER_PYTHONS = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:[<>=!~]\S{0,200})? ha(?:s|ve) no wheels with a matching Python \w{1,20} tag"
 )
 """A package that has wheels for other Pythons only, and no source archive."""
-_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
+_NO_WHEEL = re.compile(r"(?:Wheels are|A source distribution is) required for `([A-Za-z0-9._-]+)`")
+"""The second is said of a package with wheels for others only, once `resolve` reads archives in their place."""
 _UNUSABLE = ("no", "usable", "wheels")
 _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
+_VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant")
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
 
 
@@ -56,7 +58,7 @@ def explain(
     archives: SourceArchives,
 ) -> LockError:
     """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
-    log = uv.redacted("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
+    log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
     if done.timed_out:
         return LockError(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
@@ -92,6 +94,12 @@ def explain(
     return LockError(
         f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
     )
+
+
+def find_variant(log: str) -> str | None:
+    """Return the first package of a solution whose wheel is a variant: uv cannot write it into pylock.toml."""
+    match = _VARIANT.search(log)
+    return match[1] if match else None
 
 
 def _explain_index(

@@ -28,11 +28,11 @@ if TYPE_CHECKING:  # type checkers need all names
 
 _MODULES = {
     "words": "Device Manager Status Confidence Outcome CheckKind FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event format_bytes CPU_PACKAGES is_cpu_build FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package VENV_LOCK CONDA_LOCK LOCK_NAMES VENV_LOCKS VENV_CLASS_LOCKS UV_LOCK_FORMAT make_lock_name find_lock_target find_lock_manager is_venv_lock",
-    "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
+    "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine VariantProperties GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler RuntimeCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease BaseImage IndexAddress Profiles PythonRelease CatalogueMessage FailureCause FailureFix FailureMessage FailureRule Sign Launcher KnownProgram ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement FindingText Satellite PackageTrap WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
     "request": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework Check ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources TransitiveFrameworks RequestContext",
     "plan": "PassedOverBuild HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
-    "fleet": "FleetPlan PlanDifference UnservedHosts Fleet FleetLock FleetLocks HostVerdict HostResult FleetResults BundleFile BundlePython BundlePlan Bundle",
+    "fleet": "FleetPlan PlanDifference UnservedHosts VersionCount HeldHosts PlanPrice Fleet FleetLock FleetLocks HostVerdict HostResult FleetResults BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
     "verdict": "CheckResult StageResult GradedResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict ContextValue Findings is_expected",
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",

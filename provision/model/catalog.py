@@ -371,7 +371,8 @@ class Build(NamedTuple):
     `companions` are exact or bounded requirements of the matching packages ("torchvision==0.25.0"). `unresolvable`
     says which Pythons cannot use the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
     `searched` are the folders of nvidia/ in which a TensorFlow finds libraries without LD_LIBRARY_PATH ("cudnn").
-    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu").
+    `package` is the name of the package if it differs from the framework's ("onnxruntime-gpu"). `variant` is the label of
+    a wheel variant, which an index states and no row.
     """
 
     framework: str
@@ -392,6 +393,7 @@ class Build(NamedTuple):
     sha256: str | None = None
     bytes: str | None = None
     package: str | None = None
+    variant: str | None = None
 
     @property
     def package_name(self) -> str:
@@ -538,7 +540,8 @@ class BaseImage(NamedTuple):
 
     `use` is "container" or "devcontainer" (an image), "runner" (a label of a CI machine) or "action" (a step of CI).
     `python` is the minor version that it has, and `apt` the packages that must be installed first. `cuda` and `cudnn`
-    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user.
+    (a PEP 440 specifier) are set if the image has them. `user` is its unprivileged user. `digest` is what its tag meant
+    on the day `pushed`, for every platform of the row.
     """
 
     use: str
@@ -550,6 +553,8 @@ class BaseImage(NamedTuple):
     cudnn: str | None = None
     apt: tuple[str, ...] = ()
     user: str | None = None
+    digest: str | None = None
+    pushed: str | None = None
 
 
 class IndexAddress(NamedTuple):

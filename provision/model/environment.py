@@ -53,7 +53,7 @@ class Drift:
 class Environment:
     """A built environment: absolute `path`, its `python` executable, and whether it was `changed`.
 
-    `drift` are its differences from the lock. It is None if they were not compared or if a verdict has them.
+    `drift` are its differences from the lock. It is empty if they were not compared or if a verdict has them.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.environment/1"

@@ -38,7 +38,10 @@ class PlanDifference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnservedHosts:
-    """Hosts without a plan: classes that no build fits, or one host (`host`) whose driver cannot be used."""
+    """Hosts without a plan: classes that no build fits, or one `host` whose driver cannot be used.
+
+    `host` is the line or the file of a document that is no host.
+    """
 
     hosts: int
     reason: str
@@ -48,11 +51,46 @@ class UnservedHosts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fleet:
-    """The fewest plans for many hosts.
+class VersionCount:
+    """Versions of the frameworks, and the number of hosts that get them."""
 
-    `exact` says that fewer plans are proved to be impossible. `at_least` is the number that is proved to be
-    necessary.
+    versions: dict[str, str]
+    hosts: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldHosts:
+    """Hosts of one plan that others hold back.
+
+    The classes `by` hold back `classes` at `versions`. With one plan more most of these get `one_more`. `upgrade` is the
+    change of drivers or glibc that gives it to all of them in one plan, or None.
+    """
+
+    by: tuple[str, ...]
+    by_hosts: int
+    classes: tuple[str, ...]
+    hosts: int
+    versions: dict[str, str]
+    one_more: dict[str, str]
+    upgrade: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanPrice:
+    """What a number of plans gives: hosts by their versions, and those that are held back. `chosen` marks the answer."""
+
+    plans: int
+    chosen: bool
+    versions: tuple[VersionCount, ...]
+    held: tuple[HeldHosts, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    """The plans for many hosts.
+
+    `exact` says that this number of plans is proved to be the best. `at_least` is the number that is proved to be
+    necessary. `prices` are those of the fewest plans, of the chosen ones, and of the best for each host.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet/1"
@@ -63,6 +101,8 @@ class Fleet:
     unserved: tuple[UnservedHosts, ...] = ()
     exact: bool = True
     at_least: int = 0
+    prices: tuple[PlanPrice, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

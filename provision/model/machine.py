@@ -161,6 +161,21 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VariantProperties:
+    """What NVIDIA's provider of wheel variants reports for a machine, the preferred property first (PEP 825).
+
+    It speaks of one GPU, whose `capability` is the highest. `left_out` are the capabilities of the other GPUs.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuenv.variant-properties/1"
+
+    cuda: str | None = None
+    capability: str | None = None
+    left_out: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuMemoryHolder:
     """A process that uses GPU memory.
 

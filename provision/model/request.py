@@ -53,7 +53,8 @@ class RequirementLine:
     address states it. `hashes` are the required ones ("sha256:..."). `local` is the path of a folder. `vcs` is an
     address such as git+https://... . `constraint` marks a line of a -c file. An `override` is a constraint that
     replaces every requirement of its name. `index` is the address of the only index for the package, as written,
-    possibly with credentials.
+    possibly with credentials. A folder is `stated` if its requirements are further lines, and uv must not read them:
+    it would follow sources that name another index of a framework than the plan does.
     """
 
     text: str
@@ -66,6 +67,7 @@ class RequirementLine:
     constraint: bool = False
     override: bool = False
     index: str | None = None
+    stated: bool = False
 
     @property
     def is_direct(self) -> bool:

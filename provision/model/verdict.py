@@ -117,7 +117,7 @@ class NodeVerdict:
     """The answer whether a machine has a fault, from the verdict on one environment.
 
     `cause` is a label of the taxonomy or the name of a stage, also for other failures. `text` is one line of fewer
-    than 80 characters.
+    than 80 characters. `hung` says that the driver did not answer in time.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.node/1"
@@ -126,6 +126,7 @@ class NodeVerdict:
     text: str
     cause: str | None = None
     verdict: Verdict | None = None
+    hung: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Stages 1, 2 and 4 by ctypes alone: libcuda, libcudart and libcudnn of the environment.
+"""The stages driver, runtime and cudnn by ctypes alone: libcuda, libcudart and libcudnn of the environment.
 
 One process runs the three stages, because each CUDA context takes a quarter of a second. They are reported one by one,
 and the first that fails ends the probe. Python runs it with -I -S. The driver needs no path of the environment, so its
@@ -53,11 +53,11 @@ def open_nvml():
     return nvml, handles
 
 
-# --- stage 1: libcuda, its devices, the kernel module and the device files ---------------------
+# --- libcuda, its devices, the kernel module and the device files ---------------------------------
 
 
 def driver():
-    """Run stage 1. Return the values of each device, or None."""
+    """Run the stage driver. Return the values of each device, or None."""
     begin("driver", "reading /proc and /dev")
     values = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
     values["visible"], values["mig"] = os.environ.get("CUDA_VISIBLE_DEVICES"), []
@@ -186,11 +186,11 @@ def _mig_devices(visible):
     return found
 
 
-# --- stage 2: libcudart, and a context on each device ------------------------------------------
+# --- libcudart, and a context on each device ------------------------------------------------------
 
 
 def runtime(paths, ordinals):
-    """Run stage 2. Return the library and the least free memory in MiB.
+    """Run the stage runtime. Return the library and the least free memory in MiB.
 
     The first of `paths` is the environment's libcudart. The others are tried if it does not load.
     """
@@ -340,7 +340,7 @@ def _who(pid):
     return name, "tensorflow" if b"libtensorflow_framework.so" in text else None
 
 
-# --- stage 4: libcudnn (8 or 9), and one small convolution -------------------------------------
+# --- libcudnn (8 or 9), and one small convolution -------------------------------------------------
 
 
 def cudnn_call(library, call, *arguments):
@@ -356,7 +356,7 @@ def cudnn_call(library, call, *arguments):
 
 
 def cudnn(cudart, path, helpers, ordinals):
-    """Run stage 4: cudnnCreate, one convolution with exact sums, cudnnDestroy. Return whether it succeeded.
+    """Run the stage cudnn: cudnnCreate, one convolution with exact sums, cudnnDestroy. Return whether it succeeded.
 
     `helpers` are libraries of the same environment that cuDNN opens by name. cuDNN 9 finds them alone, and
     loading them takes a tenth of a second. So they are loaded for cuDNN 9 only after a failure.
@@ -513,8 +513,10 @@ def main():
     nobody waits for that.
     """
     reading, writing = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
+        die_with_parent(parent)
         os.close(reading)
         if stages():
             leave_alone()

@@ -16,10 +16,11 @@ _ARMS = ({}, {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISA
 
 def run_children(jobs, seconds):
     """Run each job in a child. Return how each ended: None for well, a text otherwise."""
-    children = []
+    children, parent = [], os.getpid()
     for job in jobs:
         child = os.fork()
         if child == 0:
+            die_with_parent(parent)
             try:
                 job()
             except Failed as failed:

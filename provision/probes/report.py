@@ -46,6 +46,16 @@ def finish():
     os._exit(0)
 
 
+def die_with_parent(parent):
+    """End this process with the one that forked it, also where that one was killed."""
+    import ctypes
+    import signal
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def leave_alone():
     """Close the descriptors whose end the reader waits for. Nothing more is reported."""
     _flush()

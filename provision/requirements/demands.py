@@ -272,7 +272,7 @@ def read_project_requirements(
     parsed = [parse_line(line, None if files.skip_missing else environ) for line in [*reading.lines, *named]]
     result = sort_requirements(parsed, rules)
     if folder is not None and stated and stated.installable:
-        result.needs[_require_folder(folder.absolute(), stated.name)] = None
+        result.needs[_require_folder(folder.absolute(), stated)] = None
     elif folder is not None and not files.install:
         _leave_out(result, str(folder.resolve()))
     for need in result.needs:  # the files of a local folder decide the lock, like a requirements file
@@ -309,11 +309,13 @@ def _read_files(files: ProjectFiles, environ: Mapping[str, str]) -> ReadingState
     return reading
 
 
-def _require_folder(folder: Path, name: str | None) -> RequirementLine:
+def _require_folder(folder: Path, stated: StatedRequirements) -> RequirementLine:
     """Return the requirement of the project's own folder, which makes its modules importable."""
-    folder = folder.resolve()
+    folder, name = folder.resolve(), stated.name
     text = f"{name} @ {folder.as_uri()}" if name else folder.as_uri()
-    return RequirementLine(text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True)
+    return RequirementLine(
+        text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True, stated=stated.planned_sources
+    )  # fmt: skip
 
 
 def _leave_out(result: SortedRequirements, folder: str) -> None:

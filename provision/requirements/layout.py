@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .toml import read_setup_arguments, read_setup_cfg, read_toml, table_at
-from .uv import SUPPORTED_KEYS
+from .uv import SUPPORTED_KEYS, list_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,6 +172,8 @@ def has_tool_settings_only(folder: Path, pyproject: dict[str, Any]) -> bool:
 
 def _states_project(folder: Path, pyproject: dict[str, Any]) -> bool:
     if "project" in pyproject or "dependencies" in table_at(pyproject, "tool", "poetry"):
+        return True
+    if list_members(folder, pyproject):
         return True
     if (folder / "setup.py").is_file():
         return True

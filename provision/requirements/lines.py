@@ -101,6 +101,7 @@ class SourceLine:
     override: bool = False
     index: str | None = None
     roots: tuple[Path, ...] = ()
+    stated: bool = False
 
     def error(self, what: str, hint: str) -> UsageError:
         return UsageError(
@@ -137,7 +138,7 @@ class ParsedRequirement:
         return RequirementLine(
             text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
             local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
-            override=self.line.override, index=self.line.index,
+            override=self.line.override, index=self.line.index, stated=self.line.stated,
         )  # fmt: skip
 
 
@@ -277,11 +278,13 @@ def parse_archive_name(address: str) -> tuple[str, str] | None:
     """Return the name and version in the file name of a wheel or source archive, or None."""
     from packaging import utils
 
+    from ..system.wheel_file import parse_wheel
+
     try:
         file = file_name_of_url(address)
         if file.endswith(".whl"):
-            name, version, _, _ = utils.parse_wheel_filename(file)
-            return str(name), str(version)
+            wheel = parse_wheel(file)
+            return wheel.name, str(wheel.version)
         sdist = utils.parse_sdist_filename(file)
         return str(sdist[0]), str(sdist[1])
     except ValueError:

@@ -24,7 +24,6 @@ from .toml import (
     table_at,
 )
 from .tree import find_root, refuse_outside
-from .uv import read_keys
 
 Listed = list[tuple[str, str]]  # requirements as (text, origin)
 _MOST_DEEP = 40
@@ -157,6 +156,7 @@ class StatedRequirements:
     requires_python: str = ""
     python_origin: str | None = None
     installable: bool = False
+    planned_sources: bool = False
 
 
 def read_project(
@@ -166,34 +166,71 @@ def read_project(
 
     Without `install` the files need no project: settings of tools are enough.
     """
-    path = folder / "pyproject.toml"
-    data: dict[str, Any] = {}
-    places = TomlLocations("pyproject.toml", "")
-    if path.is_file():
-        name = reading.name_file(path)
-        data, text = read_toml(path, name)
-        places = TomlLocations(name, text)
-        reading.files[str(path)] = None
-    stated = _read_stated(reading, folder, data, places, may_be_empty=bool(groups) or not install)
+    data, places = _read_pyproject(reading, folder)
+    members = {} if "project" in data else uv.list_members(folder, data)
+    stated = _read_stated(
+        reading, folder, data, places, may_be_empty=bool(groups) or not install or bool(members)
+    )
     stated.name = stated.name or find_project_name(folder)
+    keys = uv.read_keys(reading, folder, data, places)
+    wanted = {normalize_name(extra) for extra in extras}
+    for name, place in members.items():  # `uv sync` installs them all where the root is no project
+        wanted -= _read_member(reading, place, name, stated, keys, wanted, install=install)
     listed = [
         *stated.requires,
-        *collect_extras(stated.name, stated.extras, extras),
+        *collect_extras(stated.name, stated.extras, [e for e in extras if normalize_name(e) in wanted]),
         *collect_groups(data, places, groups),
     ]
-    sources = table_at(data, "tool", "uv", "sources")
-    keys = read_keys(reading, folder, data, places)
-    members = uv.find_members(folder, data, find_root(folder))
+    _add_lines(reading, folder, listed, keys)
+    reading.lines += [uv.apply_source(line, keys, []) for line in keys.lines]
+    reading.find_links += keys.used
+    stated.installable = install and _is_built(folder, data)
+    stated.planned_sources = keys.name_planned
+    return stated
+
+
+def _read_pyproject(reading: ReadingState, folder: Path) -> tuple[dict[str, Any], TomlLocations]:
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        return {}, TomlLocations("pyproject.toml", "")
+    name = reading.name_file(path)
+    data, text = read_toml(path, name)
+    reading.files[str(path)] = None
+    return data, TomlLocations(name, text)
+
+
+def _add_lines(reading: ReadingState, folder: Path, listed: Listed, keys: uv.UvKeys) -> None:
     for written, origin in listed:
         text = keys.find_override(written) or written
         line = SourceLine(text=text, origin=origin, folders=(folder,), roots=reading.roots)
-        reading.lines.append(uv.apply_source(line, sources, keys.indexes, members, reading.notes))
-    reading.lines += [uv.apply_source(line, sources, keys.indexes, members, []) for line in keys.lines]
-    poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
-    uv_off = table_at(data, "tool", "uv").get("package") is False
-    builds = "build-system" in data or (folder / "setup.py").is_file()
-    stated.installable = install and builds and not poetry_off and not uv_off
-    return stated
+        reading.lines.append(uv.apply_source(line, keys, reading.notes))
+
+
+def _is_built(folder: Path, data: dict[str, Any]) -> bool:
+    """Return whether a folder is installed beside its dependencies."""
+    off = (table_at(data, "tool", "poetry").get("package-mode"), table_at(data, "tool", "uv").get("package"))
+    return False not in off and ("build-system" in data or (folder / "setup.py").is_file())
+
+
+def _read_member(
+    reading: ReadingState, folder: Path, name: str, root: StatedRequirements, keys: uv.UvKeys, wanted: set[str], *, install: bool,
+) -> set[str]:  # fmt: skip
+    """Add a member of a workspace to what its root states, and return those of the wanted extras that it has."""
+    data, places = _read_pyproject(reading, folder)
+    stated = _read_stated(reading, folder, data, places, may_be_empty=True)
+    extras = wanted & {normalize_name(extra) for extra in stated.extras}
+    listed = [*stated.requires, *collect_extras(name, stated.extras, sorted(extras))]
+    own = uv.read_member_keys(reading, folder, data, places, keys)
+    _add_lines(reading, folder, listed, own)
+    if install and _is_built(folder, data):
+        reading.lines.append(
+            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=places.name, folders=(folder,), roots=reading.roots,
+                       editable=True, stated=own.name_planned)
+        )  # fmt: skip
+    root.extras |= stated.extras
+    root.requires_python = ",".join(filter(None, (root.requires_python, stated.requires_python)))
+    root.python_origin = root.python_origin or stated.python_origin
+    return extras
 
 
 def _read_stated(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from .lines import SourceLine
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
 from .toml import TomlLocations, find_project_name, leading_name, read_toml, table_at
-from .tree import refuse_outside
+from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {
     "sources",
@@ -41,10 +40,23 @@ _IRRELEVANT_KEYS = {
 
 @dataclass(kw_only=True, slots=True)
 class UvKeys:
-    """The keys as lines. `indexes` maps the name of an index to its address."""
+    """The keys as lines. `indexes` maps the name of an index to its address.
+
+    `sources` has what a package's name stands for, `members` the folders of the workspace by normalized name. `pages`
+    maps the name of a flat index that only sources use to its place, `used` has the places of those that are used.
+    """
 
     lines: list[SourceLine] = field(default_factory=list)
     indexes: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, Any] = field(default_factory=dict)
+    members: dict[str, Path] = field(default_factory=dict)
+    pages: dict[str, str] = field(default_factory=dict)
+    used: list[str] = field(default_factory=list)
+
+    @property
+    def name_planned(self) -> bool:
+        """Whether the sources name a package whose index the plan chooses."""
+        return any(normalize_name(name) in _PLANNED for name in self.sources)
 
     def find_override(self, text: str) -> str | None:
         """Return the override of a requirement, or None."""
@@ -56,7 +68,7 @@ class UvKeys:
 def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> UvKeys:
     """Read the supported keys, and record indexes and dates in `reading`. Raises UsageError."""
     table = table_at(data, "tool", "uv")
-    keys = UvKeys()
+    keys = UvKeys(sources=table_at(table, "sources"), members=_find_members(folder, data, find_root(folder)))
     for key in ("constraint-dependencies", "override-dependencies"):
         override = key.startswith("override")
         for text in _read_requirements(table, key, places):
@@ -78,6 +90,17 @@ def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places:
     return keys
 
 
+def read_member_keys(
+    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, root: UvKeys
+) -> UvKeys:
+    """Return the keys of the root of a workspace with the sources of a member, which come first."""
+    table = table_at(data, "tool", "uv")
+    sources = root.sources | table_at(table, "sources")
+    keys = dataclasses.replace(root, sources=sources, indexes=dict(root.indexes), pages=dict(root.pages))
+    _read_indexes(reading, folder, table, keys, places)
+    return keys
+
+
 def _read_indexes(
     reading: ReadingState, folder: Path, table: dict[str, Any], keys: UvKeys, places: TomlLocations
 ) -> None:
@@ -95,7 +118,10 @@ def _read_indexes(
             refuse_outside(path, reading.roots, origin, "name it on the command line with --find-links")
             url = path.as_uri()
         if row.get("format") == "flat":
-            reading.find_links.append(str(path or url))
+            if row.get("explicit") is True:
+                keys.pages.setdefault(str(row.get("name")), str(path or url))
+            else:
+                reading.find_links.append(str(path or url))
             continue
         if isinstance(row.get("name"), str):
             keys.indexes.setdefault(row["name"], url)
@@ -137,58 +163,71 @@ _PLANNED = (*PROJECT_FRAMEWORKS, *TORCH_COMPANIONS)
 _MOST_MEMBERS = 200
 
 
-def find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, Path]:
-    """Return the members of the uv workspace of a folder by normalized name. Its root may be a folder around it.
+def _find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, Path]:
+    """Return the members of the uv workspace of a folder. Its root may be a folder around it.
 
     `data` is the content of the folder's pyproject.toml, `root` that of the tree that may be read. Raises UsageError.
     """
     sources = table_at(data, "tool", "uv", "sources").values()
+    if members := list_members(folder, data):
+        return members
     if not any(isinstance(source, dict) and source.get("workspace") for source in sources):
         return {}
-    folder = folder.resolve()
-    for place in (folder, *folder.parents):
+    for place in folder.resolve().parents:
         path = place / "pyproject.toml"
-        if path.is_file() and place.is_relative_to(root):
-            workspace = table_at(read_toml(path, path.name)[0], "tool", "uv", "workspace")
-            if patterns := workspace.get("members"):
-                found = (
-                    p for pattern in patterns if _is_inside(pattern) for p in sorted(place.glob(pattern))
-                )
-                members = {find_project_name(p): p for p in itertools.islice(found, _MOST_MEMBERS)}
-                return {normalize_name(name): p for name, p in members.items() if name}
+        if (
+            path.is_file()
+            and place.is_relative_to(root)
+            and (members := list_members(place, read_toml(path, path.name)[0]))
+        ):
+            return members
     return {}
 
 
-def _is_inside(pattern: Any) -> bool:
-    """Return whether a pattern of members stays in the folder of the workspace."""
-    return isinstance(pattern, str) and not pattern.startswith("/") and ".." not in pattern.split("/")
+def list_members(folder: Path, data: dict[str, Any]) -> dict[str, Path]:
+    """Return the members of the uv workspace whose root is a folder, by normalized name. Raises UsageError."""
+    workspace = table_at(data, "tool", "uv", "workspace")
+    root = folder.resolve()
+    listed, left = (
+        [p for pattern in _list_patterns(workspace, key) for p in sorted(root.glob(pattern))]
+        for key in ("members", "exclude")
+    )
+    inside = (p for p in listed[:_MOST_MEMBERS] if p not in left and p.resolve().is_relative_to(root))
+    members = {find_project_name(p): p for p in inside}
+    return {normalize_name(name): p for name, p in members.items() if name}
 
 
-def apply_source(
-    line: SourceLine,
-    sources: Mapping[str, Any],
-    indexes: Mapping[str, str],
-    members: Mapping[str, Path],
-    notes: list[str],
-) -> SourceLine:
+def _list_patterns(workspace: dict[str, Any], key: str) -> list[str]:
+    """Return the patterns that stay in the folder of the workspace."""
+    patterns = workspace.get(key)
+    return [
+        p
+        for p in (patterns if isinstance(patterns, list) else [])
+        if isinstance(p, str) and p and not p.startswith("/") and ".." not in p.split("/")
+    ]
+
+
+def apply_source(line: SourceLine, keys: UvKeys, notes: list[str]) -> SourceLine:
     """Return a dependency with the commit, folder, address or index that the sources name for it.
 
-    `members` are the projects of the workspace by name. The plan chooses the index of a framework. A source with a
-    marker is ignored with a note.
+    The plan chooses the index of a framework. A source with a marker is ignored with a note.
     """
     try:
-        need = parse_requirement(line.text) if sources else None
+        need = parse_requirement(line.text) if keys.sources else None
     except ValueError:
         return line  # the parser reports it
-    by_name = {normalize_name(name): value for name, value in sources.items()}
+    by_name = {normalize_name(name): value for name, value in keys.sources.items()}
     source = by_name.get(normalize_name(need.name)) if need else None
     if need is None or source is None or need.url:
         return line
-    if index := _find_index(need.name, source, indexes):
+    if index := _find_index(need.name, source, keys.indexes):
         return dataclasses.replace(line, index=index)
+    if isinstance(source, dict) and (page := keys.pages.get(str(source.get("index")))):
+        keys.used.append(page)
+        return line
     place = find_address(source) if isinstance(source, dict) and not source.get("marker") else None
     in_workspace = isinstance(source, dict) and source.get("workspace") is True
-    if in_workspace and (member := members.get(normalize_name(need.name))):
+    if in_workspace and (member := keys.members.get(normalize_name(need.name))):
         place = member.as_uri()
     if place is None:
         is_planned = normalize_name(need.name) in _PLANNED
@@ -257,6 +296,8 @@ def _read(folder: Path, named: set[str], project: UvProject) -> None:
     if not locked and not table_at(data, "tool", "uv"):
         return
     labels = dict(_read_sources(data, project))
+    for place in list_members(folder, data).values():
+        labels |= _read_sources(read_toml(place / "pyproject.toml", "pyproject.toml")[0], project)
     if rows := _list_rows(locked):
         _add_locked(project, rows, named, labels)
     _choose(project, labels)

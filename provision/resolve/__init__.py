@@ -26,9 +26,9 @@ from ..model import (
     Request,
     Target,
 )
+from .boards import gpu_named
 from .choice import candidates, clash, fit, planned, toolkit_note
 from .hints import hint_for
-from .kernels import gpu_named
 from .objections import objections
 from .question import Question, is_exact, major, version
 from .toolkit import is_toolkit_part, toolkit_packages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from packaging.requirements import Requirement
 
@@ -30,7 +31,10 @@ def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
     if question.request.device == "cuda":
         # A CPU build is reported only if the version has no CUDA build for the platform.
         with_cuda = {b.version for b in here if b.cuda}
-        here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
+        here = [
+            b for b in here
+            if b.cuda or b.variant or (b.version not in with_cuda and b.index == "pypi")
+        ]  # fmt: skip
     return here
 
 
@@ -152,7 +156,7 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
         local = f"+{build.local}" if build.local else ""
         pins = [f"{build.package_name}==={build.version}{local}"]
         if build.cuda and question.request.device == "cuda":
-            pins += [*build.requires, *_cudnn_pin(build, cudnn)]
+            pins += [*filter(partial(_applies, python=python), build.requires), *_cudnn_pin(build, cudnn)]
             pins += _toolkit_pin(question, build, chosen, python)
         else:
             # On the CPU no NVIDIA package is pinned. Those that a wheel requires are installed anyway.
@@ -168,6 +172,12 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
             )
         )
     return tuple(builds)
+
+
+def _applies(requirement: str, python: str) -> bool:
+    """Return whether a requirement has no marker, or one that is true for a Python."""
+    marker = Requirement(requirement).marker
+    return marker is None or marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"})
 
 
 def _shared_cudnn(question: Question, chosen: list[Build]) -> str | None:

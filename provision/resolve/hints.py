@@ -73,7 +73,7 @@ def _pythons(question: Question) -> Steps:
 
 
 def _minor(python: str) -> int:
-    return int(python.split(".")[1])
+    return int(python.rstrip("t").split(".")[1])
 
 
 def _any_version(question: Question) -> Question | None:

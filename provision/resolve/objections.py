@@ -15,7 +15,8 @@ from ..model import (
     RejectionReason,
     TargetGpu,
 )
-from .kernels import how_they_run, named, needs_cuda
+from ..system.kernels import how_they_run, needs_cuda
+from .boards import named
 from .question import Question, has_prefix, is_exact, major, meets, version
 from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .toolkit import compiler_objections
@@ -32,6 +33,16 @@ def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     if question.others:
         return not objections(question, wanted, build)
     return next(_objections(question, wanted, build), None) is None
+
+
+def device_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
+    """Return the objections of the driver and GPUs of every target to a build of any package."""
+    reasons: list[RejectionReason] = []
+    for one in (question, *question.others):
+        reasons += _platform(one, build)
+        if one.request.device == "cuda" and build.cuda:
+            reasons += [*_driver(one, build), *_kernels(one, build)]
+    return tuple(dict.fromkeys(reasons))
 
 
 def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
@@ -109,6 +120,10 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
                 code="python_unsupported", text=f"does not install on Python {python}: {why[python]}"
             )
             return
+    if (question.request.python or "").endswith("t"):
+        text = f"has no row of a wheel for a free-threaded Python; requested: {question.request.python}"
+        yield RejectionReason(code="python_unsupported", text=text)
+        return
     served = " to ".join(dict.fromkeys((build.python[0], build.python[-1]))) if build.python else "none"
     if question.request.requires_python:
         bound = (

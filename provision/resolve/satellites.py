@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..model import Build, LockedPackage, Profiles, Satellite, ToolkitRelease
-from .kernels import how_they_run, named
+from ..system.kernels import how_they_run
+from .boards import named
 from .objections import floor_of
 from .question import Question, has_prefix, is_exact, major, meets, specifiers, version
 

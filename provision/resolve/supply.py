@@ -16,7 +16,8 @@ from ..model import (
     CudnnRelease,
     RejectionReason,
 )
-from .kernels import how_they_run, named
+from ..system.kernels import how_they_run
+from .boards import named
 from .question import Question, is_exact, major, meets, version
 
 

@@ -37,6 +37,7 @@ _SHOWN_BY = {
     "RepairResult": ".result:show_repaired",
     "IssueReport": ".result:show_report",
     "RunResult": ".verdict:show_run",
+    "VariantProperties": ".verdict:show_properties",
     "Verdict": ".verdict:show_verdict",
 }
 _DEEDS = frozenset(

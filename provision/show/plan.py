@@ -12,7 +12,18 @@ from .table import show_table
 from .terminal import Screen, count
 
 if TYPE_CHECKING:
-    from ..model import Fleet, FleetLocks, FleetPlan, HostClass, Lock, Plan, PlannedBuild, RejectedBuild
+    from ..model import (
+        Fleet,
+        FleetLocks,
+        FleetPlan,
+        HeldHosts,
+        HostClass,
+        Lock,
+        Plan,
+        PlanDifference,
+        PlannedBuild,
+        RejectedBuild,
+    )
 
 _KNOWN = {
     "https://pypi.org/simple": "PyPI",
@@ -159,6 +170,10 @@ def show_lock(screen: Screen, lock: Lock) -> None:
 
 
 _MOST_CLASSES = 8
+_MOST_HELD = 3
+_MOST_HOSTS = 3
+_MOST_PAIRS = 3
+_MOST_UNSERVED = 20
 _PLAN, _HOSTS = 4, 7
 
 
@@ -170,6 +185,13 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         f"{count(len(fleet.plans), 'plan')}{_describe_proof(fleet)}"
     )
     by_id = {c.id: c for c in fleet.classes}
+    for price in fleet.prices:
+        name = "" if price.chosen else f"with {count(price.plans, 'plan')} (--plans fewest): "
+        shown = price.held if screen.verbose else price.held[:_MOST_HELD]
+        for held in shown:
+            screen.wrapped(f"{name}{_describe_held(held, by_id)}", indent="    ", first="")
+            if held.upgrade:
+                screen.wrapped(f"or an upgrade: {held.upgrade}", indent="    ", first="  ")
     if fleet.plans:
         screen.line(f"{'PLAN':<{_PLAN}}  {'HOSTS':>{_HOSTS}}  BUILDS AND HOST CLASSES")
     for number, plan in enumerate(fleet.plans, 1):
@@ -178,12 +200,15 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
             show_plan(screen, plan.plan, explain=True)
         else:
             show_pip(screen, plan.plan)
-    for pair in fleet.apart:
+    for pair in fleet.apart if screen.verbose else _short_list(fleet):
         one, other = (p + 1 for p in pair.plans)
         screen.wrapped(f"plans {one} and {other}: {pair.reason}", indent="    ", first="")
         if pair.would_merge:
             screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
-    for missing in fleet.unserved:
+    for note in fleet.notes:
+        screen.wrapped(f"note: {note}", indent="    ", first="")
+    shown_hosts = fleet.unserved if screen.verbose else fleet.unserved[:_MOST_UNSERVED]
+    for missing in shown_hosts:
         more = (
             f" and {len(missing.classes) - 1} more similar host classes" if len(missing.classes) > 1 else ""
         )
@@ -193,6 +218,10 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         )
         if missing.hint:
             screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
+
+    if left := fleet.unserved[len(shown_hosts) :]:
+        more = count(sum(u.hosts for u in left), "more host")
+        screen.line(f"{screen.colour('no plan', 'red')} for {more} (-v lists them)")
 
 
 def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
@@ -204,7 +233,32 @@ def show_fleet_locks(screen: Screen, result: FleetLocks) -> None:
         screen.line(f"plan {one.plan + 1}: {clean(one.file)}  {len(one.lock.packages)} packages{known}")
 
 
+def _short_list(fleet: Fleet) -> list[PlanDifference]:
+    """Return why each plan is not one with the largest plan before it of its platform and device."""
+    if len(fleet.apart) <= _MOST_PAIRS:
+        return list(fleet.apart)
+    kinds = [(p.plan.platform, p.plan.device) for p in fleet.plans]
+    first = {p.plans[1]: p for p in reversed(fleet.apart) if kinds[p.plans[0]] == kinds[p.plans[1]]}
+    return [first[number] for number in sorted(first)]
+
+
+def _describe_held(held: HeldHosts, by_id: Mapping[str, HostClass]) -> str:
+    """Return who holds whom at which versions, and what one plan more would give."""
+    names = [host for one in held.by for host in by_id[one].hosts]
+    more = f" and {len(names) - _MOST_HOSTS:,} more" if len(names) > _MOST_HOSTS else ""
+    who = f"{count(held.by_hosts, 'host')} ({', '.join(names[:_MOST_HOSTS])}{more})"
+    have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
+    newer = " and ".join(
+        version if len(held.one_more) == 1 else f"{name} {version}" for name, version in held.one_more.items()
+    )
+    verb = "holds" if held.by_hosts == 1 else "hold"
+    return f"{who} {verb} {held.hosts:,} at {have}; with one plan more: {newer}"
+
+
 def _describe_proof(fleet: Fleet) -> str:
+    fewest = min((p.plans for p in fleet.prices), default=len(fleet.plans))
+    if fewest < len(fleet.plans):
+        return f" ({fewest} with --plans fewest)"
     if len(fleet.plans) < 2:
         return ""
     return " (this is the minimum)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
@@ -219,6 +273,8 @@ def _show_fleet_plan(screen: Screen, number: int, one: FleetPlan, classes: Seque
     cudnn = f", cuDNN {plan.cudnn}" if plan.cudnn else ""
     head = f"{number:<{_PLAN}}  {one.hosts:>{_HOSTS},}  "
     screen.wrapped(f"{builds}{cudnn}, Python {plan.python}, {plan.platform}", indent=indent, first=head)
+    for note in plan.notes:
+        screen.wrapped(f"note: {note}", indent=f"{indent}    ", first=indent)
     shown = classes if screen.verbose else classes[:_MOST_CLASSES]
     for row in shown:
         screen.wrapped(

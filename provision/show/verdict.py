@@ -9,7 +9,17 @@ from ..system.redaction import clean
 from .terminal import Screen
 
 if TYPE_CHECKING:
-    from ..model import Evidence, Finding, Findings, Machine, NodeVerdict, RunResult, StageResult, Verdict
+    from ..model import (
+        Evidence,
+        Finding,
+        Findings,
+        Machine,
+        NodeVerdict,
+        RunResult,
+        StageResult,
+        VariantProperties,
+        Verdict,
+    )
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
@@ -162,6 +172,12 @@ def show_run(screen: Screen, ran: RunResult) -> None:
     screen.say(said, always=True)
     errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
     _show_causes(errors, ran.findings[:_SHOWN])
+
+
+def show_properties(screen: Screen, said: VariantProperties) -> None:
+    """Show each property in one line."""
+    for text in said.properties:
+        screen.line(text)
 
 
 _LONG = 160  # container images carry driver requirements of thousands of letters

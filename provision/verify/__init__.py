@@ -1,10 +1,11 @@
 """Stage verify: the verdict on an environment, from probes that run inside it.
 
-Seven stages run in order. The first that fails is the cause, and the later ones are skipped. Stages 1, 2 and 4
-run in one child without a framework. Stage 3 reads files. Stages 5 to 7 run in one child per framework. If a
-stage fails, the user's settings are searched for the culprit. An environment with a lock gets an eighth stage:
-its differences from the lock. The stages `packages` and `checks` are not part of the proof: the commands run them
-afterwards, and `add_stages` adds them to the verdict.
+Stages run in order. The first that fails is the cause, and the later ones are skipped. `driver`, `runtime` and
+`cudnn` run in one child without a framework, `libraries` reads files, and `peers` copies between GPUs. `framework`,
+`convolution`, `matmul`, `attention` and `loaded` run in one child per framework. If a stage fails, the user's settings
+are searched for the culprit. An environment with a lock gets the stage `lock`: its differences from the lock. The
+stages `packages` and `checks` are not part of the proof: the commands run them afterwards, and `add_stages` adds them
+to the verdict.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import dataclasses
 import re
 import resource
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from ..environment.place import locate_environment
-from ..model import Emit, Environment, Evidence, Finding, NodeVerdict, Outcome, StageResult, Verdict
-from ..system.redaction import clean, clean_line
-from .probe import ENDED_BY, NO_ANSWER
+from ..model import Emit, Environment, Evidence, Finding, Outcome, StageResult, Verdict
+from ..system.redaction import clean
 from .state import Baseline, EarlyProbes, Options, Verification, begin, child_environ, device_of, prepare
 
 # Imports delay the start of the first child. So the stages are imported later, while the children run.
@@ -61,7 +61,9 @@ def verify(
             layers.run_peers(run)
             frameworks.run_frameworks(run)  # framework, convolution, loaded
     from .changes import judge_drift
+    from .variants import judge_variants
 
+    judge_variants(run)
     judge_drift(run)  # lock
     return make_verdict(run)
 
@@ -183,32 +185,3 @@ def _explain_address_limit(run: Verification) -> list[Finding]:
         size=allowed >> 20,
     )
     return [finding, *(f for f in run.findings if f.cause not in _MEMORY_CAUSES)]
-
-
-# --- whether the machine has a fault of its own, which each job on it would meet ------------------
-
-_NODE_STAGES = ("driver", "runtime", "libraries", "cudnn")
-"""The stages that a machine and an environment of its administrator are responsible for."""
-_SAYS_NOTHING = (NO_ANSWER, f"{ENDED_BY} SIGKILL", f"{ENDED_BY} SIGTERM")
-"""How a child ends that is slow, or that the system or a person killed: the machine may be in order."""
-
-
-def judge_node(verdict: Verdict, of_jobs: Collection[str]) -> NodeVerdict:
-    """Return whether the first stage that failed shows a fault of the machine. `of_jobs` are the causes that come and
-    go with the jobs on it."""
-    failed = next((s for s in verdict.stages if s.status == "fail"), None)
-    if failed is None:
-        driver = next((s.detail for s in verdict.stages if s.stage == "driver"), verdict.verdict)
-        return NodeVerdict(fault=False, text=shorten_line(driver), verdict=verdict)
-    finding = next(iter(verdict.findings), None)
-    cause = finding.cause if finding else failed.stage
-    fault = (
-        failed.stage in _NODE_STAGES and cause not in of_jobs and not failed.detail.startswith(_SAYS_NOTHING)
-    )
-    text = shorten_line(f"{cause}: {finding.title if finding else failed.detail}")
-    return NodeVerdict(fault=fault, text=text, cause=cause, verdict=verdict)
-
-
-def shorten_line(text: str) -> str:
-    """Return the text as one line of fewer than 80 characters."""
-    return clean_line(text, 79)

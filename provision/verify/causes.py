@@ -73,7 +73,7 @@ def explain_cuda_call(
 ) -> Finding | None:
     """Return the cause of a failed call into libcuda or libcudart.
 
-    `seen` is what the failing stage read, `driver` what stage 1 read. They are the same for a failed stage 1.
+    `seen` is what the failing stage read, `driver` what the stage driver read. They are the same if that one failed.
     """
     evidence = (Evidence(describe_call(failed), seen.get("libcudart") or driver.get("libcuda")),)
     code = failed.get("code")
@@ -256,7 +256,7 @@ def explain_cudnn_call(
 ) -> Finding | None:
     """Return the cause of a failed call into cuDNN. `complaints` are from its own log.
 
-    `low` is what stage 2 read of a GPU with little free memory. Any status means that then, because cuDNN reports a
+    `low` is what the stage runtime read of a GPU with little free memory. Any status means that then, because cuDNN reports a
     full GPU as INTERNAL_ERROR or NOT_INITIALIZED.
     """
     words = describe_call(failed)

@@ -1,4 +1,4 @@
-"""Judges the NVIDIA libraries on disk: stage 3, and the libraries that a process did not find or that are damaged.
+"""Judges the NVIDIA libraries on disk: the stage libraries, and the libraries that a process did not find or that are damaged.
 
 cuDNN's files must be complete, of one version, and of the version in the lock. A framework takes the cuDNN that it
 was compiled with, or a newer minor version.
@@ -50,7 +50,7 @@ _LIBRARY_FINDINGS = {
 
 
 def judge_libraries(run: Verification) -> Judgement:
-    """Judge stage 3."""
+    """Judge the stage libraries."""
     env, installed, lock, quick = run.env, run.installed, run.lock, run.options.quick
     packages = installed.packages
     elsewhere = find_other_cudnn(installed.paths, run.environ)

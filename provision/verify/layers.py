@@ -1,6 +1,6 @@
-"""Stages 1 to 4: driver, runtime, libraries and cuDNN. Then several GPUs together.
+"""The stages driver, runtime, libraries and cudnn. Then several GPUs together.
 
-One child runs stages 1, 2 and 4. Stage 3 reads files in this process.
+One child runs driver, runtime and cudnn. The stage libraries reads files in this process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PROBED = ("driver", "runtime", "cudnn")
 
 
 def run_layers(run: Verification) -> None:
-    """Run stages 1 to 4, which need a GPU, and the stages of further MIG devices."""
+    """Run the four stages, which need a GPU, and the stages of further MIG devices."""
     if run.device == "cpu":
         run.early_probes.drop()
         run.early_probes.read_ahead()
@@ -77,7 +77,7 @@ def run_layers(run: Verification) -> None:
 
 
 def find_library_paths(run: Verification) -> LibraryPaths:
-    """Return the libraries that stages 2 and 4 load.
+    """Return the libraries that the stages runtime and cudnn load.
 
     The loader's libcudart and libcudnn are used for a CUDA build in an environment that contains no libcudart.
     """
@@ -123,7 +123,7 @@ def _measure(report: ProbeReport, stage: str) -> float | None:
 
 
 def _search_layers(run: Verification, report: ProbeReport, stage: str) -> None:
-    """Search for the setting that made stage 1, 2 or 4 fail. The stages below it must pass too."""
+    """Search for the setting that made a stage of the child fail. The stages before it must pass too."""
 
     def cured(environ: Mapping[str, str]) -> bool:
         again = _ask(run, environ)
@@ -150,7 +150,7 @@ def _run_slices(run: Verification, report: ProbeReport) -> None:
                 return
 
 
-# --- the judgement of stages 1, 2 and 4 ----------------------------------------------------------
+# --- driver, runtime and cudnn -------------------------------------------------------------------
 
 _UNREACHED = {
     "driver": "the test process reported nothing",
@@ -183,7 +183,7 @@ def _explain_death(report: ProbeReport, stage: str) -> Finding | None:
 
 
 def _judge_driver(run: Verification, record: Record) -> Judgement:
-    """Judge stage 1."""
+    """Judge the stage driver."""
     saw, ordinal = record["values"], run.ordinal
     rows = [
         (saw.get("libcuda"), "libcuda.so.1"),
@@ -225,7 +225,7 @@ def _parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
 
 
 def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Judgement:
-    """Judge stage 2."""
+    """Judge the stage runtime."""
     saw, failed = record["values"], record["failed"]
     memory = list_memory(saw)
     if failed:
@@ -264,7 +264,7 @@ def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> tuple[Evide
 
 
 def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judgement:
-    """Judge stage 4. uv can link the environment's libraries from its cache."""
+    """Judge the stage cudnn. uv can link the environment's libraries from its cache."""
     saw, failed, owned = record["values"], record["failed"], map_owners(run.installed.packages)
     files = [p for p, _ in saw["mapped"]]
     evidence = tuple(Evidence(p, "mapped") for p in files if "libcudnn" in p)
@@ -285,7 +285,7 @@ def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judg
 
 
 def _is_wrong(report: ProbeReport, judged: Judgement) -> bool:
-    """Return whether stage 4 computed wrong numbers, or used another cuDNN than the environment's."""
+    """Return whether the stage cudnn computed wrong numbers, or used another cuDNN than the environment's."""
     record = report.stage_record("cudnn")
     if record is None or record["failed"] is None:
         return record is not None and bool(judged.foreign)
@@ -296,7 +296,7 @@ def _is_wrong(report: ProbeReport, judged: Judgement) -> bool:
 
 
 def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
-    """Return a failure if stage 1 reports other GPUs or another driver than gpuenv reads, else None.
+    """Return a failure if the stage driver reports other GPUs or another driver than gpuenv reads, else None.
 
     A cuda-compat libcuda has another version than the kernel module on purpose.
     """

@@ -131,11 +131,11 @@ def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str
     return Judgement("fail", detail, evidence, finding)
 
 
-# --- stage 5: the import -------------------------------------------------------------------------
+# --- the import -----------------------------------------------------------------------------------
 
 
 def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement:
-    """Judge stage 5, and compare a framework that works with the lock.
+    """Judge the stage framework, and compare a framework that works with the lock.
 
     Another version in the environment is a warning, but for a probe that only imported the framework: then it is
     left to the stage `lock`. A framework that is imported from outside the environment is a failure.
@@ -200,7 +200,7 @@ def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
     return replace(fail_with(finding), status="fail" if needed else "warn")
 
 
-# --- stages 6 to 8: convolutions, matrix products and attention -----------------------------------
+# --- convolutions, matrix products and attention --------------------------------------------------
 
 _NAMES = {"convolution": "convolutions", "matmul": "matrix products", "attention": "results of attention"}
 
@@ -325,7 +325,7 @@ def _describe_row(r: Mapping[str, Any]) -> str:
     return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"
 
 
-# --- stage 9: the NVIDIA libraries that the framework loaded, and the calls of cuDNN --------------
+# --- the NVIDIA libraries that the framework loaded, and the calls of cuDNN -----------------------
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")

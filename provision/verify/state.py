@@ -1,7 +1,7 @@
 """One verification: its options, the two probes that it starts early, and the stages judged so far.
 
 The early probes run while gpuenv still reads the lock. One reads the search paths of the target's Python. The other
-asks the driver, which needs no path. It then waits for the paths of the libraries, and continues with stages 2 and 4.
+asks the driver, which needs no path. It then waits for the paths of the libraries, and continues with runtime and cudnn.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
         return "cuda", None
     match = re.fullmatch(r"cuda:(\d+)", device)
     if not match:
-        raise UsageError(f"unknown device {device!r}", hint="Use cpu, all, or cuda:N. N starts at 0.")
+        hint = "Did you mean cuda?" if device.lower() in ("gpu", "nvidia") else "N starts at 0"
+        raise UsageError(f"--device {device}: expected cpu, all, cuda or cuda:N", hint=hint)
     return device, int(match[1])
 
 
@@ -130,7 +131,7 @@ class EarlyProbes:
                 start()
 
     def drop(self) -> None:
-        """End the driver's probe after stage 1, because no library will be loaded."""
+        """End the driver's probe after its first stage, because no library will be loaded."""
         if not self.libraries.done():
             self.libraries.set_result(None)
 
@@ -147,9 +148,13 @@ def begin(
     """Start the first two probes. They run when the block begins, and no child is left at its end.
 
     Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the driver's
-    probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device.
+    probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device or
+    framework.
     """
     _, ordinal = device_of(options, None)
+    for name in options.frameworks:
+        if name not in FRAMEWORKS:
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
     environ, libraries = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
     pool, report, read = ThreadPoolExecutor(5), None, None
@@ -222,7 +227,7 @@ def ask_driver(
     *,
     conditions: bool = False,
 ) -> ProbeReport:
-    """Run stages 1, 2 and 4 in one child. It waits for the paths of the `libraries` after stage 1.
+    """Run driver, runtime and cudnn in one child. It waits for the paths of the `libraries` after the first.
 
     With `conditions` it also reads the condition of the GPUs.
     """
@@ -344,7 +349,7 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 
-    `machine` is set once stage 1 is judged. `blamed` is true if a variable was found guilty. `slices` are the
+    `machine` is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
     UUIDs of MIG devices, each of which needs its own process. `imported` lets a framework's probe that was started
     before its turn continue, and returns its report.
     """
@@ -384,7 +389,7 @@ class Verification:
 
     @property
     def low_memory(self) -> Mapping[str, Any] | None:
-        """The values of stage 2 if little GPU memory is free, else None."""
+        """The values of the stage runtime if little GPU memory is free, else None."""
         return find_low_memory(self.lowlevel) if self.lowlevel else None
 
     def say(self, kind: str, text: str) -> None:
@@ -421,23 +426,15 @@ class Verification:
 
 
 def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
-    """Return the values of stage 2 if little GPU memory is free, else None."""
+    """Return the values of the stage runtime if little GPU memory is free, else None."""
     saw = report.values("runtime")
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
 def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emit: Emit) -> Verification:
-    """Return a verification without stages.
-
-    Raise UsageError for an unknown framework, and if the environment's Python does not start.
-    """
+    """Return a verification without stages. Raise UsageError if the environment's Python does not start."""
     env = early_probes.env
     device, ordinal = device_of(options, baseline.lock)
-    unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
-    if unknown:
-        raise UsageError(
-            f"unknown framework: {', '.join(unknown)}", hint=f"Supported frameworks: {', '.join(FRAMEWORKS)}."
-        )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
     paths = early_probes.python_paths.result()
     for problem in paths.problems:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import Requirement
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
@@ -37,6 +37,7 @@ from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
 from ..system.toml import tomllib
 from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
+from ..system.wheel_file import label_of, parse_wheel, plain_name
 
 
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
@@ -122,15 +123,25 @@ def wheel_version(package: LockedPackage) -> str:
     """Return the version in the name of a wheel, which can have a local label that its metadata lacks
     (flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE)."""
     try:
-        version = parse_wheel_filename(file_name(package))[1]
+        version = parse_wheel(file_name(package)).version
         return package.version if version == Version(package.version) else str(version)
     except (InvalidWheelFilename, InvalidVersion):
         return package.version
 
 
+def is_variant(package: LockedPackage) -> bool:
+    """Return whether a package is a variant of a wheel (PEP 825), by the file name in its address."""
+    return (
+        not package.unhashed and not package.is_conda and label_of(file_name_of_url(package.url)) is not None
+    )
+
+
 def file_name(package: LockedPackage) -> str:
-    """Return the file name at the end of a package's address. Raises UnsafeNameError."""
-    return file_name_of_url(package.url)
+    """Return the file name of a package, by its address. Raises UnsafeNameError.
+
+    The label of a variant is left out: installers take the file under its plain name.
+    """
+    return plain_name(file_name_of_url(package.url))
 
 
 def _drop_nulls(value: Any) -> Any:

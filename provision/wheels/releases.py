@@ -35,7 +35,7 @@ from ..index.downloads import Addresses, FileRequest, download
 from ..index.http import AT_ONCE, Http, Response
 from ..index.places import list_indexes
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
-from ..index.wheel_names import CPYTHON, markers_of
+from ..index.wheel_names import cpython_markers
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
 from ..system import process, trust, untrusted
 from ..system.cache import cache_folder
@@ -344,8 +344,7 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
 
     `extras` None means all extras.
     """
-    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
-    markers = markers_of(plan.platform) | CPYTHON | versions
+    markers = cpython_markers(plan.platform, plan.python)
     lines: dict[str, None] = {}
     for text in requires:
         need = Requirement(text)

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import parse_wheel_filename
+from provision.system.wheel_file import parse_wheel
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -97,7 +97,7 @@ def projects(wheels: Path) -> dict[str, dict[str, bytes]]:
     """Return the page of each project in both forms."""
     rows_of_project: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(wheels.glob("*.whl")):
-        name = str(parse_wheel_filename(path.name)[0])
+        name = parse_wheel(path.name).name
         row = {
             "filename": path.name,
             "url": f"/files/{path.name}",

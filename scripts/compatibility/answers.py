@@ -10,7 +10,7 @@ from typing import Any
 
 from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease, Profiles
 from provision.resolve import resolve
-from provision.resolve.kernels import FORMS, MAKERS
+from provision.resolve.boards import FORMS, MAKERS
 from provision.resolve.objections import floor_of
 from provision.resolve.pip import install_lines, pip_gaps
 from provision.resolve.question import Question, version
@@ -55,16 +55,16 @@ class PageAnswer:
 def all_answers(known: Profiles) -> dict[str, Any]:
     """Return the document that the page embeds.
 
-    It has each text and answer once. For each system and framework it has the class of each pair of driver
-    and capability, and the answers of each class. The tables are computed in several processes.
+    It has each text and answer once, and each line of answers, one for each Python. For each system and framework it
+    has the class of each pair of driver and capability, and for each class its line for each glibc. The tables are computed in several processes.
     """
     tasks = [(known, system, framework) for system in SYSTEMS for framework in FRAMEWORKS]
-    texts, heads, answers = Numbered(), Numbered(), Numbered()
+    texts, heads, answers, lines = Numbered(), Numbered(), Numbered(), Numbered()
     tables: dict[str, dict[str, Any]] = {system.key: {} for system in SYSTEMS}
     with ProcessPoolExecutor() as pool:
         for (_, system, framework), part in zip(tasks, pool.map(table, tasks), strict=True):
             numbers = [answers.of(_with_numbers(one, texts, heads)) for one in part["answers"]]
-            classes = [[[numbers[n] for n in row] for row in one] for one in part["classes"]]
+            classes = [[lines.of(tuple(numbers[n] for n in row)) for row in one] for one in part["classes"]]
             tables[system.key][framework] = {"rows": part["rows"], "pairs": part["pairs"], "classes": classes}
     return {
         "profiles": digest(known),
@@ -77,6 +77,7 @@ def all_answers(known: Profiles) -> dict[str, Any]:
         "texts": texts.values,
         "heads": heads.values,
         "answers": answers.values,
+        "lines": lines.values,
         "tables": tables,
     }  # fmt: skip
 

@@ -41,7 +41,7 @@ def answer_of(
     table = document["tables"][system["key"]][framework]
     row = table["rows"][table["pairs"][interval_of(system, driver)]]
     classes = table["classes"][row[system["capabilities"].index(capability)]]
-    head, *rest = document["answers"][classes[glibc][python]]
+    head, *rest = document["answers"][document["lines"][classes[glibc]][python]]
     return [*document["heads"][head], *rest]
 
 
@@ -71,7 +71,9 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if others:
         yield f"{others} answers with other texts"
     rest = [
-        k for k in new if k not in ("tables", "heat", "texts", "heads", "answers") and new[k] != old.get(k)
+        k
+        for k in new
+        if k not in ("tables", "heat", "texts", "heads", "answers", "lines") and new[k] != old.get(k)
     ]
     yield from (f"{key} differs" for key in rest)
 

@@ -1,5 +1,6 @@
 """gpuenv installed as users install it: the wheel carries its profiles and works from anywhere."""
 
+import functools
 import json
 import os
 import subprocess
@@ -7,9 +8,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import conda_channel
 import pytest
 
 from provision.index import uv
+from provision.system.toml import tomllib
 
 pytestmark = pytest.mark.network
 
@@ -56,3 +59,29 @@ def test_a_tool_of_uv_answers_as_the_checkout_does(wheel, tmp_path):
     python = tmp_path / "tools" / "gpuenv" / "bin" / "python"
     where = run(python, "-c", "import provision; print(provision.__file__)", cwd=tmp_path)
     assert str(tmp_path) in where.stdout, "the test must not have asked the checkout"
+
+
+def test_the_lowest_versions_that_pyproject_allows_are_enough(wheel, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    run(uv.program(), "venv", "--python", sys.executable, tmp_path / "venv")
+    bounds = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lowest = (*bounds["dependencies"], *bounds["optional-dependencies"]["conda"])
+    install = (uv.program(), "pip", "install", "--python", python)
+    run(*install, "--resolution", "lowest-direct", *lowest)
+    run(*install, "--no-deps", wheel)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "small"\nversion = "0"\ndependencies = ["numpy"]\n'
+        '[tool.gpuenv]\nframeworks = ["onnxruntime"]\n'
+    )
+    gpuenv = functools.partial(run, python, "-m", "provision", cwd=project)
+    gpuenv("create", "--device", "cpu")
+    gpuenv("add", "idna")
+    verdict = json.loads(gpuenv("verify", "--locked", "--json").stdout)
+    assert verdict["verdict"] == "cpu" and (project / "pylock.toml").exists()
+    assert "idna" in (project / "pyproject.toml").read_text()
+    with conda_channel.serving(conda_channel.channel()) as server:
+        conda = ("--manager", "conda", "--framework", "jax", "--device", "cpu", "--channel", server.url)
+        gpuenv("lock", *conda, "-o", "conda-lock.yml", cwd=tmp_path)
+    assert "jaxlib" in (tmp_path / "conda-lock.yml").read_text()

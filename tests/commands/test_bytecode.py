@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rows import rows
 
+from provision.environment import install
 from provision.model import LockedPackage
 from provision.system import process
 from provision.verify import drift
-from provision.wheels import install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")

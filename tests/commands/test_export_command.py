@@ -159,7 +159,8 @@ def test_a_conda_lock_file_keeps_its_other_platforms(gpuenv):
     assert ran.code == 0, ran.err
     assert set(yaml.safe_load(ran.out)["metadata"]["platforms"]) == {"linux-64", "linux-aarch64"}
     theirs = gpuenv("export", "--format", "pixi", "--platform", "linux-aarch64", "--lock", path)
-    assert tomllib.loads(theirs.out)["workspace"]["platforms"] == ["linux-aarch64"]
+    (platform,) = tomllib.loads(theirs.out)["workspace"]["platforms"]
+    assert platform["platform"] == "linux-aarch64"
 
 
 def test_the_lock_is_named_from_the_exports_folder(gpuenv):

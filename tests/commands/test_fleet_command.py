@@ -1,6 +1,7 @@
 """`--target` for several machines: files, folders, JSON lines and names of gpuenv.yaml."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,22 @@ def piped(gpuenv, text, *args):
 
 
 def test_a_folder_is_a_fleet(gpuenv, hosts):
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10")
+    ran = gpuenv(
+        "resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10", "--plans", "fewest"
+    )
     assert ran.code == 0, ran.err
     found = ran.json
-    assert set(found) == {"schema", "classes", "plans", "apart", "unserved", "exact", "at_least"}
+    assert set(found) == {
+        "schema",
+        "classes",
+        "plans",
+        "apart",
+        "unserved",
+        "exact",
+        "at_least",
+        "prices",
+        "notes",
+    }
     assert found["schema"] == "gpuenv.fleet/1" and found["exact"] and found["at_least"] == 2
     assert [(c["id"], c["hosts"], c["target"]["driver"]) for c in found["classes"]] == [
         ("sm80-r535", ["node1", "node2"], "535.129.03"),
@@ -88,7 +101,18 @@ def test_targets_of_gpuenv_yaml_keep_their_own_device_and_python(gpuenv, hosts):
         "frameworks: [torch]\ntargets:\n  ci: {device: cpu, python: '3.11'}\n"
         "  node: {driver: '535.129.03', gpus: [A100], glibc: '2.35'}\n"
     )
-    ran = gpuenv("resolve", "--target", "ci", "--target", "node", "--target", "hosts/node3.json", "--json")
+    ran = gpuenv(
+        "resolve",
+        "--target",
+        "ci",
+        "--target",
+        "node",
+        "--target",
+        "hosts/node3.json",
+        "--json",
+        "--plans",
+        "2",
+    )
     assert ran.code == 0, ran.err
     plans = {tuple(p["classes"]): p["plan"] for p in ran.json["plans"]}
     assert sorted(h for c in ran.json["classes"] for h in c["hosts"]) == ["ci", "node", "node3"]
@@ -135,36 +159,74 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
     broken["target"]["gpus"] = []
     broken["hardware"] = [{"vendor": "nvidia", "address": "0000:01:00.0", "device": "10de:20b0"}]
     (hosts / "sick.json").write_text(json.dumps(broken))
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json", "--plans", "fewest")
     assert ran.code == 5 and len(ran.json["plans"]) == 2
     (missing,) = ran.json["unserved"]
     assert missing["host"] == "sick" and "libcuda.so.1 is missing" in missing["reason"]
     assert all("sick" not in c["hosts"] for c in ran.json["classes"])
+    alone = gpuenv("resolve", "-f", "torch", "--target", "hosts/sick.json", "--json")
+    assert alone.code == 4 and alone.json["error"]["message"] == missing["reason"]
     words = gpuenv("resolve", "-f", "torch", "--target", "hosts").out
     assert "no plan for sick: This machine has NVIDIA hardware" in " ".join(words.split())
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{", "line 2 is not JSON"),
-        ("[]", "line 2: expected a JSON object, got list"),
-        ('{"schema": "gpuenv.plan/1"}', "line 2: 'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
-        (
-            '{"platform": "linux-x86_64", "driver": "five"}',
-            "line 2 is not a valid target: target.driver: 'five'",
-        ),
-        ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is not a host name"),
-        (
-            '{"platform": "linux-x86_64", "host": "one"}',
-            "the host 'one' is listed twice, with different targets",
-        ),
-    ],
-)
-def test_a_line_that_is_no_host_is_named(gpuenv, line, said):
-    first = json.dumps({"host": "one", **machine(A100, "535.129.03")})
-    done = piped(gpuenv, f"{first}\n{line}\n", "resolve", "-f", "torch", "--target", "-")
-    assert done.returncode == 2 and said in " ".join(done.stderr.split())
+BAD = [
+    ("{", "it is not JSON"),
+    ("[]", "expected a JSON object, got list"),
+    ('{"schema": "gpuenv.plan/1"}', "'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
+    ('{"platform": "linux-x86_64", "driver": "five"}', "target.driver: 'five'"),
+    ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is not a host name"),
+    ('{"platform": "linux-x86_64", "host": "one"}', "the host 'one' is listed twice, with different targets"),
+    ('{"platform": "linux-x86_64", "device": "tpu"}', "device 'tpu' is not auto, cuda or cpu"),
+    ('"' + "x" * (16 << 20) + '"', "it is longer than 16 MiB"),
+]
+
+
+def test_lines_that_are_no_host_are_listed_and_the_rest_is_planned(gpuenv):
+    first, last = ({"host": h, **machine(A100, "535.129.03")} for h in ("one", "two"))
+    lines = [json.dumps(first), *(line for line, _ in BAD), json.dumps(last)]
+    ask = ("resolve", "-f", "torch", "--target", "-", "--json")
+    done = piped(gpuenv, "\n".join(lines) + "\n", *ask)
+    assert done.returncode == 5, done.stderr
+    found = json.loads(done.stdout)
+    assert [c["hosts"] for c in found["classes"]] == [["one", "two"]]
+    rows = [(u["host"], u["reason"]) for u in found["unserved"]]
+    assert len(rows) == len(BAD)
+    for (host, reason), (number, (_, said)) in zip(rows, enumerate(BAD, 2), strict=True):
+        assert said in reason and (host == f"line {number}" or "five" in reason), (host, reason)
+    none = piped(gpuenv, "{\n", *ask)
+    assert none.returncode == 2 and "--target names no host: line 1: it is not JSON" in none.stdout
+
+
+def test_a_file_that_is_no_host_is_listed_too(gpuenv, hosts):
+    (hosts / "broken.json").write_text("{")
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
+    assert ran.code == 5 and [u["host"] for u in ran.json["unserved"]] == ["hosts/broken.json"]
+    assert sum(p["hosts"] for p in ran.json["plans"]) == 4
+
+
+def test_hosts_without_an_nvidia_gpu_are_named_and_each_can_have_its_device(gpuenv):
+    """A host with an AMD GPU says so, and `device` plans a node of a login cluster for the CPU."""
+
+    def plain(**more):
+        data = machine(A100, None, **more)
+        data["target"]["gpus"] = []
+        return data
+
+    title = "The GPU is made by AMD; gpuenv makes environments for NVIDIA GPUs and for the CPU only"
+    amd = {"cause": "no_gpu_build_for_platform", "title": title}
+    login = {"container": None, "slurm": "login"}
+    hosts = {
+        "mi250": plain(findings=[amd]), "plain": plain(), "login": plain(context=login),
+        "compute": plain(context=login, device="cpu"), "gpu": machine(A100, "535.129.03", device="cpu"),
+    }  # fmt: skip
+    lines = "".join(json.dumps({"host": h, **d}) + "\n" for h, d in hosts.items())
+    found = json.loads(piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-", "--json").stdout)
+    assert [(c["device"], c["hosts"]) for c in found["classes"]] == [
+        ("cpu", ["compute", "mi250", "plain"]), ("cpu", ["gpu"]),
+    ]  # fmt: skip
+    assert [u["host"] for u in found["unserved"]] == ["login"]
+    assert found["notes"] == [f"mi250: planned for the CPU. No NVIDIA GPU found. {title}"]
 
 
 def test_an_empty_folder_and_no_lines_name_no_host(gpuenv):
@@ -182,5 +244,34 @@ def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     done = piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-")
     rows = done.stdout.splitlines()
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
-    assert rows[1].split() == ["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]
+    heads = [row.split() for row in rows if row.startswith("PLAN ")]
+    assert heads == [["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]]
     assert rows[-1] == "gpuenv lock --framework torch --target -"
+
+
+def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
+    """One V100 with an old driver beside new A100s: with the default it has a plan of its own."""
+    hosts = [{"host": f"a{i}", **machine(A100, "580.65.06")} for i in range(9)]
+    hosts.append({"host": "old1", **machine(("7.0", "Tesla V100"), "470.256.02")})
+    lines = "".join(json.dumps(h) + "\n" for h in hosts)
+    ask = ("resolve", "-f", "torch", "--python", "3.11", "--target", "-")
+    said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in ((), ("--plans", "fewest"))}
+    assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
+    held = r"1 host \(old1\) holds 9 at torch 2\.\d+\.\d+; with one plan more: 2\.\d+\.\d+"
+    assert re.search(rf"with 1 plan \(--plans fewest\): {held} PLAN ", said[()])
+    assert re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
+
+
+@pytest.mark.parametrize(
+    ("plans", "code", "said"),
+    [
+        ("1", 5, "--plans 1: the hosts need at least 2 plans"),
+        ("bets", 2, "--plans bets: not a number, best or fewest hint: Did you mean best?"),
+        ("0", 2, "--plans 0: not a number"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(gpuenv, hosts, plans, code, said):
+    ran = gpuenv("resolve", "-f", "torch", "--python", "3.10", "--target", "hosts", "--plans", plans)
+    assert ran.code == code and said in " ".join(ran.err.split())
+    one = gpuenv("resolve", "-f", "torch", "--target", "hosts/old.json", "--plans", "2")
+    assert one.code == 2 and "--plans is for several machines" in one.err

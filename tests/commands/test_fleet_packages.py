@@ -9,7 +9,7 @@ from loopback import wheel_bytes
 from test_fleet_command import A100, B200, machine
 
 V100 = ("7.0", "Tesla V100")
-ASK = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts")
+ASK = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts", "--plans", "fewest")
 ROWS = """\
 - table: "satellites"
   source: "made up"
@@ -44,7 +44,7 @@ def fleet(gpuenv, index):
 
 def add_plans(gpuenv, index, *targets):
     for words in targets:
-        plan = gpuenv("resolve", *ASK[:-2], *words, "--json")
+        plan = gpuenv("resolve", *ASK[:-4], *words, "--json")
         assert plan.code == 0, plan.err
         index.add_plan(plan.json)
 
@@ -103,7 +103,7 @@ def test_what_the_solver_alone_sees_splits_plans_too(fleet, index):
     index.add("mid", "2.0", ("torch>=2.11",))
     old, new = ("--driver", "580.95.05", "--gpu", "7.0"), ("--driver", "580.95.05", "--gpu", "10.0")
     add_plans(fleet, index, old, new, (*old, *new[2:]))
-    ran = fleet("resolve", "-f", "torch<2.7", *ASK[2:-2], *old, "--json")
+    ran = fleet("resolve", "-f", "torch<2.7", *ASK[2:-4], *old, "--json")
     index.add_plan(ran.json)
     planned = fleet("resolve", *ASK, "--with", "top", "--json").json["plans"]
     ran = fleet("lock", *ASK, "--with", "top", "--json")

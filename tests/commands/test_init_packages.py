@@ -8,6 +8,7 @@ import pytest
 from rows import rows
 
 from provision.config.file import read_config
+from provision.errors import UsageError
 from provision.requirements import files, imports
 from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
 
@@ -335,6 +336,41 @@ def test_members_of_a_uv_workspace_are_their_folders(gpuenv):
     needs = read_project_requirements(ProjectFiles(folder=gpuenv.work), {}, SortingRules(markers={})).needs
     part = next(need for need in needs if need.name == "part")
     assert (part.local, part.editable) == (str(gpuenv.work / "packages/part"), True)
+
+
+def test_a_workspace_without_a_project_at_its_root_is_its_members(gpuenv):
+    """As `uv sync` installs them: with the sources of the root, without excluded folders."""
+    member = '[project]\nname = "%s"\nversion = "1"\nrequires-python = "%s"\ndependencies = %s\n'
+    built = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    torch = '[tool.uv.sources]\ntorch = {index = "cu"}\n[[tool.uv.index]]\nname = "cu"\nurl = "https://host/whl/cu126"\nexplicit = true\n'
+    files = {
+        "pyproject.toml": '[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/kernels"]\n[tool.uv.sources]\ncore = {workspace = true}\n',
+        "packages/core/pyproject.toml": member % ("core", ">=3.10", '["torch~=2.7"]') + '[project.optional-dependencies]\nfast = ["six"]\n' + built + torch,
+        "packages/app/pyproject.toml": member % ("app", "<3.14", '["core", "tqdm"]') + built,
+        "packages/app/app/__init__.py": "import torch\n",
+        "packages/tools/pyproject.toml": member % ("tools", ">=3.9", '["rich"]'),
+        "packages/kernels/pyproject.toml": member % ("kernels", ">=3.10", '["jax"]') + built,
+    }  # fmt: skip
+    config, text, _ = found(gpuenv, files)
+    assert (config.frameworks, config.project, config.install, config.cuda) == (("torch",), ".", True, "12.6")
+    assert '"torch"  # packages/core/pyproject.toml line 5' in text
+
+    def read(**more):
+        return read_project_requirements(
+            ProjectFiles(folder=gpuenv.work, **more), {}, SortingRules(markers={})
+        )
+
+    required = read()
+    assert [(n.name, n.editable) for n in required.needs] == [
+        ("core", True), ("tqdm", False), ("app", True), ("core", True), ("rich", False),
+    ]  # fmt: skip
+    assert required.requires_python == "<3.14,>=3.10,>=3.9" and [b.specifier for b in required.bounds] == [
+        "~=2.7"
+    ]
+    assert "six" in [n.name for n in read(extras=["fast"]).needs]
+    assert not any(n.name == "app" for n in read(install=False).needs)
+    with pytest.raises(UsageError, match="no extra 'slow'"):
+        read(extras=["slow"])
 
 
 # --- versions written in another tool's form -----------------------------------------------------

@@ -175,6 +175,19 @@ def test_a_package_is_taken_from_its_explicit_index(go, gpuenv, index):
         assert own.downloads()
 
 
+def test_a_built_project_takes_torch_from_the_index_of_the_plan(go, gpuenv):
+    """uv follows [tool.uv.sources] of an editable folder, and refuses two indexes of one package."""
+    text = PROJECT.replace('["strict"]', '["strict", "torch"]') + (
+        'sources.torch.index = "cu"\n[[tool.uv.index]]\nname = "cu"\nurl = "http://127.0.0.1:9/whl/cu132"\nexplicit = true\n'
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    )
+    ran = go("lock", text)
+    assert ran.code == 0 and "127.0.0.1:9" not in ran.err, ran.err
+    found = locked(gpuenv)
+    assert found["x"]["directory"]["editable"] and "version" not in found["x"]
+    assert {"torch", "strict", "plain"} <= found.keys()
+
+
 def test_a_date_before_everything_leaves_nothing_to_solve(go, gpuenv):
     ran = go("lock", PROJECT + 'exclude-newer = "2001-01-01"\n')
     assert ran.code == 6 and not (gpuenv.work / "pylock.toml").exists()

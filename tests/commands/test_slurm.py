@@ -52,10 +52,9 @@ exec {sys.executable} -m provision "$@"
     def export(self, form):
         """A script as an administrator edits it: where gpuenv is, and with time for a machine that is busy."""
         text = el.text(form, env=str(self.env))
-        edited = text.replace("gpuenv=gpuenv\n", f"gpuenv={self.folder}/gpuenv\n").replace(
-            "seconds=4\n", "seconds=90\n"
-        )
-        assert edited.count(str(self.folder)) >= 1 and "seconds=4" not in edited
+        edited = text.replace("gpuenv=gpuenv\n", f"gpuenv={self.folder}/gpuenv\n")
+        edited = edited.replace("seconds=20\n", "seconds=90\n").replace("share=10\n", "share=0\n")
+        assert str(self.folder) in edited and "seconds=20" not in edited and "share=10" not in edited
         return self.write(form, edited)
 
     def called(self):
@@ -120,10 +119,55 @@ def test_a_good_node_runs_the_job(site, good):
 def test_a_fault_of_the_driver_drains_the_node_and_names_the_cause(site, good):
     site.set_driver(SCENARIOS["mismatch"])
     ran = good.run("srun", "-w", "n2", "echo", "ran")
-    assert ran.stdout == "ran\n", "the prolog ends with 0, and the node drains behind the job"
+    assert "ran" not in ran.stdout, ran
     assert "DRAIN" in good.node("n2")["State"]
     assert good.node("n2")["Reason"].startswith("gpuenv: driver_library_mismatch [root@")
     assert good.node("n1")["State"] == "IDLE"
+
+
+@pytest.fixture
+def impatient(site):
+    """The scripts nearly as they are exported: with their own limit, and shared results."""
+    kept = {form: path.read_text() for form, path in site.scripts.items()}
+    for result in Path("/run/gpuenv").iterdir():  # of the tests before
+        result.unlink()
+    for form, path in site.scripts.items():
+        path.write_text(kept[form].replace("seconds=90\n", "seconds=20\n").replace("share=0\n", "share=5\n"))
+    yield
+    for form, path in site.scripts.items():
+        path.write_text(kept[form])
+
+
+def test_a_burst_on_a_driver_that_hangs_costs_one_check_and_is_requeued_and_the_repaired_node_is_resumed(
+    site, good, impatient, tmp_path
+):
+    site.set_driver(SCENARIOS["cuinit-hangs"])
+    tmp_path.chmod(0o755)
+    ran, start = tmp_path / "ran", time.monotonic()
+    job = ("--array=1-20", "--output=/dev/null", "--wrap", f"echo >> {ran}")
+    assert good.run("sbatch", "-w", "n1", *job).returncode == 0
+    good.wait_for("n1", lambda state: "DRAIN" in state)
+    reason = good.node("n1")["Reason"]
+    assert reason.startswith("gpuenv: gpu_hardware_fault [root@") and time.monotonic() - start < 60
+    assert not ran.exists() and len(site.called()) == 1, "one check, and no job ran on the node"
+    jobs = [j for j in good.run("scontrol", "-o", "show", "job").stdout.splitlines() if " Restarts=1 " in j]
+    assert len(jobs) == 20 and all("JobState=PENDING" in job and "Held" not in job for job in jobs), jobs
+    good.run("scancel", "--user=root")
+    # An operator keeps the node, and the health check respects that.
+    site.set_driver(healthy())
+    good.run("scontrol", "update", "NodeName=n1", "Reason=gpuenv: gpu_hardware_fault, card ordered")
+    time.sleep(5)  # the shared result of the burst is too old then
+    for words, state in ((None, "DRAIN"), ("gpuenv: gpu_hardware_fault", "IDLE")):
+        if words:
+            good.run("scontrol", "update", "NodeName=n1", f"Reason={words}")
+            with good.health_checks():
+                good.wait_for("n1", lambda found: "DRAIN" not in found)
+        else:
+            check = [site.scripts["healthcheck"]]
+            subprocess.run(
+                check, check=True, env={**good.environ, "SLURMD_NODENAME": "n1"}, capture_output=True
+            )
+        assert state in good.node("n1")["State"]
 
 
 def test_a_damaged_cudnn_of_root_drains_the_node(site, good):
@@ -147,7 +191,7 @@ def test_a_node_that_drains_keeps_its_reason(site, good):
         capture_output=True,
         text=True,
     )
-    assert script.returncode == 0 and "driver_library_mismatch" in script.stderr
+    assert script.returncode == 1 and "driver_library_mismatch" in script.stderr
     assert good.node("n2")["Reason"].startswith("new fan")
 
 

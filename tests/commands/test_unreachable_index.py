@@ -44,9 +44,13 @@ def is_refused(ran, cut_off):
     )
 
 
-def test_no_cuda_is_taken_for_the_cpu_and_the_ways_out_are_named(cut_off):
-    ran = cut_off("lock", "--framework", "torch", *CPU)
-    assert is_refused(ran, cut_off), ran.err
+def test_no_cuda_is_taken_for_the_cpu_and_the_ways_out_are_named(cut_off, index):
+    index.add("pytorch-fid", "1.0")
+    (cut_off.work / "asked.txt").write_text("pytorch-fid\n")  # a package that is named like the index
+    for named in ((), ("-r", "asked.txt")):
+        ran = cut_off("lock", "--framework", "torch", *named, *CPU)
+        assert is_refused(ran, cut_off), ran.err
+        assert "a solution with" not in ran.err, ran.err
     assert not (cut_off.work / "pylock.toml").exists()
     ran = cut_off("lock", "--framework", "torch", "--index", "pypi", "--json", *CPU)
     assert torch_of(ran) == cut_off.newest

@@ -128,6 +128,7 @@ def test_the_reference_of_commands_is_current():
 def test_the_reference_has_the_exit_codes_of_the_errors():
     from provision import errors
     from provision.cli import exit_codes
+    from provision.model import NodeVerdict
 
     names = {
         c.name for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.GpuenvError)
@@ -136,6 +137,7 @@ def test_the_reference_has_the_exit_codes_of_the_errors():
     codes = {
         *exit_codes.OF_ERRORS.values(),
         exit_codes.get_error_code(errors.LockError("", unreachable="pypi")),
+        exit_codes.get_exit_code(NodeVerdict(fault=True, hung=True, text=""), None),
     }
     table = {int(n) for n in re.findall(r"^\| (\d+) \|", read("docs/reference/exit-codes.md"), re.MULTILINE)}
     assert codes | {0} == table

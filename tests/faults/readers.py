@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
+from provision.commands.causes import find_causes
 from provision.commands.diagnose import read_machine
-from provision.commands.run import find_causes
 from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config

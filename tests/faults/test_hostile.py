@@ -16,13 +16,13 @@ from provision.config.file import read_config
 from provision.config.project import read_cached_config
 from provision.environment import place, registry, state, transaction, venv
 from provision.environment.activate import activate_line
+from provision.environment.uv_install import UvInstall
 from provision.errors import BuildError, DataError, LockError, UsageError
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
 from provision.system import process, untrusted
 from provision.verify import probe
 from provision.wheels import pylock
-from provision.wheels.uv_install import UvInstall
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
 

@@ -67,8 +67,8 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
 FETCH = """
 from pathlib import Path
 from provision.wheels import pylock as lock
-from provision.wheels.install import install_wheels
-from provision.wheels.uv_install import UvInstall
+from provision.environment.install import install_wheels
+from provision.environment.uv_install import UvInstall
 from provision.model import PackageSources
 env = Path(".venv")
 install_wheels(

@@ -1,7 +1,7 @@
 """What diagnose says of lines of text, for tests."""
 
 from provision import profiles
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 
 KNOWN = profiles.load()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from debian import skip_or_fail
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "scontrol", "sinfo", "srun", "scancel")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "scontrol", "sinfo", "srun", "sbatch", "scancel")
 FOLDER = "GPUENV_SLURM"
 """Names a folder that scripts/private_slurm.sh filled; without it the machine's own Slurm is taken."""
 NODES = ("n1", "n2")
@@ -93,13 +93,14 @@ class Cluster:
             f"SlurmctldPidFile={self.folder}/run/ctld.pid", f"SlurmdPidFile={self.folder}/run/%n.pid",
             "MpiDefault=none", "ProctrackType=proctrack/pgid", "TaskPlugin=task/none", "ReturnToService=2",
             "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core", "GresTypes=gpu", "PrologFlags=Alloc",
-            "SlurmdParameters=config_overrides", "HealthCheckInterval=3600", "HealthCheckNodeState=ANY",
+            "SlurmdParameters=config_overrides", "HealthCheckInterval=3600", "HealthCheckNodeState=IDLE",
+            "SchedulerParameters=nohold_on_prolog_fail",
             # A busy machine answers late: wait longer for one answer, and ask a silent node again each 20 s.
             "MessageTimeout=60", "SlurmdTimeout=60",
             *(f"{key}={path}" for key, path in scripts.items()),
             *(f"PluginDir={folder}/slurm-wlm" for folder in libraries()),
             *(
-                f"NodeName={node} NodeHostname={here} NodeAddr=127.0.0.1 Port={port} CPUs=4 Gres=gpu:1"
+                f"NodeName={node} NodeHostname={here} NodeAddr=127.0.0.1 Port={port} CPUs=20 Gres=gpu:1"
                 for node, port in zip(NODES, ports[1:], strict=True)
             ),
             "PartitionName=all Nodes=ALL Default=YES",
@@ -149,7 +150,7 @@ class Cluster:
         self._start(
             "munge", "munged", "-F", "--num-threads=1", *(f"--{k}={self.folder}/{v}" for k, v in own.items())
         )
-        self._until((self.folder / "sock").exists, "munged opens no socket")
+        self.until((self.folder / "sock").exists, "munged opens no socket")
 
     def _start_node(self, node):
         self._start(
@@ -186,7 +187,7 @@ class Cluster:
             running.kill()
             running.wait()
 
-    def _until(self, done, words):
+    def until(self, done, words):
         end = time.monotonic() + _SECONDS
         while not done():
             logs = "".join(
@@ -209,14 +210,12 @@ class Cluster:
     def node(self, name):
         """The fields of `scontrol show node`, once no job is on it and it answers the controller."""
         passing = {"COMPLETING", "ALLOCATED", "MIXED", "NOT_RESPONDING"}
-        self._until(lambda: not passing & self._states(name), f"{name} has a job or does not answer")
+        self.until(lambda: not passing & self._states(name), f"{name} has a job or does not answer")
         return self._shown("node", name)
 
     def last_job(self):
         """The fields of `scontrol show job` for the newest job, once it is over."""
-        self._until(
-            lambda: self._shown("job").get("JobState") not in ("RUNNING", "COMPLETING"), "a job stays"
-        )
+        self.until(lambda: self._shown("job").get("JobState") not in ("RUNNING", "COMPLETING"), "a job stays")
         return self._shown("job")
 
     def _states(self, node):
@@ -229,7 +228,7 @@ class Cluster:
 
     def wait_for(self, node, good):
         """Wait for a state of a node."""
-        self._until(
+        self.until(
             lambda: good(self._shown("node", node).get("State", "")), f"{node} does not come to its state"
         )
 
@@ -244,7 +243,7 @@ class Cluster:
             if text != seldom:
                 yield
         own = str(self.folder / "HealthCheckProgram").encode()
-        self._until(lambda: not _running(own), "a health check does not end")
+        self.until(lambda: not _running(own), "a health check does not end")
 
     def resume(self, node):
         """Give a drained node back."""

@@ -6,9 +6,9 @@ import textwrap
 
 import pytest
 
+from provision.environment.uv_install import explain_unbuilt, read_failure
 from provision.lock.uv_errors import explain_unbuilt_need
 from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
-from provision.wheels.uv_install import explain_unbuilt, read_failure
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'

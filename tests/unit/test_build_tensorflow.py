@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
+from provision.environment.install import link_unfound
 from provision.profiles.measure.builds import searched
 from provision.system.fatbins import read_nvidia_folders
-from provision.wheels.install import link_unfound
 
 C = "int {name}(void) {{ return 1; }}\n"
 OPENER = "#include <dlfcn.h>\nint opens(const char *n) { return dlopen(n, RTLD_NOW) != 0; }\n"

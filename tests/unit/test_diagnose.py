@@ -8,7 +8,7 @@ from diagnosed import KNOWN, causes, found
 from rows import rows
 
 from provision import profiles
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Circumstances
 from provision.diagnose.facts import read_facts
 from provision.diagnose.lines import read_log

@@ -8,9 +8,7 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.commands.run import find_causes, find_causes_in_log
-from provision.commands.verify import get_planned_device
-from provision.errors import LockError
+from provision.commands.causes import find_causes, find_causes_in_log
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
 KNOWN = profiles.load()
@@ -170,15 +168,6 @@ def test_a_solver_that_finds_no_wheel_of_numpy_says_nothing_of_gpus():
         )
         == ()
     )
-
-
-def test_an_error_knows_what_its_environment_is_for():
-    with pytest.raises(LockError) as caught, get_planned_device("cpu"):
-        raise LockError("no versions go together", log=SOLVER)
-    assert caught.value.device == "cpu"
-    with pytest.raises(LockError) as outer, get_planned_device("cuda"), get_planned_device("cpu"):
-        raise LockError("no versions go together", log=SOLVER)
-    assert outer.value.device == "cpu"
 
 
 # --- the commands ---------------------------------------------------------------------------------

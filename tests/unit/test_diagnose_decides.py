@@ -10,7 +10,7 @@ from diagnosed import KNOWN, found
 from rows import rows
 
 from driver_stub import H200, SCENARIOS, build, scenario, spec
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 from provision.model import Driver, Gpu, Machine, Target, TargetGpu
 

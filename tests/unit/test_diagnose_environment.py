@@ -6,8 +6,8 @@ import pytest
 from rows import rows
 
 from provision import profiles
+from provision.commands.causes import find_causes
 from provision.commands.diagnose import say_that_it_works
-from provision.commands.run import find_causes
 from provision.diagnose import Installed, Remarks
 from provision.model import Verdict
 

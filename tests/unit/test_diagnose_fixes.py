@@ -13,7 +13,7 @@ from rows import rows
 
 from provision.cli.typer_app import app
 from provision.cli.words import read_words
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
 

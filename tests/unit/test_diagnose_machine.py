@@ -4,7 +4,7 @@ import dataclasses
 
 from diagnosed import KNOWN, causes, found
 
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Circumstances, diagnose
 from provision.model import (
     Driver,

@@ -3,7 +3,7 @@
 from rows import rows
 
 from provision import profiles
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 from provision.model import Finding, Machine, Target
 

@@ -5,7 +5,7 @@ import dataclasses
 from diagnosed import KNOWN, found
 from rows import rows
 
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Remarks
 from provision.diagnose.fixes import find_mistakes_in_fixes
 from provision.model import FailureFix, HostContext, Machine, Target

@@ -5,7 +5,7 @@ import dataclasses
 from rows import rows
 
 from provision import profiles
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 
 KNOWN = profiles.load()

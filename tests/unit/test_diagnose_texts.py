@@ -11,7 +11,7 @@ from diagnosed import KNOWN, causes
 from hypothesis import given, strategies as st
 from rows import rows
 
-from provision.commands.run import find_causes
+from provision.commands.causes import find_causes
 from provision.diagnose.lines import BETWEEN, LINES, read_log
 from provision.system.redaction import clean
 

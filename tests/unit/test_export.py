@@ -112,7 +112,9 @@ def test_with_several_channels_each_package_names_its_own():
 
 def test_pixi_pins_wheels_by_version_index_file_commit_and_folder():
     made = tomllib.loads(el.text("pixi", el.of((*el.MIXED, el.wheel("six", "1.17.0")))))
-    assert made["workspace"]["platforms"] == ["linux-64"] and made["dependencies"] == {"python": "3.12.*"}
+    # A driver of CUDA 12.4 runs these wheels; asking for 12.6 would keep pixi from installing them.
+    assert made["workspace"]["platforms"] == [{"platform": "linux-64", "glibc": "2.35", "cuda": "12"}]
+    assert made["dependencies"] == {"python": "3.12.*"}
     assert made["pypi-options"] == {"index-url": el.MAIN}
     wheels = made["pypi-dependencies"]
     assert wheels["numpy"] == "==2.3.0" and "pip" not in wheels
@@ -120,8 +122,6 @@ def test_pixi_pins_wheels_by_version_index_file_commit_and_folder():
     assert wheels["thing"] == {"git": "https://git.example/thing", "rev": el.COMMIT}
     assert wheels["mine"] == {"path": "/home/u/my project", "editable": True}
     assert wheels["local"] == {"path": "/srv/wheels/local-1.0-py3-none-any.whl"}
-    # A driver of CUDA 12.4 runs these wheels; asking for 12.6 would keep pixi from installing them.
-    assert made["system-requirements"] == {"cuda": "12", "libc": {"family": "glibc", "version": "2.35"}}
 
 
 def test_pixi_pins_conda_packages_by_build_channel_and_hash():
@@ -132,7 +132,7 @@ def test_pixi_pins_conda_packages_by_build_channel_and_hash():
         "sha256": el.CONDA_PACKAGES[1].sha256,
     }  # fmt: skip
     assert made["pypi-dependencies"] == {"einops": "==0.8.1"}
-    assert made["system-requirements"]["cuda"] == "12.9"
+    assert made["workspace"]["platforms"][0]["cuda"] == "12.9"
 
 
 def of_variable(form, text):
@@ -317,7 +317,18 @@ def test_a_workflow_evaluates_no_expression_of_a_lock():
 
 @rows(
     "form",
-    ["dockerfile", "apptainer", "devcontainer", "github", "sbatch", "prolog", "taskprolog", "npd", "job"],
+    [
+        "dockerfile",
+        "apptainer",
+        "devcontainer",
+        "github",
+        "sbatch",
+        "prolog",
+        "taskprolog",
+        "npd",
+        "daemonset",
+        "job",
+    ],
 )
 def test_linux_is_asked_for_where_linux_is_meant(form):
     made = el.of(target=Target(platform="windows-x86_64"))

@@ -39,7 +39,9 @@ def new_glibc(minor):
     ],
 )  # fmt: skip
 def test_the_base_image_fits_the_plan(made, image):
-    assert f"FROM {image}" in el.text("dockerfile", made).splitlines()
+    found = [line for line in el.text("dockerfile", made).splitlines() if line.startswith("FROM ")]
+    assert len(found) == 1 and re.fullmatch(rf"FROM {image}(@sha256:[0-9a-f]{{64}})?", found[0])
+    assert ("@" in found[0]) == image.endswith("-slim-bookworm")  # the images whose digest has a source
     assert f"From: {image}" in el.text("apptainer", made).splitlines()
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 from hypothesis import given, settings, strategies as st
+from packaging.version import Version
 from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 from rows import rows
@@ -27,7 +28,7 @@ from provision.resolve.planner import plan_request
 MOST = 8
 
 
-def planned(request, targets, hosts=None):
+def planned(request, targets, hosts=None, plans="fewest"):
     """The answer for targets, of which each has as many hosts as `hosts` says."""
     counts = hosts or [1] * len(targets)
     named = [
@@ -43,7 +44,8 @@ def planned(request, targets, hosts=None):
         supply=AvailableWheels(),
         sources=PackageSources(),
     )
-    return fleet.plan_fleet([fleet.HostGroup(asked, fleet.group(named))], plan_request).fleet
+    parts = [fleet.HostGroup(asked, fleet.group(named))]
+    return fleet.plan_fleet(parts, plan_request, plans=plans).fleet
 
 
 # --- against brute force, by the rules as they are stated again in tests/support ------------------
@@ -142,6 +144,116 @@ def plan_is_right(plan, targets, request):
             assert plan.plan.cudnn in {c["version"] for c in usable(row, target)}
 
 
+def feature_of(version):
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def lost_by_each(request, fitting):
+    """The feature releases that each class loses where all share a plan, or None without one, by the builds that fit
+    each."""
+    rows = BUILDS[request.frameworks[0].name]
+    shared = set.intersection(*fitting)
+    if not shared:
+        return None
+    releases = sorted({feature_of(r["version"]) for r in rows if r["platform"] == "linux-x86_64"})
+
+    def newest(plans):
+        return max((feature_of(rows[place]["version"]) for place, _ in plans))
+
+    return [releases.index(newest(own)) - releases.index(newest(shared)) for own in fitting]
+
+
+def test_no_class_loses_more_than_one_feature_release_and_there_are_never_fewer_plans():
+    sizes = []
+
+    @settings(max_examples=25)
+    @given(fleets())
+    def holds(drawn):
+        request, targets = drawn
+        fewest, found, best = (planned(request, targets, plans=p) for p in ("fewest", None, "best"))
+        by_id = {c.id: c.target for c in found.classes}
+        fitting = {i: plans_of(request, t) for i, t in by_id.items()}
+        served = [i for p in found.plans for i in p.classes]
+
+        def is_near(group, most=1):
+            lost = lost_by_each(request, [fitting[served[i]] for i in group])
+            return lost is not None and max(lost) <= most
+
+        assert found.exact and len(found.plans) == smallest_partition(len(served), is_near)
+        for plan in found.plans:
+            assert max(lost_by_each(request, [fitting[i] for i in plan.classes])) <= 1
+            plan_is_right(plan, [by_id[i] for i in plan.classes], request)
+        for plan in best.plans:
+            assert max(lost_by_each(request, [fitting[i] for i in plan.classes])) == 0
+        counts = [len(f.plans) for f in (fewest, found, best)]
+        assert counts == sorted(counts)
+        rows = [(p.plans, p.chosen) for p in found.prices]
+        assert rows == sorted({(n, n == counts[1]) for n in counts})
+        for price in found.prices:
+            assert sum(v.hosts for v in price.versions) == sum(p.hosts for p in found.plans)
+        sizes.append(counts)
+
+    holds()
+    assert any(one < two for one, two, _ in sizes)
+
+
+def test_more_plans_go_to_the_largest_classes():
+    """Against every partition: with N plans the largest class is as new as can be, then the next."""
+
+    @settings(max_examples=25)
+    @given(fleets(), st.integers(1, 4))
+    def holds(drawn, most):
+        request, targets = drawn
+        fewest = planned(request, targets)
+        if not fewest.plans:
+            return
+        most = max(most, len(fewest.plans))
+        targets = list(dict.fromkeys(t for c in fewest.classes for t in [c.target]))
+        counts = [2 ** (len(targets) - i) for i in range(len(targets))]
+        found = planned(request, targets, counts, plans=str(most))
+        by_id = {c.id: c for c in found.classes}
+        order = {t: i for i, t in enumerate(targets)}
+        served = sorted((i for p in found.plans for i in p.classes), key=lambda i: order[by_id[i].target])
+        fitting = [plans_of(request, by_id[i].target) for i in served]
+        rows = BUILDS[request.frameworks[0].name]
+        versions = sorted(
+            {rows[place]["version"] for own in fitting for place, _ in own}, key=Version, reverse=True
+        )
+
+        def age(plans):
+            return min((versions.index(rows[place]["version"]) for place, _ in plans), default=None)
+
+        got = {i: versions.index(p.plan.builds[0].version) for p in found.plans for i in p.classes}
+        best = min(
+            ages_of_all_partitions(
+                len(served), most, lambda g: age(set.intersection(*(fitting[i] for i in g)))
+            )
+        )
+        assert len(found.plans) <= most and [got[i] for i in served] == best
+
+    holds()
+
+
+def ages_of_all_partitions(count, most, age_of):
+    """The age of each item in every partition of 0..count-1 into at most `most` groups that have an age."""
+    found = []
+
+    def place(item, groups):
+        if any(age_of(g) is None for g in groups):
+            return
+        if item == count:
+            ages = {i: age_of(g) for g in groups for i in g}
+            found.append([ages[i] for i in range(count)])
+            return
+        for place_of, group in enumerate(groups):
+            place(item + 1, [*groups[:place_of], [*group, item], *groups[place_of + 1 :]])
+        if len(groups) < most:
+            place(item + 1, [*groups, [item]])
+
+    place(0, [])
+    return found
+
+
 # --- known fleets ---------------------------------------------------------------------------------
 
 K80 = {"gpus": ["K80"], "driver": "470.256.02"}
@@ -203,6 +315,35 @@ def test_a_newer_driver_that_would_save_a_plan_is_named_and_does():
     assert len(merged.plans) == 1
     below = planned(request, targets_of({**old, "driver": "525.60.12"}, B200), [12, 5])
     assert len(below.plans) == 2
+
+
+def test_one_old_host_does_not_hold_the_others_back():
+    request, _ = question("torch")
+    machines = targets_of(
+        {"gpus": ["A100"], "driver": "580.65.06"}, {"gpus": ["V100"], "driver": "470.256.02"}
+    )
+    found = planned(request, machines, [999, 1], plans=None)
+    new, old = (p.plan.builds[0].version for p in found.plans)
+    assert [p.hosts for p in found.plans] == [999, 1] and Version(old) < Version(new)
+    one, two = found.prices
+    assert (one.plans, one.chosen, two.plans, two.chosen) == (1, False, 2, True)
+    (held,) = one.held
+    assert (held.by, held.by_hosts, held.hosts) == (("sm70-r470",), 1, 999)
+    assert (held.versions, held.one_more) == ({"torch": old}, {"torch": new}) and two.held == ()
+    assert "cannot use plan 1" in found.apart[0].reason
+    assert found.apart[0].reason.endswith(f"one plan for both has torch {old}")
+    asked = planned(request, machines, [999, 1], plans="1")
+    assert asked.plans == planned(request, machines, [999, 1]).plans and len(asked.plans) == 1
+
+
+def test_the_upgrade_that_frees_held_hosts_is_named():
+    request, _ = question("torch")
+    a100 = {"gpus": ["A100"], "driver": "580.65.06"}
+    found = planned(request, targets_of(a100, {**a100, "glibc": "2.17"}), [999, 8])
+    (held,) = found.prices[0].held
+    assert held.hosts == 999 and held.upgrade == (
+        f"glibc 2.17 on 8 hosts: with glibc 2.35, torch {held.one_more['torch']} for all of them"
+    )
 
 
 def test_a_newer_glibc_that_would_save_a_plan_is_named():

@@ -105,7 +105,8 @@ def planned(packages, targets):
     context = dataclasses.replace(CONTEXT, request=request, target=targets[0])
     hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
     says = Made(Choices(), drop_event, packages=packages)
-    return fleet.plan_fleet([fleet.HostGroup(context, fleet.group(hosts))], says.plan, (), says), request
+    parts = [fleet.HostGroup(context, fleet.group(hosts))]
+    return fleet.plan_fleet(parts, says.plan, (), says, plans="fewest"), request
 
 
 @dataclasses.dataclass

@@ -27,7 +27,7 @@ MAY = {
     **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "report")},
     "export": {"bundle", "templates", "environment", "profiles", "index"},
     "templates": set(),
-    "wheels": {"environment", "index"},
+    "wheels": {"index"},
     "profiles": {"index"},
     "requirements": set(),
     "environment": {"wheels", "index"},

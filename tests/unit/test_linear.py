@@ -7,6 +7,7 @@ from rows import rows
 
 from provision.diagnose import facts, processes
 from provision.diagnose.lines import Line, read_exceptions
+from provision.environment import uv_install
 from provision.errors import UsageError
 from provision.index import refusals
 from provision.lock import uv_errors
@@ -16,7 +17,6 @@ from provision.requirements.demands import ProjectFiles, SortingRules, read_proj
 from provision.system import loader_cache
 from provision.verify import causes, disk
 from provision.verify.libraries import PythonPaths
-from provision.wheels import uv_install
 
 
 def seconds(read, text):

@@ -8,11 +8,11 @@ import time
 
 from rows import rows
 
+from provision.environment import uv_install
 from provision.errors import GpuenvError
 from provision.model import Event
 from provision.show import Screen, progress, show_error, show_event
 from provision.show.progress import Download, Progress, format_duration
-from provision.wheels import uv_install
 
 
 class Terminal(io.StringIO):

@@ -277,6 +277,25 @@ def test_sources_of_uv_are_read(folder):
     ]  # fmt: skip
 
 
+def test_an_explicit_page_of_wheels_is_read_only_for_what_names_it(folder):
+    stated = """\
+        [project]
+        name = "x"
+        dependencies = ["torch"]
+        optional-dependencies.fast = ["natten"]
+        [tool.uv.sources]
+        natten = {index = "pages"}
+        [[tool.uv.index]]
+        name = "pages"
+        url = "https://host/wheels"
+        format = "flat"
+        """
+    assert asked(folder, stated).find_links == ("https://host/wheels",)
+    explicit = stated + "explicit = true\n"
+    assert asked(folder, explicit).find_links == ()
+    assert asked(folder, explicit, extras=["fast"]).find_links == ("https://host/wheels",)
+
+
 def test_requirements_and_a_project_together_name_files_below_the_project(folder):
     (folder / "more.txt").write_text("six\n")
     found = asked(folder, "[project]\nname='x'\ndependencies=['tqdm']\n", requirements=[folder / "more.txt"])

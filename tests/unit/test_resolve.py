@@ -173,6 +173,13 @@ def test_loose_pins_are_held_to_the_plan():
     )
 
 
+def test_a_requirement_of_other_pythons_is_no_pin():
+    """torch 2.15 requires cuda-bindings only below Python 3.15. As a pin it refused every plan for 3.15."""
+    pins = {p: ask("torch==2.15.0", **R580, python=p).builds[0].requirements for p in ("3.14", "3.15")}
+    bindings = [[pin for pin in pins[p] if pin.startswith("cuda-bindings")] for p in pins]
+    assert list(map(len, bindings)) == [1, 0]
+
+
 # --- growth --------------------------------------------------------------------------------------
 
 

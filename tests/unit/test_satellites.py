@@ -387,8 +387,9 @@ def source(setup, project="", requires=()):
 )
 def test_a_source_release_says_what_its_build_needs(folder, setup, project, form, nvcc):
     folder.add("demo", "demo-1.0.tar.gz", source(setup, project, ["torch>=2.4"]))
-    (row,) = satellites.satellite_rows(reader(folder), PACKAGES)
+    row, arm = satellites.satellite_rows(reader(folder), PACKAGES)
     assert (row["form"], row.get("nvcc"), row["built_for"]) == (form, nvcc, "torch>=2.4")
+    assert arm == row | {"platform": "linux-aarch64"}
     assert "pythons" not in row and "cuda" not in row
 
 
@@ -396,8 +397,27 @@ def test_wheels_of_a_series_come_before_its_sources(build, folder):
     folder.add("demo", "demo-1.1.tar.gz", source("setup()"))
     folder.add("demo", wheel_name("1.0"), build({}))
     folder.add("demo", "demo-1.0.5.tar.gz", source("setup()"))
-    rows = satellites.satellite_rows(reader(folder), PACKAGES)
+    of_x86, of_arm = reader(folder), reader(folder)
+    of_x86.platforms, of_arm.platforms = frozenset({"linux-x86_64"}), frozenset({"linux-aarch64"})
+    rows = satellites.satellite_rows(of_x86, PACKAGES)
     assert [(r["version"], r["form"]) for r in rows] == [("1.1", "source"), ("1.0", "wheel")]
+    rows = satellites.satellite_rows(of_arm, PACKAGES)
+    assert [(r["version"], r["form"]) for r in rows] == [("1.1", "source"), ("1.0.5", "source")]
+
+
+def test_each_platform_is_measured_from_its_own_wheels(build, folder):
+    cudas = {"x86_64": "libcudart.so.12", "aarch64": "libcudart.so.13"}
+    for machine, needs in cudas.items():
+        tag = f"cp310-abi3-manylinux_2_28_{machine}"
+        folder.add("demo", wheel_name("1.0", tag), build({"demo/_C.so": {"needs": [needs]}}))
+    folder.add("demo", wheel_name("1.1", "cp310-abi3-manylinux_2_28_x86_64"), build({}))
+    folder.add("demo", wheel_name("1.1", "py3-none-any"), build({}, python=">=3.9"))
+    rows = satellites.satellite_rows(reader(folder), PACKAGES)
+    found = [(r["version"], r["platform"].removeprefix("linux-"), r.get("cuda"), r["pythons"]) for r in rows]
+    assert found == [
+        ("1.1", "x86_64", None, "3.10+"), ("1.0", "x86_64", "12", "3.10+"),
+        ("1.1", "aarch64", None, "3.9+"), ("1.0", "aarch64", "13", "3.10+"),
+    ]  # fmt: skip
 
 
 def test_documents_add_frameworks_and_extras(build, folder):

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from elf_files import library, module, package as installed
 
+from provision.lock.system_needs import SystemNeeds, needs_of, needs_of_installed
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
 NAME = "drawn-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 

@@ -53,3 +53,5 @@ def test_a_package_with_wheels_for_other_pythons_only_is_found():
     for subject in ("all versions of tensorflow-addons have", "tensorflow-addons>=0.20 has"):
         log = f"Because {subject} no wheels with a matching Python ABI tag (e.g., `cp313`) and the request"
         assert find_missing_wheel(log, archives) == "tensorflow-addons"
+    said = "Because all versions of torchaudio have no source distribution and the request has torchaudio\nhint: A source distribution is required for `torchaudio` because using pre-built wheels is disabled for `torchaudio`"
+    assert find_missing_wheel(said, archives) == "torchaudio"

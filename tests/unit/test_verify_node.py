@@ -1,12 +1,15 @@
 """`verify --quick --node`: which failures are a fault of the machine, and what another user can change is not run."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import run_forked
@@ -16,10 +19,14 @@ from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
 from provision.model import Finding, StageResult, Verdict
-from provision.verify import judge_node, shorten_line
+from provision.verify.node import count_expected, judge, shorten_line
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
 BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)
+EIGHT = [
+    gpu("NVIDIA H200", "9.0", 143771, f"GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e{i:02x}") for i in range(8)
+]
+LOST = spec(driver="580.159.04", cuda=13000, gpus=[*EIGHT[:7], f"{EIGHT[7]}|handle_error=15"])
 FULL = gpu("NVIDIA H200", "9.0", 143771, "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f", free_mib=300)
 
 
@@ -56,6 +63,7 @@ def node(env, tmp_path):
         (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
         (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
         (SCENARIOS["no-driver"], 0, "no NVIDIA GPU found on this machine"),
+        (LOST, 8, "gpu_hardware_fault: GPU 7 has fallen off the bus"),
     ],
 )
 def test_only_a_fault_of_the_machine_fails(node, what, code, line):
@@ -66,9 +74,62 @@ def test_only_a_fault_of_the_machine_fails(node, what, code, line):
     assert ran.stderr == ""
 
 
-def test_a_driver_that_is_slow_is_no_fault(node):
-    ran = node(SCENARIOS["cuinit-hangs"], "--timeout", "3")
-    assert ran.returncode == 0 and "no answer" not in ran.stderr
+@pytest.mark.parametrize(
+    ("what", "asked", "line"),
+    [
+        (healthy(), "2", "gpu_hardware_fault: 1 of 2 GPUs are there"),
+        (SCENARIOS["no-driver"], "1", ""),
+        (healthy(), "1", "driver 580"),
+    ],
+)
+def test_fewer_gpus_than_expected_are_a_fault(node, what, asked, line):
+    ran = node(what, "--expect-gpus", asked)
+    assert ran.stdout.startswith(line) and ran.returncode == (0 if line == "driver 580" else 8), ran.stdout
+
+
+@rows(
+    ("asked", "gpus", "classes", "count"),
+    [
+        (None, ["H200"] * 8, (), 8),
+        (4, ["H200"], (), 4),
+        (0, ["H200"], (), 0),
+        (None, ["H200"], ("sm90",), 0),
+        (None, [], (), 0),
+        (None, ["V100", "A100"], (), 0),
+    ],
+)
+def test_the_lock_of_one_machine_tells_how_many_gpus_it_has(asked, gpus, classes, count):
+    lock = SimpleNamespace(target=SimpleNamespace(gpus=gpus), classes=classes)
+    assert count_expected(asked, lock) == count and count_expected(asked, None) == (asked or 0)
+
+
+def processes(text):
+    """The processes that have a text in their variables."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended
+            if text.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("where", ["cu_init_sleep", "nvml_sleep"])
+def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tmp_path, where):
+    """Also where the check is killed from outside before its own deadline."""
+    variables = {**os.environ, **scenario(build(tmp_path / "driver"), healthy(**{where: 3600}))}
+    words = [sys.executable, "-m", "provision", "verify", "--quick", "--node", "-q", env]
+    start = time.monotonic()
+    for outer, own, code in ((60, 4, 10), (4, 60, 137)):
+        ended = subprocess.run(
+            ["timeout", "-s", "KILL", str(outer), *words, "--timeout", str(own)],
+            env=variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode in (code, code - 146), (ended.stdout, ended.stderr)
+        if code == 10:
+            assert ended.stdout.startswith("gpu_hardware_fault: The driver "), ended.stdout
+        time.sleep(0.2)
+        assert processes(variables["GPUENV_STUB"]) == []
+    assert time.monotonic() - start < 30
 
 
 def test_the_document_says_fault_cause_and_the_whole_verdict(node):
@@ -158,7 +219,9 @@ def failed(stage, detail, *findings, verdict="fails"):
     ("stage", "detail", "fault"),
     [
         ("driver", "cuInit: CUDA_ERROR_NOT_FOUND (500)", True),
-        ("driver", "no answer within 3 s while calling cuInit", False),
+        ("driver", "no answer within 3 s while calling cuInit", True),
+        ("driver", "no answer within 3 s while loading libcuda.so.1", False),
+        ("cudnn", "no answer within 3 s while running a convolution on device 0", False),
         ("cudnn", "the process was ended by SIGKILL while running a convolution on device 0", False),
         ("cudnn", "the process was ended by SIGSEGV while running a convolution on device 0", True),
         ("framework", "torch: import failed", False),
@@ -166,14 +229,14 @@ def failed(stage, detail, *findings, verdict="fails"):
     ],
 )
 def test_the_stage_decides_where_no_cause_is_known(stage, detail, fault):
-    judged = judge_node(failed(stage, detail), OF_JOBS)
+    judged = judge(failed(stage, detail), None, OF_JOBS)
     assert (judged.fault, judged.cause, judged.text) == (fault, stage, shorten_line(f"{stage}: {detail}"))
 
 
 @rows("cause", sorted(OF_JOBS))
 def test_what_jobs_cause_is_no_fault(cause):
     finding = Finding(cause=cause, title="x")
-    assert not judge_node(failed("runtime", "cudaFree: failed", finding), OF_JOBS).fault
+    assert not judge(failed("runtime", "cudaFree: failed", finding), None, OF_JOBS).fault
 
 
 def test_the_causes_of_jobs_are_states_that_end_with_a_job():

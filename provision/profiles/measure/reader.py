@@ -20,17 +20,18 @@ from typing import Any, Literal, NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import Version
 
 from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
 from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
-from ...index.wheel_names import CPYTHON, markers_of
+from ...index.wheel_names import cpython_markers
 from ...model import PLATFORMS
 from ...system import trust
 from ...system.redaction import redact
+from ...system.wheel_file import parse_wheel
 
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]
@@ -93,12 +94,15 @@ def platform_of(tag: str) -> tuple[str, str | None] | None:
 
 def _parse_wheel_files(file: File) -> list[WheelFile]:
     try:
-        _, version, build, tags = parse_wheel_filename(file.name)
-    except (InvalidWheelFilename, InvalidVersion):
+        wheel = parse_wheel(file.name)
+    except InvalidWheelFilename:
         return []
+    if wheel.label:
+        return []  # a row is of the one wheel that every installer takes
+    version, build = wheel.version, wheel.build
     order = (int(build[0]), str(build[1])) if build else (-1, "")
     by_platform: dict[tuple[str, str | None], list[str | None]] = defaultdict(list)
-    for tag in tags:
+    for tag in wheel.tags:
         if (python := _parse_python(tag)) is not False and (place := platform_of(tag.platform)):
             by_platform[place[0], python].append(place[1])
     return [
@@ -136,7 +140,7 @@ class Reader:
 
     `cache` is a folder of one JSON file per wheel, or None. `problems` are the things that could not be read,
     one sentence each. `read_count` counts the wheels read over the network. `only` are the requested rows, by
-    `row_name`, if set. `known` are rows to skip.
+    `row_name`, if set. `platforms` are those whose rows are requested, `known` are rows to skip.
     """
 
     def __init__(
@@ -147,6 +151,7 @@ class Reader:
         self.read_count = 0
         self.only: frozenset[tuple[str, str, str]] | None = None
         self.known: frozenset[tuple[str, str, str]] = frozenset()
+        self.platforms: frozenset[str] = frozenset({*PLATFORMS, "any"})
         self._say = say or (lambda _: None)
         self._lock = threading.Lock()
         self._files: dict[str, list[File]] = {}
@@ -189,7 +194,8 @@ class Reader:
         """Return whether a row of this version and platform was requested. `package` is for tables with that
         column."""
         row = (package, str(version), platform)
-        return row not in self.known and (self.only is None or row in self.only)
+        wanted = platform in self.platforms and row not in self.known
+        return wanted and (self.only is None or row in self.only)
 
     def problem(self, text: str) -> None:
         """Report something that cannot be read."""
@@ -325,7 +331,7 @@ def required(
     lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[tuple[Requirement, list[str]]]:
     """Return the requirements that apply on a platform with these extras, and for which of the Pythons."""
-    here = {**markers_of(platform), **CPYTHON, "platform_release": "", "platform_version": ""}
+    here = {**cpython_markers(platform, None), "platform_release": "", "platform_version": ""}
     result = []
     for requirement in filter(None, map(parse, lines)):
         marker = requirement.marker

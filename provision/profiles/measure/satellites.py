@@ -57,7 +57,7 @@ OLDEST = "2024-11-22"
 """The day from which on releases are measured; of a package without any since then, the newest one is."""
 STEP = 64 << 20
 """Bytes of one request: nearly the whole wheel is read."""
-PLATFORM = "linux-x86_64"
+PLATFORMS = ("linux-x86_64", "linux-aarch64")
 _PYTHON = "3.12"
 """The Python for which markers of requirements are judged, where a release allows it."""
 
@@ -73,31 +73,33 @@ class Source(NamedTuple):
 
 
 def satellite_rows(reader: Reader, documents: Documents) -> list[Row]:
-    """Return the rows of every package in the table `satellite_packages`. One wheel is unpacked at a time."""
+    """Return the rows of every package in the table `satellite_packages`, platform by platform. One wheel is unpacked
+    at a time."""
     rows = []
-    for named in documents.get("satellite_packages", ()):
-        package, parts = named["package"], int(named.get("parts", "2"))
-        if reader.only is not None and package not in {name for name, _, _ in reader.only}:
-            continue
-        for version, files in newest_of_series(reader, package, parts).items():
-            if reader.takes(version, PLATFORM, package):
-                try:
-                    rows += _release_rows(reader, package, version, files, documents)
-                except ValueError as error:
-                    reader.problem(f"{package} {version}: {error}")
+    for platform in PLATFORMS:
+        for named in documents.get("satellite_packages", ()):
+            package, parts = named["package"], int(named.get("parts", "2"))
+            if reader.only is not None and package not in {name for name, _, _ in reader.only}:
+                continue
+            for version, files in newest_of_series(reader, package, parts, platform).items():
+                if reader.takes(version, platform, package):
+                    try:
+                        rows += _release_rows(reader, package, version, platform, files, documents)
+                    except ValueError as error:
+                        reader.problem(f"{package} {version}: {error}")
     return rows
 
 
 def newest_of_series(
-    reader: Reader, package: str, parts: int
+    reader: Reader, package: str, parts: int, platform: str
 ) -> dict[Version, Sequence[WheelFile] | Sequence[Source]]:
     """Return the newest final release of each series since `OLDEST`, newest first, with its wheels.
 
-    If no release of the series has wheels for this platform, return its source archive.
+    If no release of the series has wheels for the platform, return its source archive.
     """
     wheels, archives = defaultdict(list), {}
     for wheel in reader.wheels(package):
-        if wheel.platform in (PLATFORM, "any") and _is_counted(wheel.version, wheel.file):
+        if wheel.platform in (platform, "any") and _is_counted(wheel.version, wheel.file):
             wheels[wheel.version].append(wheel)
     for file in reader.files(package):
         try:
@@ -129,17 +131,18 @@ def _release_rows(
     reader: Reader,
     package: str,
     version: Version,
+    platform: str,
     files: Sequence[WheelFile] | Sequence[Source],
     documents: Documents,
 ) -> list[Row]:
-    row: Row = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
+    row: Row = {"package": package, "version": str(version), "platform": platform, "index": "pypi"}
     wheels = [f for f in files if isinstance(f, WheelFile)]
     if not wheels:
         file = files[0].file
         fact = reader.remembered(file, "source", lambda: _read_source(reader, file))
         parts = [{"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
     else:
-        wheels = [w for w in wheels if w.platform == PLATFORM] or wheels
+        wheels = [w for w in wheels if w.platform == platform] or wheels
         wheel = representative(wheels)
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
         optional = {
@@ -246,7 +249,10 @@ def _add_framework(row: Row, fact: Row, documents: Documents) -> None:
         d for d in documents.get("satellite_frameworks", ())
         if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
     ]  # fmt: skip
-    if frameworks := [*(d["built_for"] for d in documented), *filter(None, [framework_of(fact)])]:
+    if frameworks := [
+        *(d["built_for"] for d in documented),
+        *filter(None, [framework_of(fact, row["platform"])]),
+    ]:
         row["built_for"] = frameworks[0]
     if cudas := [d["cuda"] for d in documented if "cuda" in d and row.get("cuda")]:
         row["cuda"] = cudas[0]
@@ -255,14 +261,14 @@ def _add_framework(row: Row, fact: Row, documents: Documents) -> None:
             row["extras"] = extra["extras"]
 
 
-def framework_of(fact: Row) -> str | None:
+def framework_of(fact: Row, platform: str) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
     called, minors = framework_called(symbols), _list_pythons(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
         name: f"{name}{need.specifier}"
-        for need, _ in required(fact["requires"], PLATFORM, [python])
+        for need, _ in required(fact["requires"], platform, [python])
         if (name := canonicalize_name(need.name)) in model.PROJECT_FRAMEWORKS
     }
     if called:
@@ -353,7 +359,7 @@ class InstalledWheel:
             files = ((p.relative_to(site).as_posix(), functools.partial(_open, p)) for p in self._libraries)
             fact: Row = {"libraries": measure_files(files), "requires": self._requires, "requires_python": ""}
             measured = wheel_rows(fact, self.package)
-            built_for = framework_of(fact)
+            built_for = framework_of(fact, self.platform)
         except (ValueError, OSError):
             measured, built_for = [{}], None
         satellites = []

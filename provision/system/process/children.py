@@ -21,6 +21,7 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 _PF_EXITING = 0x4  # linux/sched.h: the process is in do_exit
 _LONGEST = 5.0  # seconds to wait for killed processes
+_SOON = 0.5  # seconds in which a killed process ends that no driver holds
 _OTHERS: set[int] = set()
 """Children from before this process became gpuenv: a shell may start some and then `exec` gpuenv."""
 
@@ -92,6 +93,27 @@ def kill_family(child: subprocess.Popen[bytes]) -> None:
         # A call into a broken driver cannot be interrupted (state D). The killed child ends when the call returns,
         # which may be never, so it is not waited for.
         child.returncode = -signal.SIGKILL
+
+
+def end_family(root: int) -> bool:
+    """Kill a child and its descendants. Return whether all of them end.
+
+    A call into a broken driver does not end with its process, so nobody waits for such a process again.
+    """
+    family = {root, *find_descendants(root)}
+    until = time.monotonic() + _SOON
+    while True:
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        family = {pid for pid in family if (one := _read(pid)) and not one.exiting}
+        if not family or time.monotonic() > until:
+            break
+        time.sleep(0.005)
+    _OTHERS.update(family)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(root, os.WNOHANG)
+    return not family
 
 
 class _ChildProcess(NamedTuple):

@@ -1,5 +1,6 @@
 // Finds the answers that the script computed. No rule is decided here: versions are compared to find an interval.
-const data = JSON.parse(document.getElementById("data").textContent);
+const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 const FRAMEWORKS = { torch: "PyTorch", tensorflow: "TensorFlow", jax: "JAX", onnxruntime: "ONNX Runtime" };
 const INDEXES = { pypi: "default index", pytorch: "PyTorch index" };
 const systems = Object.fromEntries(data.systems.map((s) => [s.key, s]));
@@ -41,7 +42,7 @@ function answerTo(question, framework) {
   const python = data.pythons.indexOf(question.python);
   if (column < 0 || glibc === null || python < 0) return null;
   const one = table.rows[table.pairs[intervalOf(system, question.release)]][column];
-  const [head, why, notes, hint] = data.answers[table.classes[one][glibc][python]];
+  const [head, why, notes, hint] = data.answers[data.lines[table.classes[one][glibc]][python]];
   const [version, cuda, index, cudnn, chosen, ...commands] = data.heads[head];
   const say = (number) => sayText(data.texts[number], question);
   return {

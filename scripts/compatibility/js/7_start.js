@@ -2,3 +2,4 @@ startForm();
 startOverview();
 change(readAddress());
 addEventListener("hashchange", () => change({ ...BLANK, ...readAddress() }));
+performance.mark("ready");

@@ -1,6 +1,7 @@
 /* libnvidia-ml.so.1 with NVIDIA's ABI (nvml.h): the calls that gpuenv makes, answered from GPUENV_STUB.
  * Return codes follow the documentation in nvml.h; compare.py holds them against a real one. */
 #include <nvml.h>
+#include <unistd.h>
 
 #include "spec.h"
 
@@ -50,6 +51,8 @@ EXPORT nvmlReturn_t DECLDIR nvmlInitWithFlags(unsigned int flags)
 {
     struct stub_spec *spec = spec_read();
     (void)flags;
+    if (spec->nvml_sleep)
+        sleep((unsigned int)spec->nvml_sleep);
     if (spec->nvml_init)
         return (nvmlReturn_t)spec->nvml_init;
     references++;

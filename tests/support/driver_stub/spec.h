@@ -3,6 +3,7 @@
  *   driver 580.159.04        version that NVML tells
  *   cuda 13000               number that cuDriverGetVersion and NVML tell
  *   nvml_init 18             what nvmlInit returns (nvmlReturn_t; 0 when absent)
+ *   nvml_sleep 60            seconds that nvmlInit takes
  *   cu_init 803              what cuInit returns (CUresult; 0 when absent)
  *   cu_version 34            what cuDriverGetVersion returns (0 when absent)
  *   cu_init_sleep 60         seconds that cuInit takes
@@ -46,7 +47,7 @@ struct stub_gpu {
 
 struct stub_spec {
     char driver[80];
-    int cuda, cudart, nvml_init, cu_init, cu_version, cu_init_sleep, cu_init_signal, cuda_error;
+    int cuda, cudart, nvml_init, nvml_sleep, cu_init, cu_version, cu_init_sleep, cu_init_signal, cuda_error;
     int cudnn, cudnn_create, cudnn_wrong;
     int peer_wrong, nccl_hangs, nccl_wrong;
     int gpu_count;
@@ -115,6 +116,8 @@ static void spec_line(struct stub_spec *spec, char *line)
         spec->cudart = atoi(value);
     else if (!strcmp(line, "nvml_init"))
         spec->nvml_init = atoi(value);
+    else if (!strcmp(line, "nvml_sleep"))
+        spec->nvml_sleep = atoi(value);
     else if (!strcmp(line, "cu_init"))
         spec->cu_init = atoi(value);
     else if (!strcmp(line, "cu_version"))

@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import tomli_w
 from packaging.utils import canonicalize_name
 
-from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..index.config import pytorch_address, split_pytorch, uv_variables
 from ..index.uv import installer_cache, without_credentials
 from ..index.wheel_names import expand_address
 from ..model import (
+    VENV_LOCK,
     Event,
     Lock,
     LockedPackage,
@@ -39,7 +40,8 @@ from ..system import process, untrusted
 from ..system.files import write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
-from .pylock import file_name, is_source, wheel_version
+from ..wheels.pylock import file_name, is_source, is_variant, wheel_version
+from .place import MARK
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -59,6 +61,19 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
         what = f"{package.name} @ {expand_address(package)}" if direct else f"{package.name}==={version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
+
+
+def variants_text(lock: Lock) -> str:
+    """Return a pylock.toml of variants under their plain names.
+
+    uv takes them so for what a lock says that they are. As requirements it would compare them with the GPUs of this machine.
+    """
+    packages = [
+        {"name": p.name, "version": p.version,
+         "wheels": [{"name": file_name(p), "url": expand_address(p), "hashes": {"sha256": p.sha256}}]}
+        for p in lock.packages
+    ]  # fmt: skip
+    return tomli_w.dumps({"lock-version": "1.0", "created-by": "gpuenv", "packages": packages})
 
 
 def format_unhashed(package: LockedPackage) -> str:
@@ -105,9 +120,10 @@ class UvInstall:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
         lock = dataclasses.replace(self.lock, packages=packages)
         options = ("--require-hashes", *_make_source_options(packages))
-        return dataclasses.replace(
-            self, lock=lock, requirements=requirements_text(lock, files), options=options
-        )
+        here = {file_name(p) for p in packages} <= set(files)
+        variants = any(map(is_variant, packages)) and not here
+        text = variants_text(lock) if variants else requirements_text(lock, files)
+        return dataclasses.replace(self, lock=lock, requirements=text, options=options)
 
     def report_fetched(self) -> None:
         """Report that wheels were added to the environment."""
@@ -153,7 +169,7 @@ class UvInstall:
             timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
         with make_scratch("install") as folder:  # private: the text contains values of variables
-            file = folder / "requirements.txt"
+            file = folder / (VENV_LOCK if requirements.startswith("lock-version") else "requirements.txt")
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=get_python(self.path), settings=settings)
         _redact_installed(self.lock, self.path, self.target)
@@ -269,7 +285,7 @@ def explain_install_failure(
 ) -> BuildError:
     from ..index import refusals  # it brings an HTTP client
 
-    log = uv.redacted(strip_progress(done.stderr))
+    log = clean(strip_progress(done.stderr))
     if stored := refusals.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
@@ -344,7 +360,7 @@ def imports_undeclared(log: str) -> bool:
 
 
 def explain_failed_build(package: LockedPackage, done: process.Finished) -> BuildError:
-    log = uv.redacted(strip_progress(done.stderr))
+    log = clean(strip_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
         hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "

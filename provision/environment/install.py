@@ -15,9 +15,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..environment import state
-from ..environment.distributions import find_sites, list_distributions, read_distributions
-from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
 from ..index.config import is_on, split_pytorch, uv_variables
@@ -25,7 +22,11 @@ from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process, untrusted
 from ..system.fatbins import read_nvidia_folders
-from .pylock import file_name
+from ..system.redaction import clean
+from ..wheels.pylock import file_name, is_variant
+from . import state
+from .distributions import find_sites, list_distributions, read_distributions
+from .place import MARK
 from .uv_install import (
     UvInstall,
     cache_is_damaged,
@@ -147,7 +148,9 @@ def _install_cached(
     parts = []
     for some in split_pytorch(wheels, whole.lock.plan):
         there = tuple(p for p in some if sources.no_index or file_name(p) in local)
-        parts += [(there, True), (tuple(p for p in some if p not in there), False)]
+        rest = [p for p in some if p not in there]
+        variants = tuple(filter(is_variant, rest))
+        parts += [(there, True), (variants, False), (tuple(p for p in rest if p not in variants), False)]
     for packages, only_files in parts:
         if not packages:
             continue
@@ -171,7 +174,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
     built with the packages of the environment.
     """
-    from .releases import check_built  # it needs an HTTP client, and few locks need it
+    from ..wheels.releases import check_built  # it needs an HTTP client, and few locks need it
 
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
@@ -216,7 +219,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     )
     if not done.ok:
         raise BuildError(
-            f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
+            f"{', '.join(names)} could not be removed", log=clean(done.stderr),
             hint="rebuild the environment, which is unchanged: gpuenv create --recreate",
         )  # fmt: skip
 

@@ -30,7 +30,7 @@ from ..system import trust
 from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.files import hash_readable
-from .pylock import file_name
+from ..wheels.pylock import file_name
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.\d+)*),", re.MULTILINE)

@@ -1,0 +1,159 @@
+"""Wheel variants: chosen by gpuenv for every GPU of the target, locked by address and hash, and installed."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+import tomllib
+from bundle_site import add_own
+from environment_facts import installed
+from packaging.pylock import Pylock
+from torch_project import HERE
+from variants import add_real, add_variants, nvidia
+
+from provision.index.uv import program
+
+V100_H100 = ("--gpu", "7.0", "--gpu", "9.0")
+
+
+@pytest.fixture
+def torch(gpuenv, index):
+    """`gpuenv VERB` for torch on the index on loopback, which has variants of a torch that no row knows."""
+    index.add("pip", "26.0")
+    add_variants(index, "torch", "2.99.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+
+    def run(verb, *more):
+        return gpuenv(verb, "--framework", "torch", "--python", HERE, "--index", "pypi", *more)
+
+    return run
+
+
+def locked(gpuenv, path="pylock.toml"):
+    """The file of each package in the lock, and its digest. The lock is valid by PEP 751."""
+    document = tomllib.loads((gpuenv.work / path).read_text())
+    Pylock.from_dict(document)
+    wheels = {p["name"]: p["wheels"][0] for p in document["packages"]}
+    return {n: (w["url"].rpartition("/")[2], w["hashes"]["sha256"]) for n, w in wheels.items()}
+
+
+@pytest.mark.parametrize(
+    ("target", "label"),
+    [
+        (("--driver", "580.65.06", "--gpu", "9.0"), "cu130"),
+        (("--driver", "580.65.06", *V100_H100), "cu126"),  # cu130 has no kernels for the V100
+        (("--driver", "550.54.15", "--gpu", "9.0"), "cu126"),  # by minor-version compatibility
+        (("--device", "cpu"), "null"),
+    ],
+)
+def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, label):
+    add_variants(index, "demo", "1.0")
+    (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
+    ran = torch("lock", "-r", "requirements.txt", *target)
+    assert ran.code == 0, ran.err
+    found = locked(gpuenv)
+    for name, version in (("torch", "2.99.0"), ("demo", "1.0")):
+        file = f"{name}-{version}-py3-none-any-{label}.whl"
+        assert found[name] == (file, hashlib.sha256(index.wheels[name][file]).hexdigest())
+
+
+def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, gpuenv, index):
+    """uv takes the null variant on this machine, without a word."""
+    add_variants(index, "torch", "2.98.0", {"cu128": nvidia("12.8", "90_real", "120_real"), "null": {}})
+    add_variants(index, "demo", "1.0")
+    index.add("demo", "0.9")
+    (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
+    target = ("--driver", "570.86.10", "--gpu", "12.0", "-r", "requirements.txt")
+    plan = torch("resolve", *target, "--json").json
+    assert [(b["version"], b["cuda"]) for b in plan["builds"]] == [("2.98.0", "12.8")]
+    newest = {
+        r["cuda"]: [x["text"] for x in r["reasons"]] for r in plan["rejected"] if r["version"] == "2.99.0"
+    }
+    assert newest == {
+        "12.6": ["no kernels for a GPU of capability 12.0; built for 7.0 7.5 8.0 8.6 9.0"],
+        "13.0": ["CUDA 13 needs driver 580.65.06; the driver is 570.86.10"],
+        None: ["is a CPU build on linux-x86_64 of the default index"],
+    }
+    ran = torch("lock", *target)
+    assert ran.code == 0, ran.err
+    told = " ".join(ran.err.split())
+    assert "no variant of demo 1.0 fits: cu126: no kernels for a GPU of capability 12.0" in told
+    assert "cu130: CUDA 13 needs driver 580.65.06" in told and "null: is a CPU build" in told
+    assert locked(gpuenv)["demo"][0] == "demo-0.9-py3-none-any.whl"
+    del index.wheels["demo"]["demo-0.9-py3-none-any.whl"]
+    ran = torch("lock", *target, "--upgrade")
+    assert ran.code == 6 and "null: is a CPU build" in " ".join(ran.err.split()), ran.err
+
+
+def uv(gpuenv, *words):
+    """Run uv with its preview of variants, as for a machine with an H100."""
+    forced = {"CUDA_DRIVER_VERSION": "13.0", "SM_ARCH": "9.0"}
+    env = {**gpuenv.env, "UV_PREVIEW_FEATURES": "wheel-variants", "UV_NO_CONFIG": "1"}
+    env |= {f"NV_VARIANT_PROVIDER_FORCE_{name}": value for name, value in forced.items()}
+    return subprocess.run(
+        [program(), *words], check=False, env=env, cwd=gpuenv.work, capture_output=True, text=True
+    )
+
+
+def test_uv_cannot_lock_variants_and_installs_those_that_are_locked(torch, gpuenv, index):
+    (gpuenv.work / "torch.in").write_text("torch\n")
+    compiled = (
+        "pip",
+        "compile",
+        "torch.in",
+        "--index-url",
+        index.url,
+        "--python",
+        sys.executable,
+        "--format",
+    )
+    done = uv(gpuenv, *compiled, "requirements.txt")
+    assert done.returncode == 0 and "torch==2.99.0" in done.stdout, done.stderr
+    done = uv(gpuenv, *compiled, "pylock.toml")
+    assert done.returncode and "resolved to a wheel variant, which pylock.toml" in done.stderr, (
+        "uv writes variants into pylock.toml now. Read them from its answer in provision/lock/compile.py "
+        f"(parse_pylock), judge them there, and drop the file with their metadata (lock/variants.py): {done}"
+    )
+    ran = torch("lock", "--driver", "580.65.06", *V100_H100)
+    assert ran.code == 0, ran.err
+    done = uv(gpuenv, "venv", "of-uv", "--python", sys.executable)
+    done = uv(gpuenv, "pip", "sync", "pylock.toml", "--python", "of-uv/bin/python")
+    assert done.returncode == 0, done.stderr
+    (module,) = (gpuenv.work / "of-uv").glob("lib/python3*/site-packages/torch/__init__.py")
+    assert "LABEL = 'cu126'" in module.read_text()
+
+
+def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpuenv, index):
+    """Another package requires them. This machine has no GPU, so uv alone would refuse the locked variant."""
+    version = add_real(index, "packaging")
+    index.add("brings", "1.0", ("packaging",))
+    (gpuenv.work / "requirements.txt").write_text("torch\nbrings\n")
+    options = ("-r", "requirements.txt", "--driver", "580.65.06", *V100_H100, "--no-verify")
+    ran = torch("create", *options)
+    assert ran.code == 0, ran.err
+    assert installed(gpuenv.work / ".venv")["packaging"] == version
+    (info,) = (gpuenv.work / ".venv").glob("lib/python3*/site-packages/packaging-*.dist-info")
+    assert list(json.loads((info / "variant.json").read_text())["variants"]) == ["cu126"]
+    assert locked(gpuenv, ".venv/.gpuenv/pylock.toml")["packaging"][0].endswith("-cu126.whl")
+    index.faults["packaging-" + version + "-py3-none-any-cu126.whl"] = "tampered"
+    ran = torch("create", *options, "--recreate", "--cache-dir", "other")
+    assert ran.code != 0 and "is not the locked file: its hash differs" in " ".join(ran.err.split()), ran.err
+
+
+def test_a_bundle_installs_variants_without_a_network(torch, gpuenv, index):
+    target = ("--driver", "580.65.06", *V100_H100)
+    add_own(index)
+    gpuenv.env |= {"UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
+    ran = torch("lock", *target)
+    path = gpuenv.work / "pylock.toml"  # a lock that this machine accepts
+    path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))
+    ran = gpuenv("bundle", "carried")
+    assert ran.code == 0, ran.err
+    assert (gpuenv.work / "carried/wheels/torch-2.99.0-py3-none-any.whl").is_file()
+    index.faults["whl"] = "500"
+    ran = gpuenv("create", "--bundle", "carried", "--no-verify")
+    assert ran.code == 0, ran.err
+    (module,) = (gpuenv.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")
+    assert "LABEL = 'cu126'" in module.read_text()
