@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
 from ..index.downloads import digests, is_right, part
-from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain
+from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
 from ..system.files import refuse_links_out, remove_file, suggest_fix, write_file
 from ..system.redaction import redact_value
@@ -157,8 +157,8 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
     missing = [f.path for f in files if not (folder / f.path).is_file()]
     sizes = {f.path: (folder / f.path).stat().st_size for f in files if f.path not in missing}
     short = [f.path for f in files if f.size != sizes.get(f.path, f.size)]
-    problems = [f"{_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-    problems += [f"{_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
+    problems = [f"{name_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
+    problems += [f"{name_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
     if problems:
         raise BuildError(f"the bundle {folder} is incomplete: {'; '.join(problems)}", hint=_AGAIN)
 
@@ -173,7 +173,7 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
     except OSError as error:
         raise BuildError(f"the bundle {folder} cannot be read: {error}", hint=_AGAIN) from error
     if wrong:
-        raise BuildError(f"{_few(wrong)} of the bundle {folder} changed after its creation", hint=_AGAIN)
+        raise BuildError(f"{name_few(wrong)} of the bundle {folder} changed after its creation", hint=_AGAIN)
 
 
 def refuse_edited(folder: Path, before: Bundle) -> None:
@@ -192,14 +192,10 @@ def refuse_unlisted(folder: Path, part: str, files: Iterable[BundleFile]) -> Non
     listed = {f.path for f in files}
     existing = [p.relative_to(folder).as_posix() for p in sorted((folder / part).glob("*"))]
     if added := [name for name in existing if name not in listed]:
-        raise BuildError(f"{_few(added)} in {folder} is not in the manifest", hint=_AGAIN)
+        raise BuildError(f"{name_few(added)} in {folder} is not in the manifest", hint=_AGAIN)
 
 
 _AGAIN = "copy the bundle again, or repair it with `gpuenv bundle` on a machine with a network"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def find_newer_glibc(files: Iterable[str], glibc: str | None) -> str | None:

@@ -44,6 +44,9 @@ class LockOptions:
     check: bool = option(False, help="Check whether the lock is up to date, and write nothing.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
+    allow_downgrade: bool = option(
+        False, help="Write the locks of a fleet also where a host gets an older framework or named package."
+    )
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
     targets: list[Path] = declare_targets()
     plans: str | None = declare_plans()
@@ -122,7 +125,13 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
             )
     upgrade = Upgrade(all=options.upgrade)
     return lock_targets(
-        options.targets, options.choices, emit, upgrade, plans=options.plans, force=options.force
+        options.targets,
+        options.choices,
+        emit,
+        upgrade,
+        plans=options.plans,
+        force=options.force,
+        allow_downgrade=options.allow_downgrade,
     )
 
 

@@ -48,7 +48,7 @@ from ..system import process, trust
 from ..system.redaction import redact
 
 if TYPE_CHECKING:
-    from ..model import Fleet
+    from ..model import Fleet, FleetLocks
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
@@ -65,18 +65,27 @@ class ResolveOptions:
     pip: bool = option(
         False, help="Show the commands that install the builds with pip or uv, without gpuenv."
     )
+    locks: Path | None = option(
+        None,
+        metavar="DIR",
+        help="Check the locks of a fleet against another --driver or --glibc, and name the hosts that need new ones.",
+    )
     targets: list[Path] = declare_targets()
     plans: str | None = declare_plans()
     choices: Choices = group(Choices, without=("exclude_newer", "exclude_newer_except", *NOT_SHARED))
 
 
-def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
+def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | FleetLocks:
     """Return the plan: the builds that fit, and why nothing newer fits. For several targets return the fewest
     plans.
 
     Nothing is built.
     """
     note_project(emit)
+    if options.locks:
+        from ..lock.existing import check_locks
+
+        return check_locks(options.locks, options.targets, options.choices)
     choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None:
         return _fleet(options, emit)

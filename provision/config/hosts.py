@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MachineError, UsageError
-from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
+from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain, name_few
 from ..system import trust
 from .options import STDIN, Choices
 from .project import apply_project
 from .target import MachineReader, complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
-_SHOWN = 3
 _HINT = "write one with `gpuenv detect --json`"
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
 _NAMED_CHOICES = ("python", "cuda", "manager", "device")
@@ -155,15 +154,10 @@ def read_hosts(
         first = next((f": {u.host}: {u.reason}" for u in reading.left_out), "")
         raise UsageError(f"--target names no host{first}", hint=_HINT)
     notes = (
-        f"{_few(hosts)}: planned for the CPU. {reason}"
+        f"{name_few(hosts)}: planned for the CPU. {reason}"
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
     return list(reading.parts.values()), reading.left_out, tuple(notes)
-
-
-def _few(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - _SHOWN:,} more" if len(hosts) > _SHOWN else ""
-    return ", ".join(hosts[:_SHOWN]) + more
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,7 +18,6 @@ from ..fleet.kinds import feature_release
 from ..index.places import name_configured
 from ..index.simple_api import version_of
 from ..model import (
-    VENV_CLASS_LOCKS,
     Device,
     Emit,
     Event,
@@ -33,13 +32,14 @@ from ..model import (
     Target,
     drop_event,
     make_lock_name,
+    name_few,
 )
 from ..resolve.planner import plan_request
 from ..system.files import refuse_to_replace
-from ..wheels import pylock
 from .accept import read_old_lock, virtual_packages
 from .archives import source_rules
 from .context import LOOKING, get_locking, judge_request
+from .existing import refuse_downgrades, without_plan
 from .named import read_named_packages
 from .needs import WheelNeeds
 from .update import Upgrade, solve_like
@@ -112,8 +112,6 @@ def _parts(
     return parts
 
 
-_SHOWN = 3
-"""Hosts, classes or packages that a message names."""
 _Key = tuple[Request, tuple[Target, ...]]
 
 
@@ -249,7 +247,7 @@ def _describe(error: LockError, context: RequestContext) -> str:
     text = f"the solver finds no compatible set: {reason}" if reason else error.message
     names = [n.name for n in read_named_packages(context)]
     known = any(is_named(name, text) for name in names)
-    return text if known or not names else f"{', '.join(names[:_SHOWN])}: {text}"
+    return text if known or not names else f"{name_few(names)}: {text}"
 
 
 def _key(context: RequestContext) -> _Key:
@@ -262,17 +260,23 @@ def _names_packages(context: RequestContext) -> bool:
 
 
 def lock_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, plans: str | None, force: bool
-) -> FleetLocks:
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, plans: str | None, force: bool,
+    allow_downgrade: bool,
+) -> FleetLocks:  # fmt: skip
     """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
 
-    Raises UsageError, LockError, ResolveError.
+    Nothing is written where a host would go back, unless that is allowed. Raises UsageError, LockError, ResolveError.
     """
     fleet, tasks = plan_locks(targets, choices, emit, upgrade, plans)
     for task in tasks:
         refuse_to_replace(task.path, force=force)
-    locks = [_write_lock(task, emit) for task in tasks]
-    for text in _without_plan([task.path for task in tasks]):
+    solved = [solve_lock(task, emit) for task in tasks]
+    folder = find_project_folder()
+    if not allow_downgrade:
+        named = {n.name for task in tasks for n in read_named_packages(task.context)}
+        refuse_downgrades(folder, solved, named)
+    locks = [_write_lock(task, lock, emit) for task, lock in zip(tasks, solved, strict=True)]
+    for text in without_plan(folder, [task.path for task in tasks]):
         emit(Event(kind="warning", stage="lock", text=text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
@@ -317,7 +321,7 @@ def _solve_near(
 ) -> tuple[Plan, Lock | None]:
     """Return the plan and the lock of some classes, near to the lock that exists. Raises LockError, ResolveError."""
     path = _lock_path(classes, choices)
-    text = f"lock file {path.name}, for {_few([c.id for c in classes])}"
+    text = f"lock file {path.name}, for {name_few([c.id for c in classes])}"
     emit(Event(kind="start", stage="lock", text=text))
     old_lock = read_old_lock(path, choices, context.target.platform, strict=False)
     return solve_like(context, choices, emit, old_lock, upgrade)
@@ -341,20 +345,6 @@ def plan_locks(
     return answer.fleet, tasks
 
 
-def _without_plan(files: Sequence[Path]) -> Iterator[str]:
-    """Yield a warning for each fleet lock that no current plan uses."""
-    for path in sorted(find_project_folder().glob(VENV_CLASS_LOCKS)):
-        if path.name in {file.name for file in files}:
-            continue
-        try:
-            classes = pylock.read(path).classes
-        except LockError:
-            continue  # another tool's or damaged: not a lock of this fleet
-        if classes:
-            named = _few([host for one in classes for host in one.hosts])
-            yield f"{path.name} is a lock that belongs to no current plan (hosts {named}). Remove it, or include its hosts"
-
-
 def solve_lock(task: PlanTask, emit: Emit) -> Lock:
     """Return the lock of a plan with its hosts. Raises LockError."""
     if task.solved:
@@ -374,15 +364,9 @@ def solve_lock(task: PlanTask, emit: Emit) -> Lock:
     return dataclasses.replace(new_lock, inputs=inputs, classes=task.classes)
 
 
-def _write_lock(task: PlanTask, emit: Emit) -> FleetLock:
+def _write_lock(task: PlanTask, new_lock: Lock, emit: Emit) -> FleetLock:
     context, choices = task.context, task.choices
-    new_lock = solve_lock(task, emit)
     get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context))
     elsewhere = dataclasses.replace(choices, planned=context.target)
     WheelNeeds(emit, new_lock, elsewhere, context.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

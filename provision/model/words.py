@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, get_args
@@ -152,6 +152,12 @@ def find_lock_manager(lock_file: PurePath | None, chosen: str) -> str:
 def is_venv_lock(name: str) -> bool:
     """Return whether a file name is that of a venv lock, also of a target or class."""
     return name.startswith("pylock.") and name.endswith(".toml")
+
+
+def name_few(names: Sequence[str], most: int = 3) -> str:
+    """Return some names, and how many there are more: "a, b, c and 4 more"."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def format_bytes(count: float) -> str:

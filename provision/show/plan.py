@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..model import format_bytes
+from ..model import format_bytes, name_few
 from ..system.redaction import clean
 from .table import show_table
 from .terminal import Screen, count
@@ -171,7 +171,6 @@ def show_lock(screen: Screen, lock: Lock) -> None:
 
 _MOST_CLASSES = 8
 _MOST_HELD = 3
-_MOST_HOSTS = 3
 _MOST_PAIRS = 3
 _MOST_UNSERVED = 20
 _PLAN, _HOSTS = 4, 7
@@ -245,8 +244,7 @@ def _short_list(fleet: Fleet) -> list[PlanDifference]:
 def _describe_held(held: HeldHosts, by_id: Mapping[str, HostClass]) -> str:
     """Return who holds whom at which versions, and what one plan more would give."""
     names = [host for one in held.by for host in by_id[one].hosts]
-    more = f" and {len(names) - _MOST_HOSTS:,} more" if len(names) > _MOST_HOSTS else ""
-    who = f"{count(held.by_hosts, 'host')} ({', '.join(names[:_MOST_HOSTS])}{more})"
+    who = f"{count(held.by_hosts, 'host')} ({name_few(names)})"
     have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
     newer = " and ".join(
         version if len(held.one_more) == 1 else f"{name} {version}" for name, version in held.one_more.items()

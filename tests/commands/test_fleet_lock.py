@@ -2,6 +2,7 @@
 # fixtures are imported by their names
 
 import json
+from pathlib import Path
 
 import pytest
 import tomllib
@@ -15,6 +16,7 @@ from provision.errors import LockError
 from provision.lock.accept import check_lock
 from provision.wheels import pylock
 
+GUIDE = (Path(__file__).resolve().parents[2] / "docs/how-to/fleet.md").read_text(encoding="utf-8")
 CHOICE = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts")
 NAMES = ["pylock.sm80-r470.toml", "pylock.sm100-r580.toml"]
 
@@ -157,3 +159,57 @@ def test_a_wheel_that_needs_a_newer_glibc_than_the_hosts_is_named(gpuenv, fleet,
     ran = gpuenv("lock", *CHOICE, "--with", "drawn", "--find-links", tmp_path)
     assert ran.code == 0, ran.err
     assert "drawn 1.0 needs glibc 2.34; the target has 2.28" in " ".join(ran.err.split())
+
+
+def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
+    """A host that can share only an old plan joins. With --plans 1 the others would go back."""
+    (gpuenv.work / "hosts" / "a2.json").unlink()
+    (gpuenv.work / "hosts" / "a1.json").write_text(json.dumps(machine(A100, "580.95.05")))
+    (gpuenv.work / "hosts" / "b.json").unlink()
+    for words in ((), ("--plans", "fewest")):
+        (plan,) = gpuenv("resolve", *CHOICE, *words, "--json").json["plans"]
+        index.add_plan(plan["plan"])
+    assert gpuenv("lock", *CHOICE).code == 0
+    before = {p.name: p.read_bytes() for p in gpuenv.work.glob("pylock.*")}
+    new = plan["plan"]["builds"][0]["version"]
+    (gpuenv.work / "hosts" / "a2.json").write_text(json.dumps(machine(("7.0", "Tesla V100"), "470.256.02")))
+    (plan,) = gpuenv("resolve", *CHOICE, "--plans", "fewest", "--json").json["plans"]
+    index.add_plan(plan["plan"])
+    old = plan["plan"]["builds"][0]["version"]
+    ran = gpuenv("lock", *CHOICE, "--plans", "fewest")
+    said = " ".join(ran.err.split())
+    assert (
+        ran.code == 6 and f"hosts would go back: torch {new} to {old} on 1 (a1). No lock was written" in said
+    )
+    assert "--allow-downgrade permits it" in said
+    assert {p.name: p.read_bytes() for p in gpuenv.work.glob("pylock.*")} == before
+    assert gpuenv("lock", *CHOICE, "--plans", "fewest", "--allow-downgrade").code == 0
+    again = gpuenv("lock", *CHOICE, "--plans", "fewest")
+    assert again.code == 0, again.err
+
+
+def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpuenv, fleet):
+    assert gpuenv("lock", *CHOICE).code == 0
+    ask = ("resolve", "--locks", ".", "--json")
+    command = next(line for line in GUIDE.splitlines() if "--locks" in line)
+    fine = gpuenv(*command.split()[1:], "--json")
+    assert fine.code == 0 and [p["hosts"] for p in fine.json["fleet"]["plans"]] == [2, 1], fine.err
+    assert sorted(one["file"] for one in fine.json["locks"]) == sorted(NAMES)
+    assert {c["target"]["driver"].split(".")[0] for c in fine.json["fleet"]["classes"]} == {"595"}
+    back = gpuenv(*ask, "--driver", "470.256.02")
+    assert back.code == 5 and [p["hosts"] for p in back.json["fleet"]["plans"]] == [2]
+    (missing,) = back.json["fleet"]["unserved"]
+    assert missing["classes"] == ["sm100-r580"] and missing["reason"].startswith(
+        f"{NAMES[1]}: the lock's torch "
+    )
+    assert "the driver is 470.256.02" in missing["reason"]
+    words = gpuenv("resolve", "--locks", ".", "--driver", "470.256.02").out
+    assert "no plan for sm100-r580 (1 host): pylock.sm100-r580.toml: " in " ".join(words.split())
+    for more, said in (
+        (("--gpu", "A100"), "takes it from the locks"),
+        (("--target", "hosts"), "takes it from"),
+    ):
+        refused = gpuenv(*ask[:3], *more)
+        assert refused.code == 2 and said in " ".join(refused.err.split())
+    (gpuenv.work / "empty").mkdir()
+    assert "the folder has no lock of gpuenv" in gpuenv("resolve", "--locks", "empty", "--driver", "595").err
