@@ -48,6 +48,10 @@ class MissingVariableError(UsageError):
         self.variable = variable
 
 
+class MissingPathError(UsageError):
+    """A file that requires a folder or an archive which is not there."""
+
+
 class GrantError(UsageError):
     """A file or a lock that names a variable for a server that the user did not grant it to."""
 

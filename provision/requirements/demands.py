@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import MissingPathError, UsageError
 from ..model import (
     CPU_PACKAGES,
     FRAMEWORK_ALIASES,
@@ -236,7 +236,7 @@ class ProjectFiles:
     """The files and packages that state a project's requirements.
 
     `folder` is read with its `extras` and dependency `groups`, and only for its dependencies without `install`.
-    `packages` are single requirements, each with its origin. With `skip_missing`, included files that do not exist are
+    `packages` are single requirements, each with its origin. With `skip_missing`, files and folders that do not exist are
     listed in `missing` of the result. Origins are relative to `base`, by default the common folder of the files.
     """
 
@@ -269,7 +269,7 @@ def read_project_requirements(
 
         stated = read_project(reading, folder.absolute(), files.extras, files.groups, install=files.install)
     named = [SourceLine(text=text, origin=o, folders=(Path.cwd(),)) for text, o in files.packages]
-    parsed = [parse_line(line, None if files.skip_missing else environ) for line in [*reading.lines, *named]]
+    parsed = list(_parse_lines([*reading.lines, *named], reading, environ))
     result = sort_requirements(parsed, rules)
     if folder is not None and stated and stated.installable:
         result.needs[_require_folder(folder.absolute(), stated)] = None
@@ -298,6 +298,18 @@ def read_project_requirements(
         cpu=find_cpu_frameworks(parsed, rules),
         stack=tuple(result.stack),
     )
+
+
+def _parse_lines(
+    lines: Iterable[SourceLine], reading: ReadingState, environ: Mapping[str, str]
+) -> Iterator[ParsedRequirement]:
+    for line in lines:
+        try:
+            yield parse_line(line, None if reading.skip_missing else environ)
+        except MissingPathError as error:
+            if not reading.skip_missing:
+                raise
+            reading.missing.append(f"{error.message}: {error.hint}")
 
 
 def _read_files(files: ProjectFiles, environ: Mapping[str, str]) -> ReadingState:

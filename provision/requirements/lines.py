@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from packaging.markers import Marker
 
-from ..errors import UsageError
+from ..errors import MissingPathError, UsageError
 from ..model import RequirementLine
 from ..system import grants
 from ..system.untrusted import file_name_of_url
@@ -103,11 +103,8 @@ class SourceLine:
     roots: tuple[Path, ...] = ()
     stated: bool = False
 
-    def error(self, what: str, hint: str) -> UsageError:
-        return UsageError(
-            f"{self.origin}: {quote.quote_text(self.text)!r}: {what}",
-            hint=hint,
-        )
+    def error(self, what: str, hint: str, kind: type[UsageError] = UsageError) -> UsageError:
+        return kind(f"{self.origin}: {quote.quote_text(self.text)!r}: {what}", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -331,12 +328,14 @@ def _resolve_path(line: SourceLine, text: str) -> Path:
         if line.roots:
             refuse_outside(good[0], line.roots, line.origin, "name it on the command line with --with")
         return good[0].resolve()
+    what, hint = "no such path", "check the path"
+    if any((root / ".gitmodules").is_file() for root in line.roots):
+        hint += ", or run `git submodule update --init`"
     if there:
-        raise line.error(
-            "nothing to install in this folder: no pyproject.toml, setup.py or setup.cfg", "check the path"
-        )
-    freeze = ", or use `pip list --format=freeze`, which writes versions in place of such paths"
-    raise line.error("no such path", "check the path" + freeze * text.startswith("file:"))
+        what = "nothing to install in this folder: no pyproject.toml, setup.py or setup.cfg"
+    elif text.startswith("file:"):
+        hint += ", or use `pip list --format=freeze`, which writes versions in place of such paths"
+    raise line.error(what, hint, MissingPathError)
 
 
 _COMMENT = re.compile(r"(^|\s)#.*$")

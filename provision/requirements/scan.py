@@ -67,6 +67,7 @@ def _read_project(
         findings.remarks.append(f"the project is not listed: {error.message}")
         return set()
     _record_file(findings, None, required)
+    findings.remarks += required.missing
     if required.requires_python:
         findings.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
     return set(required.files)

@@ -373,6 +373,21 @@ def test_a_workspace_without_a_project_at_its_root_is_its_members(gpuenv):
         read(extras=["slow"])
 
 
+def test_a_folder_of_a_submodule_that_is_not_there_changes_nothing_else(gpuenv):
+    """A clone without submodules has them as empty folders, or not at all."""
+    files = {
+        "pyproject.toml": _PYPROJECT + 'dependencies = ["torch", "part", "tqdm"]\n[tool.uv.sources]\npart = {path = "deps/part"}\n',
+        ".gitmodules": "", "mine/__init__.py": "import numpy\n",
+    }  # fmt: skip
+    config, text, notes = found(gpuenv, files)
+    assert (config.frameworks, config.project, config.packages) == (("torch",), ".", ())
+    assert any("deps/part': no such path" in n and "git submodule update --init" in n for n in notes), notes
+    (gpuenv.work / "deps/part").mkdir(parents=True)
+    ran = gpuenv("lock", "--driver", "580.65.06", "--gpu", "H100")
+    assert ran.code == 2 and "nothing to install in this folder" in ran.err
+    assert "git submodule update --init" in ran.err
+
+
 # --- versions written in another tool's form -----------------------------------------------------
 
 
