@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .lines import SourceLine
 
 _ONNXRUNTIME = ("onnxruntime-gpu", "onnxruntime")
+_REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git)?(?:@[^/#]*)?(?:#.*)?$")
+"""The name of a repository, which is mostly that of its package: "git+https://host/who/clip.git@main"."""
 _LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
@@ -213,6 +215,11 @@ def _record_file(
         findings.requirements[name] = why
     own = {need for need in required.needs if need.local and need.editable and not need.constraint}
     findings.named |= {canonicalize_name(n.name): n.text for n in required.needs if n.name and n not in own}
+    repositories = ((_REPOSITORY.search(n.text), n) for n in required.needs if n.vcs and not n.name)
+    findings.named |= {canonicalize_name(found[1]): n.text for found, n in repositories if found}
+    for need in required.needs:
+        if need.name and canonicalize_name(need.name) in _ONNXRUNTIME:
+            findings.origins.setdefault("onnxruntime", need.origin)
     findings.bounded |= {bound.name for bound in required.bounds}
     cpu = {one.framework: one for one in required.cpu}
     for framework, origin in required.origins:
@@ -406,6 +413,10 @@ def _decide_by_imports(findings: FolderFindings, folder: Path, known: PackageFac
     """
     seen = find_project_imports(folder, known)
     declared = bool(findings.named or findings.requirements)
+    if findings.left and not (declared or findings.project):
+        findings.remarks.append(
+            "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
+        )
     users = _find_framework_users({m: i.files for m, i in seen.items()}, known)
     if not users:
         users = _find_framework_users({m: i.others for m, i in seen.items()}, known)
@@ -424,7 +435,8 @@ def _decide_by_imports(findings: FolderFindings, folder: Path, known: PackageFac
     if not findings.frameworks and (onnxruntime or "onnxruntime" in seen):
         by = seen.get("onnxruntime", ImportedModule())
         imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
-        findings.frameworks["onnxruntime"] = onnxruntime[0] + " is declared" if onnxruntime else imported
+        listed = findings.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
+        findings.frameworks["onnxruntime"] = listed if onnxruntime else imported
     findings.remarks += [
         f"{name} is imported in {list_first(users[name])}, but not declared"
         for name in ranked

@@ -207,7 +207,7 @@ CASES = {
     ),
     "onnxruntime-gpu in a file": (
         {"requirements.txt": "onnxruntime-gpu\n"}, {"frameworks": ("onnxruntime",), "requirements": ("requirements.txt",)},
-        "onnxruntime-gpu is declared",
+        "onnxruntime (requirements.txt line 1)",
     ),
     "onnxruntime imported": ({"a.py": "import onnxruntime\n"}, {"frameworks": ("onnxruntime",)}, "imported in a.py"),
     "onnxruntime beside torch": (
@@ -256,6 +256,14 @@ CASES = {
          "data/prepare.py": "import requests, torchvision\nfrom train import x\nimport strange_thing\n",
          "tests/test_a.py": "import pytest, sklearn\n"},
         {"frameworks": ("torch",), "packages": ("numpy", "pillow", "requests", "torchvision")}, "undeclared strange_thing\n",
+    ),
+    "a repository without the name of its package": (
+        {"requirements.txt": "torch\ngit+https://host/who/monotonic_align.git@main\n", "a.py": "import monotonic_align, numpy\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared numpy\n",
+    ),
+    "several projects": (
+        {"mnist/requirements.txt": "torch\n", "vae/requirements.txt": "torch\n", "mnist/main.py": "import torch\n"},
+        {"frameworks": ("torch",)}, "run gpuenv init in the folder of one",
     ),
     "keras alone": ({"a.py": "import keras\n"}, {"frameworks": ("tensorflow",)}, "tensorflow (imported in a.py)"),
     "keras beside another framework": (
