@@ -442,8 +442,10 @@ def _add_project_imports(
     except (GpuenvError, TypeError) as error:
         emit(Event(kind="note", stage="verify", text=f"the project's imports are not known: {error}"))
         return result, findings
-    missing = modules.find_missing(imports, early_probes.python_paths.result().sites)
-    return modules.add_missing(result, findings, missing)
+    sites = early_probes.python_paths.result().sites
+    missing = modules.find_missing(imports, sites)
+    result, findings = modules.add_missing(result, findings, missing)
+    return modules.add_absent(result, findings, modules.find_absent(imports, sites))
 
 
 def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImport] | None:
@@ -465,7 +467,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
         module.partition(".")[0] for module in seen if "." in module
     }  # google is only a part of google.cloud
     always = {m: seen[m].files for m in seen if seen[m].files and (packages[m] or m not in parts)}
-    return order(always, packages)
+    return order(always, packages, {m: seen[m].names for m in always})
 
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:

@@ -40,11 +40,13 @@ class ImportedModule:
     """A module and the relative paths of the programs that import it.
 
     `files` cannot be imported without it. `others` import it in a block that may not run, or are no main programs:
-    notebooks, tests, examples, documentation, and folders that state their own requirements.
+    notebooks, tests, examples, documentation, and folders that state their own requirements. `names` maps what `files`
+    import of it to the first of them: "torch.nn:Module" for a name of a module, "torch.nn:" for a module.
     """
 
     files: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def find_imports(
@@ -65,7 +67,8 @@ def find_imports(
     modules: dict[str, ImportedModule] = {}
     for name, is_side in programs:
         above = [p for p in PurePosixPath(name).parents if (p / "__init__").as_posix() not in paths]
-        for module, always in _read_modules(folder / name, submodules).items():
+        found, exact = _read_modules(folder / name, submodules)
+        for module, always in found.items():
             first = module.partition(".")[0]
             beside = first in own and any(
                 (place / first).as_posix() in paths for place in (*above, PurePosixPath("src"))
@@ -79,6 +82,12 @@ def find_imports(
                 continue
             imported = modules.setdefault(module, ImportedModule())
             (imported.files if always and not is_side else imported.others).append(name)
+            if module == first and not is_side:
+                imported.names |= {
+                    one: name
+                    for one in exact
+                    if f"{one}.".startswith((f"{first}.", f"{first}:")) and one not in imported.names
+                }
     return modules
 
 
@@ -148,24 +157,28 @@ _IMPORT = re.compile(
 )
 
 
-def _read_modules(path: Path, submodules: Collection[str]) -> dict[str, bool]:
+def _read_modules(path: Path, submodules: Collection[str]) -> tuple[dict[str, bool], list[str]]:
     """Return the imported modules of a program or notebook, each with whether it is always imported.
 
-    A file that cannot be read has none.
+    The second value has what is always imported, as `names` of ImportedModule. A file that cannot be read has none.
     """
     try:
         data = path.read_bytes()[: MOST_NOTEBOOK_BYTES + 1]
         text = _read_cells(data) if path.suffix == ".ipynb" else data.decode("utf-8", "replace")
     except (OSError, ValueError, RecursionError):
-        return {}
+        return {}, []
     modules: dict[str, bool] = {}
+    exact: list[str] = []
     code = _NO_CODE.sub("''", text.replace("\r\n", "\n")).replace("\\\n", " ")
     for indent, names, package, parts in _IMPORT.findall(code):
-        imported = [words[0] for name in (names or parts.strip("()")).split(",") if (words := name.split())]
+        listed = (names or parts.strip("()")).replace("''", "").split(",")
+        imported = [words[0] for name in listed if (words := name.split())]
+        if not indent:
+            exact += [f"{package}:{part}" for part in imported] if package else [f"{n}:" for n in imported]
         for name in [f"{package}.{part}" for part in imported] if package else imported:
             found = [name.partition(".")[0], *(m for m in submodules if f"{name}.".startswith(f"{m}."))]
             modules |= {module: modules.get(module, False) or not indent for module in found}
-    return modules
+    return modules, exact
 
 
 def _read_cells(data: bytes) -> str:

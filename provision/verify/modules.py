@@ -6,8 +6,10 @@ import ast
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from ..environment.distributions import list_distributions
 from ..model import Evidence, Finding, StageResult
@@ -22,11 +24,25 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ProjectImport:
-    """A module that a project's programs cannot run without, the first of them, and the package that brings the module."""
+    """A module that a project's programs cannot run without, the first of them, and the package that brings the module.
+
+    `names` maps what they import of it ("torch.nn:Module", "torch.nn:") to the first of them.
+    """
 
     module: str
     file: str
     package: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentName:
+    """A name that a program imports and that the installed release of its package does not have."""
+
+    name: str
+    module: str
+    file: str
+    release: str
 
 
 def find_missing(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list[ProjectImport]:
@@ -42,6 +58,66 @@ def find_missing(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list
         for one in imports
         if (one.package not in installed if "." in one.module else one.module not in names)
     ]
+
+
+def find_absent(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list[AbsentName]:
+    """Return the names and submodules that are in no file of an installed module.
+
+    A module that is compiled, or makes its names when it is imported, may have any.
+    """
+    absent = [
+        (one, exact, file)
+        for one in imports
+        for exact, file in one.names.items()
+        if not _may_have(sites, *exact.split(":", 1))
+    ]
+    if not absent:
+        return []
+    versions = {found.name: found.version for site in sites for found in list_distributions(site)}
+    found = []
+    for one, exact, file in absent:
+        module, _, name = exact.partition(":")
+        package = str(canonicalize_name(one.package or one.module))
+        release = f"{package} {versions[package]}" if package in versions else one.module
+        found.append(AbsentName(name, module, file, release))
+    return found
+
+
+_ANY_NAME = re.compile(
+    r"import \*|__getattr__|globals\(|setattr\(|exec\(|__path__|meta_path|sys\.modules|[Ll]azy"
+)
+_ANY_MODULE = re.compile(r"__path__|meta_path|sys\.modules|[Ll]azy")
+
+
+def _may_have(sites: Sequence[str], module: str, name: str) -> bool:
+    """Return whether a module may have a name, or be there at all for an empty name."""
+    first, *rest = module.split(".")
+    here = next((p for site in sites for p in _candidates(Path(site), first) if p.is_file()), None)
+    if here is None:
+        return True
+    for part in rest:
+        below = next((p for p in _candidates(here.parent, part) if p.is_file()), None)
+        if here.name != "__init__.py" or below is None:
+            return _is_beside(here, part) or _mentions(here, part, _ANY_MODULE)
+        here = below
+    return name in ("", "*") or _is_beside(here, name) or _mentions(here, name, _ANY_NAME)
+
+
+def _candidates(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / name / "__init__.py", folder / f"{name}.py"
+
+
+def _is_beside(module: Path, name: str) -> bool:
+    """Return whether a package has a submodule of any kind, such as a compiled one or a folder without programs."""
+    return module.name == "__init__.py" and (
+        (module.parent / name).is_dir()
+        or any(n.partition(".")[0] == name for n in _list_names(str(module.parent)))
+    )
+
+
+def _mentions(module: Path, name: str, hidden: re.Pattern[str]) -> bool:
+    text = _read(str(module))
+    return len(text) >= _MOST_BYTES or bool(re.search(rf"\b{re.escape(name)}\b", text) or hidden.search(text))
 
 
 def _list_modules(site: str) -> set[str]:
@@ -107,16 +183,51 @@ def add_missing(
         "project_imports_missing", evidence, problem=problem, more=more or None,
         noun="module" if more == 1 else "modules", steps="; ".join(steps), confidence="certain",
     )  # fmt: skip
-    status = "warn" if stage.status in ("pass", "skip") else stage.status
     extra = f"{problem}; {more} more" if more else problem
-    detail = extra if status == "warn" and stage.status != "warn" else f"{stage.detail}; {extra}"
-    changed = replace(stage, status=status, detail=detail, evidence=(*stage.evidence, *evidence))
-    return changed, (*findings, finding)
+    return _warn(stage, extra, evidence), (*findings, finding)
 
 
-def order(seen: Mapping[str, Sequence[str]], packages: Mapping[str, str | None]) -> list[ProjectImport]:
+def add_absent(
+    stage: StageResult, findings: Sequence[Finding], absent: Sequence[AbsentName]
+) -> tuple[StageResult, tuple[Finding, ...]]:
+    """Return the stage `packages` and its findings with a warning about names that installed releases lack."""
+    if not absent:
+        return stage, tuple(findings)
+    first, more = absent[0], len(absent) - 1
+    what = f"{first.name} of {first.module}" if first.name else first.module
+    problem = f"{clean_line(what, 100)}, imported in {clean_line(first.file, 100)}, is not in {clean_line(first.release, 60)}"
+    evidence = tuple(
+        Evidence(
+            clean_line(f"from {a.module} import {a.name}" if a.name else f"import {a.module}", 160)
+            + f": not in {clean_line(a.release, 60)}",
+            a.file,
+        )
+        for a in absent[:_SHOWN]
+    )
+    packages = " and ".join(dict.fromkeys(clean_line(a.release.split()[0], 60) for a in absent))
+    finding = make_finding(
+        "project_names_absent", evidence, problem=problem, more=more or None, noun="name" if more == 1 else "names",
+        packages=packages, confidence="likely",
+    )  # fmt: skip
+    return _warn(stage, f"{problem}; {more} more" if more else problem, evidence), (*findings, finding)
+
+
+def _warn(stage: StageResult, problem: str, evidence: Sequence[Evidence]) -> StageResult:
+    status = "warn" if stage.status in ("pass", "skip") else stage.status
+    detail = problem if status == "warn" and stage.status != "warn" else f"{stage.detail}; {problem}"
+    return replace(stage, status=status, detail=detail, evidence=(*stage.evidence, *evidence))
+
+
+def order(
+    seen: Mapping[str, Sequence[str]],
+    packages: Mapping[str, str | None],
+    names: Mapping[str, Mapping[str, str]],
+) -> list[ProjectImport]:
     """Return imports with their first program, those of programs near the top first."""
     ordered = sorted(
         seen, key=lambda module: (packages.get(module) is None, seen[module][0].count("/"), module.lower())
     )
-    return [ProjectImport(module, seen[module][0], packages.get(module)) for module in ordered]
+    return [
+        ProjectImport(module, seen[module][0], packages.get(module), names.get(module, {}))
+        for module in ordered
+    ]

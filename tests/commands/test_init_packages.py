@@ -387,7 +387,7 @@ def test_a_folder_of_a_submodule_that_is_not_there_changes_nothing_else(gpuenv):
         "pyproject.toml": _PYPROJECT + 'dependencies = ["torch", "part", "tqdm"]\n[tool.uv.sources]\npart = {path = "deps/part"}\n',
         ".gitmodules": "", "mine/__init__.py": "import numpy\n",
     }  # fmt: skip
-    config, text, notes = found(gpuenv, files)
+    config, _, notes = found(gpuenv, files)
     assert (config.frameworks, config.project, config.packages) == (("torch",), ".", ())
     assert any("deps/part': no such path" in n and "git submodule update --init" in n for n in notes), notes
     (gpuenv.work / "deps/part").mkdir(parents=True)

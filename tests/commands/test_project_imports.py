@@ -86,6 +86,35 @@ def test_quick_uses_what_is_known(env):
     assert judged(env).findings == judged(env, quick=True).findings == ()
 
 
+def test_a_name_that_the_installed_release_lacks_is_a_warning(env):
+    site = next(env.glob("lib/python*/site-packages"))
+    package(site, "api", "5.1", [], modules={
+        "api/__init__.py": "from .core import run\n", "api/core.py": "def run(): pass\n", "api/native/data.txt": "",
+        "api/lazy/__init__.py": "import sys\nsys.modules[__name__] = _LazyModule()\n", "api/all/__init__.py": "from .x import *\n",
+        "api/all/x.py": "", "plain.py": "one = 1\n",
+    })  # fmt: skip
+    write(env, {
+        "fits.py": "from api import (\n  run,  # first\n  core, native)\nfrom api.lazy import anything\nfrom api.all import other\n"
+        "import api.core, api.native, api.lazy.deep\nfrom api.core import *\nfrom plain import one\n"
+        "try:\n    from api.core import walk\nexcept ImportError:\n    pass\nfrom json import no_such\n",
+        "train.py": "from api.core import (  # moved\n    run,\n    walk,\n)\nimport api.old.part\nfrom plain import two as one\n",
+        "tests/test_a.py": "from api import gone\n",
+    })  # fmt: skip
+    found = judged(env)
+    stage, (finding,) = found.stages[-1], found.findings
+    assert stage.status == "warn"
+    assert stage.detail == "walk of api.core, imported in train.py, is not in api 5.1; 2 more"
+    assert finding.title == "walk of api.core, imported in train.py, is not in api 5.1, and 2 more names"
+    assert [e.text for e in finding.evidence] == [
+        "from api.core import walk: not in api 5.1", "import api.old.part: not in api 5.1", "from plain import two: not in plain",
+    ]  # fmt: skip
+    assert (
+        finding.fix
+        == "Require the releases of api and plain that the project was written for, or change its import."
+    )
+    assert judged(env, quick=True).findings == found.findings
+
+
 def test_modules_of_every_kind_of_installation_are_found(env, tmp_path):
     site = next(env.glob("lib/python*/site-packages"))
     for name in ("plain.py", "native.cpython-311-x86_64-linux-gnu.so", "stable.abi3.so", "space/part/x.py"):
