@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable, Sized
 from importlib import import_module
 
+from packaging.version import Version
+
 from ..errors import UsageError
+from ..system.wheel_file import label_of
 from .subject import (
     GpuenvSource,
     InstalledPart,
@@ -110,6 +113,16 @@ def warnings(form: str, subject: Subject) -> list[str]:
         )
     elif files and form not in (*_WITHOUT_PATHS, "pylock"):
         sentences.append(f"{_wheels(files, 'is', 'are')} referenced by a local path of this machine")
+    variants = [p.name for p in pip_packages(lock) if not p.unhashed and label_of(p.url.rpartition("/")[2])]
+    if variants and form in ("requirements", "environment.yml", "pixi", "uv"):
+        gpus = [Version(g.capability) for g in lock.target.gpus]
+        said = {"CUDA_DRIVER_VERSION": next((b.cuda for b in lock.plan.builds if b.cuda), None),
+                "SM_ARCH": str(min(gpus)) if gpus else None}  # fmt: skip
+        words = " ".join(f"NV_VARIANT_PROVIDER_FORCE_{k}={v}" for k, v in said.items() if v)
+        sentences.append(
+            f"{', '.join(variants)}: these are wheel variants, which pip refuses, and of which uv chooses its own with "
+            f"UV_PREVIEW_FEATURES=wheel-variants {words}. `gpuenv export --format pylock` has the locked ones"
+        )
     channels = dict.fromkeys(p.index or p.url for p in conda_packages(lock) if p.url.startswith("file:"))
     if channels and form not in _WITHOUT_PATHS:
         sentences.append(f"the channel {', '.join(channels)} is a folder of this machine")

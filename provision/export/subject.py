@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage
+from ..system.wheel_file import plain_name
 from ..templates import fill, oneline
 
 
@@ -163,11 +164,11 @@ def path_of(package: LockedPackage) -> str:
 
 
 def file_name(package: LockedPackage) -> str:
-    """Return the last segment of a package's address.
+    """Return the last segment of a package's address, without the label of a variant.
 
     It was checked when the lock was read. It does not become a path here, because exports are text.
     """
-    return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
+    return plain_name(unquote(urlsplit(package.url).path.rsplit("/", 1)[-1]))
 
 
 def commit_of(package: LockedPackage) -> dict[str, str]:

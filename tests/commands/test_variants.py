@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 
@@ -87,11 +88,16 @@ def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, g
     assert ran.code == 6 and "null: is a CPU build" in " ".join(ran.err.split()), ran.err
 
 
-def uv(gpuenv, *words):
+H100 = {
+    "UV_PREVIEW_FEATURES": "wheel-variants",
+    "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "13.0",
+    "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0",
+}
+
+
+def uv(gpuenv, *words, forced=H100):
     """Run uv with its preview of variants, as for a machine with an H100."""
-    forced = {"CUDA_DRIVER_VERSION": "13.0", "SM_ARCH": "9.0"}
-    env = {**gpuenv.env, "UV_PREVIEW_FEATURES": "wheel-variants", "UV_NO_CONFIG": "1"}
-    env |= {f"NV_VARIANT_PROVIDER_FORCE_{name}": value for name, value in forced.items()}
+    env = {**gpuenv.env, "UV_NO_CONFIG": "1", **forced}
     return subprocess.run(
         [program(), *words], check=False, env=env, cwd=gpuenv.work, capture_output=True, text=True
     )
@@ -123,6 +129,25 @@ def test_uv_cannot_lock_variants_and_installs_those_that_are_locked(torch, gpuen
     assert done.returncode == 0, done.stderr
     (module,) = (gpuenv.work / "of-uv").glob("lib/python3*/site-packages/torch/__init__.py")
     assert "LABEL = 'cu126'" in module.read_text()
+
+
+def test_exports_for_other_installers_say_what_they_do_with_variants(torch, gpuenv, index):
+    ran = torch("lock", "--driver", "580.65.06", *V100_H100)
+    ran = gpuenv("export", "--format", "requirements", "--output", "requirements.txt")
+    told = " ".join(ran.err.split())
+    assert ran.code == 0 and "torch: these are wheel variants, which pip refuses" in told, ran.err
+    forced = dict(re.findall(r"(\w+)=(\S+)(?= NV_|\. )", told))
+    assert forced == H100 | {
+        "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.6",
+        "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "7.0",
+    }
+    uv(gpuenv, "venv", "of-uv", "--python", sys.executable)
+    words = ("--no-deps", "--require-hashes", "-r", "requirements.txt", "--python", "of-uv/bin/python")
+    done = uv(gpuenv, "pip", "install", *words, forced=forced)
+    assert done.returncode == 0, done.stderr
+    (module,) = (gpuenv.work / "of-uv").glob("lib/python3*/site-packages/torch/__init__.py")
+    assert "LABEL = 'cu126'" in module.read_text()
+    assert not gpuenv("export", "--format", "pylock").err
 
 
 def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpuenv, index):

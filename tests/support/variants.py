@@ -26,9 +26,14 @@ TRIAL = {
 
 def table(variants: dict) -> str:
     """The text of variants.json, or of one wheel's variant.json."""
+    provider = {
+        "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+        "requires": ["nvidia-variant-provider>=0.0.1,<1.0.0"],
+    }
     return json.dumps(
-        {"$schema": SCHEMA, "default-priorities": {"namespace": ["nvidia"]}, "variants": variants}
-    )
+        {"$schema": SCHEMA, "default-priorities": {"namespace": ["nvidia"]}, "providers": {"nvidia": provider},
+         "variants": variants}
+    )  # fmt: skip
 
 
 def add_variants(
