@@ -65,11 +65,6 @@ def check_values(c: Choices) -> None:
     ):
         if value is not None and not re.fullmatch(form, value):
             raise _wrong_form(flag, value)
-    if c.manager == "conda" and (c.python or "").endswith("t"):
-        raise UsageError(
-            f"--python {c.python}: gpuenv plans no conda environment with a free-threaded Python",
-            hint=f"use --python {str(c.python).rstrip('t')}",
-        )
 
 
 def _wrong_form(option: str, value: str) -> UsageError:

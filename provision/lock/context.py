@@ -53,6 +53,11 @@ def get_locking(choices: Choices) -> Locks:
     check_values(choices)
     chosen = locking(choices.manager)
     check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
+    if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
+        raise UsageError(
+            f"--python {python}: gpuenv plans no {choices.manager} environment with a free-threaded Python",
+            hint=f"use --python {python.rstrip('t')}",
+        )
     return chosen
 
 
