@@ -19,6 +19,7 @@ from ..resolve.satellites import (
     without_kernels,
 )
 from .named import requirement
+from .pages import ruled_pages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,8 @@ class Facts:
         return found
 
     def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
+        if package.index is None and any(ruled_pages(self.question.profiles.pages, package.name)):
+            return None  # a file of a page is chosen by its label; rows are about the index's files
         release = package.version.partition("+")[0]
         has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
         why = self.fits(package.name, release, package.sha256, builds)

@@ -38,6 +38,10 @@ from ..model import (
     WheelGlibc,
     WheelPage,
 )
+from ..resolve.choice import candidates
+from ..resolve.objections import objections
+from ..resolve.question import meets
+from ..resolve.satellites import SatelliteRows, objection, targets_of
 from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata
@@ -50,6 +54,7 @@ _MOST_MINORS = 6
 """The most minor releases of a framework that a note names."""
 _TIMEOUT = 8.0
 """Seconds for a page: many networks let no request to its host through."""
+_NO_HASH = "Its file has no hash before the first lock"
 _MOST_PAGES = 24
 """The most pages of builds to read: those of the newest builds of a framework."""
 
@@ -69,6 +74,7 @@ class Pages:
     _unread: set[str] = field(default_factory=set)
     _warned: dict[str, str] = field(default_factory=dict)
     _of_builds: dict[str, list[File]] = field(default_factory=dict, repr=False)
+    _indexed: dict[str, dict[Version, bool]] = field(default_factory=dict, repr=False)
     _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @cached_property
@@ -126,7 +132,10 @@ class Pages:
                 continue
             if package.url.endswith(".whl"):
                 if package.index is None:
-                    yield f"{package.name} {package.version} is the wheel {unquote(package.url.rpartition('/')[2])}"
+                    said = f"{package.name} {package.version} is the wheel {unquote(package.url.rpartition('/')[2])}"
+                    yield said if package.sha256 else f"{said}. {_NO_HASH}"
+                elif elsewhere := self._unreachable(named, package, plan):
+                    yield elsewhere
                 continue
             cudas = " and ".join(
                 f"{b.framework} {b.version}{f' with CUDA {b.cuda}' if b.cuda else ''}" for b in plan.builds
@@ -142,9 +151,25 @@ class Pages:
                 b for b in self.fitting.context.profiles.builds
                 if b.framework == framework and b.platform == plan.platform
             ]  # fmt: skip
-            minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")}
+            minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")} - {""}
             newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
             yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")
+
+    def _unreachable(self, named: NamedPackage, package: LockedPackage, plan: Plan) -> str | None:
+        """Return the newer wheel of a page for a build that fits, of an index that does not respond, or None."""
+        question, need = self.fitting.question, Requirement(named.text)
+        for wanted in question.request.frameworks:
+            for build in candidates(question, wanted):
+                if {r.code for r in objections(question, wanted, build)} != {"index_unreachable"}:
+                    continue
+                wheel = self.choose(need, [build], plan.python or "")
+                if wheel and Version(wheel.version) > Version(package.version):
+                    return (
+                        f"{wheel.package} {wheel.version} for {build.framework} {build.version} and CUDA {build.cuda} is "
+                        f"outside of the default index: {unquote(wheel.url)}. It is taken when the index of this "
+                        f"{build.framework} responds. {_NO_HASH}"
+                    )
+        return None
 
     def choose(
         self, need: Requirement, builds: Sequence[Build | PlannedBuild], python: str
@@ -166,8 +191,8 @@ class Pages:
         return None
 
     def _releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
-        """Return the releases whose pages are read, newest first, down to one that has a wheel on an index."""
-        if self._page(name) is None:
+        """Return the releases whose pages are read, newest first, down to one that has a fitting wheel on an index."""
+        if self._page(name) is None and not any(self._listed(name)):
             return iter(())
         exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
         indexed = self._read_index(name)
@@ -176,10 +201,26 @@ class Pages:
             [Version(Version(exact[0]).public)] if exact else sorted(bounds.filter(versions), reverse=True)
         )
         newest = itertools.islice(within, _MOST_RELEASES)
-        return map(str, itertools.takewhile(lambda v: not indexed.get(v), newest))
+        needed = itertools.takewhile(
+            lambda v: not (indexed.get(v) and self._index_serves(name, str(v))), newest
+        )
+        return map(str, needed)
+
+    def _index_serves(self, name: str, release: str) -> bool:
+        """Return whether the index's wheels of a release go with a build that fits. Unmeasured ones are taken to."""
+        question = self.fitting.question
+        rows, ignored = self._rows.rows(name, release), targets_of(question)
+        return not rows or any(
+            objection(question, rows, [b], ignore_gpus_of=ignored) is None for b in self._builds
+        )
 
     def _read_index(self, name: str) -> dict[Version, bool]:
         """Return the versions on the indexes, and whether each has a wheel."""
+        if name not in self._indexed:
+            self._indexed[name] = self._ask_index(name)
+        return self._indexed[name]
+
+    def _ask_index(self, name: str) -> dict[Version, bool]:
         try:
             files = IndexMetadata(self.fitting.context.sources).files(name)
         except LockError:
@@ -224,20 +265,36 @@ class Pages:
                 return page
         return None
 
+    def _listed(self, package: str, version: str | None = None) -> Iterator[File]:
+        """Yield the wheels of a release, or of all, that a row lists for the platform and the GPUs of the target."""
+        context = self.fitting.context
+        platform, gpus = context.target.platform, context.target.gpus
+        for row in context.profiles.listed_wheels:
+            if row.package != package or platform not in row.platform:
+                continue
+            if row.oldest_gpu and any(Version(g.capability) < Version(row.oldest_gpu) for g in gpus):
+                continue
+            for release in row.releases if version is None else {version} & set(row.releases):
+                url = row.url.format(release=release, machine=platform.partition("-")[2])
+                yield File(name=unquote(url.rpartition("/")[2]), url=url)
+
     def _wheels_of(self, package: str, version: str | None = None) -> list[PrebuiltWheel]:
-        """Return the wheels of one release, or of all releases where each build has a page."""
-        page = self._page(package)
-        if page is None or (page.is_of_release and version is None):
-            return []
-        if page.is_of_release:
+        """Return the wheels of one release, or of all releases where each build has a page.
+
+        A release that a row lists is not looked up on the page.
+        """
+        rule = next(ruled_pages(self.fitting.context.profiles.pages, package))
+        files = list(self._listed(package, version)) if version else []
+        page = None if files else self._page(package)
+        if page is not None and page.is_of_release and version is not None:
             files = self._files(page, package, page.url.format(release=version))
-        else:
+        elif page is not None and not page.is_of_release:
             with self._reading:
                 if page.url not in self._of_builds:
                     self._of_builds[page.url] = self._read_builds(page, package)
             files = self._of_builds[page.url]
         by_url = {f.url: f for f in files}
-        read = ((f, self._read_wheel(page, f.name, f.url)) for f in by_url.values())
+        read = ((f, self._read_wheel(page or rule, f.name, f.url)) for f in by_url.values())
         return [
             w._replace(sha256=f.sha256) for f, w in read
             if w and w.package == package and version in (None, w.version) and self._has_glibc(w)
@@ -274,8 +331,14 @@ class Pages:
         if read is None:
             return None
         parts = parse_wheel(file)
+        built_for = read[1]
+        if not built_for.minor:
+            known = self._rows.rows(parts.name, read[0])
+            needs = [Requirement(r.built_for) for r in known if r.built_for]
+            bounds = [str(n.specifier) for n in needs if n.name == built_for.framework]
+            built_for = built_for._replace(bounds=next(filter(None, bounds), ""))
         return PrebuiltWheel(
-            package=parts.name, version=read[0], url=url, built_for=read[1],
+            package=parts.name, version=read[0], url=url, built_for=built_for,
             pythons=tuple(p for p, theirs in self._tags.items() if not parts.tags.isdisjoint(theirs)),
         )  # fmt: skip
 
@@ -298,15 +361,22 @@ class Pages:
     def _give_up(self, page: WheelPage, package: str, error: LockError) -> None:
         """Warn once about an unreadable page, and do not read it again."""
         self._unread.add(page.url)
+        known = [v for file in self._listed(package) if (v := version_of(file.name, package))]
+        text = f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive"
+        if known:
+            text = f"no wheel of {package} newer than {max(known).public} is known outside of the index: {error.message}"
         self._warn_once(
             page.url,
-            f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive. "
-            "Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml",
+            f"{text}. Repeat the command when the page answers, or add a row for a mirror to profiles/indexes.yaml",
         )
 
     def _warn_once(self, key: str, text: str) -> None:
         if self._warned.setdefault(key, text) is text:
             self.emit(Event(kind="warning", stage="lock", text=text))
+
+    @cached_property
+    def _rows(self) -> SatelliteRows:
+        return SatelliteRows(self.fitting.context.profiles, self.fitting.context.target.platform)
 
     @cached_property
     def _builds(self) -> tuple[Build, ...]:
@@ -388,8 +458,12 @@ def _pattern(rule: str) -> re.Pattern[str]:
 
 def serves(built_for: BuiltFor, build: Build | PlannedBuild, cxx11: str | None) -> bool:
     """Return whether a wheel is compiled for a build. `cxx11` is the build's C++11 string ABI, or None if unknown."""
-    release = tuple(map(int, built_for.minor.split(".")))
-    if built_for.framework != build.framework or Version(build.version).release[:2] != release:
+    if built_for.framework != build.framework:
+        return False
+    if built_for.minor:
+        if Version(build.version).release[:2] != tuple(map(int, built_for.minor.split("."))):
+            return False
+    elif not built_for.bounds or not meets(build.version, built_for.bounds):
         return False
     if built_for.label is not None and built_for.label != label_of(build.cuda):
         return False

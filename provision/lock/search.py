@@ -329,7 +329,7 @@ class _Search(Known):
             roots = [self.pages.require(text, plan) for text in roots]
         return Question(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
-            limits=(*self._applicable(limits), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
+            limits=(*self._applicable(limits, plan), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
             python=find_python(plan.python or "", context.machine, self.cache), judge=self.fitting.question,
         )  # fmt: skip
 
@@ -341,10 +341,11 @@ class _Search(Known):
         names = {name_of(p) for p in planned}
         return [*planned, *(t for n, t in asked.items() if n in companions and n not in names)]
 
-    def _applicable(self, limits: Sequence[str]) -> list[str]:
-        """Return the limits without those on packages that the user pins to an address."""
+    def _applicable(self, limits: Sequence[str], plan: Plan) -> list[str]:
+        """Return the limits without those on packages that the user pins to an address, or that a page has."""
         needs = (n for n in self.context.demands.needs if n.name and not n.constraint)
-        direct = {canonicalize_name(n.name or "") for n in needs if not _is_plain(n)}
+        direct: set[str] = {canonicalize_name(n.name or "") for n in needs if not _is_plain(n)}
+        direct |= {p.name for p in self.pages.packages(plan)}
         return [text for text in limits if name_of(text) not in direct]
 
     def _groups(self, one: Try) -> tuple[list[Build], ...]:

@@ -54,11 +54,26 @@ class WheelGlibc(NamedTuple):
     glibc: str
 
 
+class ListedWheels(NamedTuple):
+    """Wheels of a page that are known without reading it, from documents. Nothing in them was measured.
+
+    In `url`, {release} is one of `releases` and {machine} that of a platform ("x86_64"). `oldest_gpu` is the lowest
+    compute capability that the documents name.
+    """
+
+    package: str
+    releases: tuple[str, ...]
+    url: str
+    platform: tuple[str, ...]
+    oldest_gpu: str | None = None
+
+
 class BuiltFor(NamedTuple):
     """The builds that a wheel is compiled for, by its file name.
 
     These are the minor release of a framework ("2.8"), its CUDA, and the C++11 string ABI ("1" or "0"). The CUDA is a
-    `label` ("cu128", "cpu") or a major `cuda` ("12").
+    `label` ("cu128", "cpu") or a major `cuda` ("12"). `bounds` ("==2.13.0") are those of the release, where its name
+    has no minor release ("").
     """
 
     framework: str
@@ -66,6 +81,7 @@ class BuiltFor(NamedTuple):
     label: str | None = None
     cuda: str | None = None
     cxx11: str | None = None
+    bounds: str = ""
 
 
 class PrebuiltWheel(NamedTuple):
@@ -599,6 +615,7 @@ class Profiles:
     images: tuple[BaseImage, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()
     pages: tuple[WheelPage, ...] = ()
+    listed_wheels: tuple[ListedWheels, ...] = ()
     abis: tuple[CxxAbi, ...] = ()
     wheel_glibc: tuple[WheelGlibc, ...] = ()
     imports: tuple[ImportName, ...] = ()

@@ -46,6 +46,14 @@ PAGE_TABLES = {
     "pages": Kind(
         model.WheelPage, "pages", ("framework", "packages"), ("packages", "url"), words=("packages",)
     ),
+    # wheels of pages that cannot be read everywhere, as documents list them
+    "listed_wheels": Kind(
+        model.ListedWheels,
+        "listed_wheels",
+        ("package", "url"),
+        ("package", "releases", "url", "platform", "source", "read"),
+        words=("releases", "platform"),
+    ),
     "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
     "wheel_glibc": Kind(
         model.WheelGlibc,
@@ -72,8 +80,9 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
         yield "url: a page is of one release or of one build, not of both"
     if names & _OF_RELEASE and not rule:
         yield "local: missing. It tells for which build a wheel on the page is"
-    if isinstance(rule, str) and not ("{minor}" in rule) ^ ("{digits}" in rule):
-        yield "local: expected {minor} or {digits}, the release of the framework"
+    known = ("{minor}", "{digits}", "{cuda}", "{label}")
+    if isinstance(rule, str) and (not any(n in rule for n in known) or all(n in rule for n in known[:2])):
+        yield "local: expected {minor} or {digits}, the release of the framework, or only {cuda} or {label}"
 
 
 SATELLITE_TABLES = {

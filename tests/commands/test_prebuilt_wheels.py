@@ -94,7 +94,8 @@ def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches,
     file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.14cxx11abiTRUE")
     ran = torches("resolve", "--json", "--with", "flash-attn", *ASK)
     assert ran.json["builds"][0]["version"] == "2.14.1"
-    assert f"flash-attn 2.8.3 is the wheel {file}" in ran.json["notes"]
+    note = f"flash-attn 2.8.3 is the wheel {file}. Its file has no hash before the first lock"
+    assert note in ran.json["notes"]
     held = ran.json["held_back"]
     assert [(h["package"], h["newest"]) for h in held] == [("torch", "2.15.0")]
     assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for this build of torch and Python")
@@ -258,3 +259,54 @@ def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
     assert f"Wheels exist for torch {torch.rpartition('.')[0]}" in note, (
         "a name for another string ABI is no wheel"
     )
+
+
+SATELLITES = """- table: "satellites"
+  source: "here"
+  read: "2026-11-26"
+  kept: "measured"
+  rows:
+  - {package: "vllm", version: "9.1.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.15.0", abi: "exact"}
+  - {package: "vllm", version: "9.0.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.10.0", abi: "exact"}
+"""
+OLD_DRIVER = ["550.54.15" if word == "580.95.05" else word for word in ASK]
+
+
+@pytest.fixture
+def vllms(torches, index, pages):
+    """`torches` with a vllm whose wheels on the index are for CUDA 13, and its page with one for CUDA 12."""
+    (torches.work / "rows" / "satellites.yaml").write_text(SATELLITES)
+    index.add_plan(torches("resolve", "--json", "--framework", "torch==2.10.0", *OLD_DRIVER[2:]).json)
+    for version, torch in (("9.1.0", "2.15.0"), ("9.0.0", "2.10.0")):
+        index.add("vllm", version, (f"torch=={torch}",))
+    pages.add_asset("vllm", "9.0.0", "cu129", requires=("torch==2.10.0",))
+    return torches
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_build_for_an_old_driver_outside_of_the_index_is_named_and_locked(vllms, pages, listed):
+    """vllm's wheels for CUDA 12 are on GitHub alone. A page that cannot be read can have rows."""
+    if listed:
+        pages.fault = 503
+        url = f"{pages.address}/vllm/releases/download/v{{release}}/vllm-{{release}}%2Bcu129-cp311-cp311-linux_{{machine}}.whl"
+        table = '- table: "listed_wheels"\n  source: "here"\n  read: "2026-11-26"\n  rows:\n'
+        row = f'  - {{package: "vllm", releases: "9.0.0", url: "{url}", platform: "linux-x86_64", oldest_gpu: "7.5", source: "here", read: "2026-11-26"}}\n'
+        with (vllms.work / "rows" / "indexes.yaml").open("a") as rows:
+            rows.write(table + row)
+    file = "vllm-9.0.0+cu129-cp311-cp311-linux_x86_64.whl"
+    ran = vllms("resolve", "--json", "--with", "vllm", *OLD_DRIVER)
+    assert ran.code == 0, ran.err
+    assert ran.json["builds"][0]["version"] == "2.10.0"
+    note = f"vllm 9.0.0 is the wheel {file}. Its file has no hash before the first lock"
+    assert note in ran.json["notes"]
+    assert ("no wheel of vllm newer than 9.0.0 is known outside of the index" in ran.err) == listed
+    older = vllms("resolve", "--json", "--with", "vllm", *["V100" if w == "H100" else w for w in OLD_DRIVER])
+    assert (file in said(older)) != listed, "a row names the oldest GPU"
+    package = locked(vllms("lock", "--json", "--with", "vllm", *OLD_DRIVER), "vllm")
+    (data,) = (d for path, d in pages.files.items() if path.endswith(file))
+    assert unquote(package["url"]).endswith(file) and package["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+def test_the_index_has_the_build_for_a_new_driver(vllms):
+    package = locked(vllms("lock", "--json", "--with", "vllm", *ASK), "vllm")
+    assert (package["version"], package["url"].endswith("vllm-9.1.0-py3-none-any.whl")) == ("9.1.0", True)

@@ -4,6 +4,7 @@ import functools
 import re
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from rows import rows
@@ -12,6 +13,7 @@ from provision import profiles
 from provision.lock.pages import find_cxx11, find_glibc, label_of, read_name, serves
 from provision.model import Build, BuiltFor
 from provision.profiles.files import check_table, read_file
+from provision.resolve.satellites import SatelliteRows
 
 DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"
 LINES = DATA.read_text(encoding="utf-8").splitlines()
@@ -42,11 +44,25 @@ def torch(version, cuda="12.8", platform="linux-x86_64"):
 
 
 def test_each_package_has_one_page_with_a_rule_a_source_and_a_date():
-    assert Counter(p for page in known().pages for p in page.packages) == Counter(PACKAGES.split())
+    assert Counter(p for page in known().pages for p in page.packages) == Counter([*PACKAGES.split(), "vllm"])
     tables, problems = read_file(profiles.directory() / "indexes.yaml")
     table = next(t for t in tables if t.head["table"] == "pages")
     assert not problems
     assert all(row["source"].startswith("https://") and row["read"] and row["local"] for row in table.rows)
+
+
+def test_the_listed_wheels_are_files_of_a_page_for_a_measured_release():
+    for row in known().listed_wheels:
+        (page,) = [p for p in known().pages if row.package in p.packages]
+        for release in row.releases:
+            for platform in set(row.platform) - {"linux-aarch64"}:
+                url = unquote(row.url.format(release=release, machine=platform.partition("-")[2]))
+                assert read_name(page, url.rpartition("/")[2]) == (
+                    release,
+                    BuiltFor(framework="torch", minor="", cuda="12"),
+                )
+                rows = SatelliteRows(known(), platform).rows(row.package, release)
+                assert [r.built_for for r in rows] and all(r.built_for for r in rows), (release, platform)
 
 
 def test_there_are_more_than_300_names_of_all_packages():
@@ -179,7 +195,7 @@ def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
         ("https://host/v{release}-{label}.html", "pt{digits}", "not of both"),
         ("https://host/v{release}.html", None, "local: missing"),
         ("https://host/v{release.html", "pt{digits}", "url: "),
-        ("https://host/v{release}.html", "cu{cuda}", "local: expected {minor} or {digits}"),
+        ("https://host/v{release}.html", "abi{abi}", "local: expected {minor} or {digits}"),
         ("https://host/v{release}.html", "cu{cuda}torch{torch}", "is not a local"),
         ("https://name@host/v{release}.html", "pt{digits}", "without user and password"),
     ],
