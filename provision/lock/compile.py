@@ -53,7 +53,7 @@ from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source, vcs_url
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
-from .uv_errors import TIMEOUT, explain, find_variant
+from .uv_errors import TIMEOUT, explain, find_table, find_variant
 from .variants import Chosen, VariantsFoundError, choose
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -139,6 +139,7 @@ class _Run:
     built: set[str] = field(default_factory=set)
     variants: dict[str, Chosen] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    plain: bool = False
 
     def solution(self) -> str:
         """Return the solution as a pylock.toml. Raises LockError.
@@ -338,13 +339,18 @@ class _Run:
             return output.read_text(encoding="utf-8") if output else done.stdout
         if found := find_variant(done.stderr):
             raise VariantsFoundError(found)
+        if not self.plain and (table := find_table(done.stderr)):
+            self.plain = True
+            text = f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
+            self.emit(Event(kind="warning", stage="lock", text=text))
+            return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         lines = (*question.lines, *question.needs)
         raise explain(done, question.sources, self.pinned.values(), lines, self.rules.archives)
 
     def _variant_settings(self) -> dict[str, str]:
         """Return variables with which uv considers variants as the target would, and not the machine that it runs on."""
         judge = self.question.judge
-        if judge is None:
+        if judge is None or self.plain:
             return {}
         gpus = [Version(g.capability) for q in (judge, *judge.others) for g in q.target.gpus]
         speaks = judge.speaks if judge.request.device == "cuda" else None

@@ -47,6 +47,9 @@ _NO_WHEEL = re.compile(r"(?:Wheels are|A source distribution is) required for `(
 _UNUSABLE = ("no", "usable", "wheels")
 _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
 _VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant")
+_TABLE = re.compile(
+    r"(?:Failed to parse variant metadata `|Failed to fetch: \S{1,500}/)([\w.+!-]{1,240}-variants\.json)"
+)
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
 
 
@@ -99,6 +102,12 @@ def explain(
 def find_variant(log: str) -> str | None:
     """Return the first package of a solution whose wheel is a variant: uv cannot write it into pylock.toml."""
     match = _VARIANT.search(log)
+    return match[1] if match else None
+
+
+def find_table(log: str) -> str | None:
+    """Return the file of a release's variants that uv cannot read."""
+    match = _TABLE.search(log)
     return match[1] if match else None
 
 

@@ -12,7 +12,7 @@ from bundle_site import add_own
 from environment_facts import installed
 from packaging.pylock import Pylock
 from torch_project import HERE
-from variants import add_real, add_variants, nvidia
+from variants import add_real, add_variants, nvidia, table
 
 from provision.index.uv import program
 
@@ -148,6 +148,42 @@ def test_exports_for_other_installers_say_what_they_do_with_variants(torch, gpue
     (module,) = (gpuenv.work / "of-uv").glob("lib/python3*/site-packages/torch/__init__.py")
     assert "LABEL = 'cu126'" in module.read_text()
     assert not gpuenv("export", "--format", "pylock").err
+
+
+@pytest.mark.parametrize("broken", ["text", "values", "404", "500", "no table", "no label"])
+def test_variants_that_cannot_be_read_leave_the_ordinary_wheel(gpuenv, index, broken):
+    ask = (
+        "--framework",
+        "torch",
+        "--python",
+        HERE,
+        "--index",
+        "pypi",
+        "--driver",
+        "580.65.06",
+        "--gpu",
+        "9.0",
+    )
+    index.add_plan(gpuenv("resolve", *ask, "--json").json)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0"}
+    add_variants(index, "demo", "1.0")
+    index.add("demo", "1.0")
+    name = "demo-1.0-variants.json"
+    texts = {"text": "{no", "values": json.dumps({"variants": {"cu126": {"nvidia": {"sm_arch": "90_real"}}}}),
+             "no label": table({"other": {}})}  # fmt: skip
+    if broken == "no table":
+        del index.wheels["demo"][name]
+    elif broken in texts:
+        index.wheels["demo"][name] = texts[broken].encode()
+    else:
+        index.faults[name] = broken
+    (gpuenv.work / "requirements.txt").write_text("demo\n")
+    ran = gpuenv("lock", *ask, "-r", "requirements.txt")
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv)["demo"][0] == "demo-1.0-py3-none-any.whl"
+    assert (f"the variants in {name} cannot be read" in " ".join(ran.err.split())) == (
+        not broken.startswith("no ")
+    )
 
 
 def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpuenv, index):
