@@ -152,6 +152,7 @@ def prepare(
     old: Lock | None,
     *,
     verify: bool | None = None,
+    quick: bool = False,
     checks: bool = True,
     recreate: bool = False,
     frozen: bool = False,
@@ -191,7 +192,7 @@ def prepare(
         lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
     return BuildJob(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=verify,
-        checks=checks, remembered=record.make_record(choices, fixed_lock, files), distrust=recreate, context=context,
+        quick=quick, checks=checks, remembered=record.make_record(choices, fixed_lock, files), distrust=recreate, context=context,
     )  # fmt: skip
 
 
@@ -256,15 +257,17 @@ def _record_options(job: BuildJob) -> CreateResult:
     return job.created(read_kept_verdict(job, machine_for_verdict()), changed=False)
 
 
-def reuse(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
+def reuse(
+    emit: Emit, env: Path, choices: Choices, *, verify: bool | None, quick: bool, checks: bool
+) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
     from .prove import read_kept_verdict
 
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
     _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
-        env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, checks=checks,
-        machine=None if choices.elsewhere else machine,
+        env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, quick=quick,
+        checks=checks, machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = read_kept_verdict(job, machine)
     environment = state.read_environment(env, changed=False)

@@ -54,6 +54,9 @@ class CreateOptions:
         help="Always verify, or never. By default gpuenv verifies what changed.",
         panel=BUILD,
     )
+    quick: bool = option(
+        False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.", panel=BUILD
+    )
     checks: bool = option(
         True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
     )
@@ -73,6 +76,7 @@ class CreateOptions:
             self.recreate
             or self.adopt
             or self.verify is not None
+            or self.quick
             or self.dry_run
             or self.kernel
             or not self.checks
@@ -131,12 +135,14 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         old = None if new else build.find_change(env, choices, lock)
         if new or old:
             job = build.prepare(
-                emit, env, choices, lock, old, verify=options.verify, checks=options.checks,
+                emit, env, choices, lock, old, verify=options.verify, quick=options.quick, checks=options.checks,
                 recreate=options.recreate, frozen=options.frozen, allow_md5=options.allow_md5,
             )  # fmt: skip
             result = job if isinstance(job, CreateResult) else build.run_build(job, old)
         else:
-            result = build.reuse(emit, env, choices, verify=options.verify, checks=options.checks)
+            result = build.reuse(
+                emit, env, choices, verify=options.verify, quick=options.quick, checks=options.checks
+            )
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
     return finish(emit, env, result)

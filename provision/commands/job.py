@@ -33,6 +33,7 @@ class BuildJob:
 
     `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
     compares; None keeps the recorded ones. `verify` is the option; None proves only what is not proved yet.
+    With `quick` the proof leaves out the frameworks, and is not kept.
     `checks` allows the project's checks to run. With `distrust` the files of the cache are compared with their hashes.
     `context` is the request that was solved for this build, or None for a lock that was named.
     """
@@ -45,6 +46,7 @@ class BuildJob:
     machine: Machine | None = None
     remembered: dict[str, Any] | None = None
     verify: bool | None = None
+    quick: bool = False
     checks: bool = True
     distrust: bool = False
     context: RequestContext | None = None

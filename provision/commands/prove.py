@@ -40,12 +40,12 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
 
 def _plan_checks(job: BuildJob) -> PlannedChecks:
     """Return the checks of the environment's own project, or none if they are turned off."""
-    return plan_checks(job.env, make_options(job.choices), of_project=job.checks)
+    return plan_checks(job.env, make_options(job.choices, quick=job.quick), of_project=job.checks)
 
 
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    planned, options = _plan_checks(job), make_options(job.choices)
+    planned, options = _plan_checks(job), make_options(job.choices, quick=job.quick)
     env = state.read_environment(job.env, changed=True)
     examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = add_later_stages(examined, verdict, job.emit)
@@ -56,10 +56,11 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
             f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
         )
         job.emit(Event(kind="warning", stage="verify", text=text))
-    under = state.list_circumstances(
-        job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
-    )
-    state.keep_verdict(job.env, whole, under)
+    if not job.quick:
+        under = state.list_circumstances(
+            job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
+        )
+        state.keep_verdict(job.env, whole, under)
     return whole
 
 
@@ -79,15 +80,19 @@ def prove(job: BuildJob, prefix: Path) -> Verdict:
         with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
             env = state.read_environment(prefix, changed=True)
             examined = Examination(
-                env=env, lock=job.lock, choices=job.choices, options=make_options(job.choices)
+                env=env,
+                lock=job.lock,
+                choices=job.choices,
+                options=make_options(job.choices, quick=job.quick),
             )
             verdict = run_verification(examined, emit)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise
     verdict = _at_place(verdict, prefix, job.env)
-    under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
-    state.keep_verdict(prefix, verdict, under)
+    if not job.quick:
+        under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
+        state.keep_verdict(prefix, verdict, under)
     return verdict
 
 

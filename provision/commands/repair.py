@@ -51,6 +51,7 @@ class RepairOptions:
     verify: bool = option(
         True, "--verify/--no-verify", help="Verify the environment after the repair, or skip verification."
     )
+    quick: bool = option(False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.")
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
@@ -82,7 +83,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         lock = _lock_of(path)
         job = BuildJob(
             env=path, lock=lock, choices=choices, sources=read_sources(choices), emit=emit,
-            verify=None if options.verify else False, checks=options.checks,
+            verify=None if options.verify else False, quick=options.quick, checks=options.checks,
         )  # fmt: skip
         done = _repaired(
             job,

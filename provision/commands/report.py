@@ -6,10 +6,11 @@ import dataclasses
 import json
 import os
 import platform
+import re
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,12 +25,21 @@ from ..environment import place, state
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..export.pages import write_html_page
-from ..model import Emit, Event, FleetResults, IssueReport, PackageSources, drop_event, from_plain
+from ..model import (
+    Emit,
+    Event,
+    ExportResult,
+    FleetResults,
+    IssueReport,
+    PackageSources,
+    drop_event,
+    from_plain,
+)
 from ..model.declare import argument, option
 from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
-from ..system.files import is_stdout, refuse_to_replace
-from ..system.redaction import redact_value
+from ..system.files import is_stdout, refuse_to_replace, signed, suggest_fix, write_output
+from ..system.redaction import clean_line, redact_value
 from ..wheels import pylock
 from .list import verified
 
@@ -49,6 +59,9 @@ class ReportOptions:
         None, help="Show the results of many hosts as one table: a gpuenv.fleet-results/1 file, or -."
     )
     output: Path | None = option(None, "--output", "-o", help="With --hosts: also write an HTML page.")
+    form: str | None = option(
+        None, "--format", metavar="FORMAT", help="With --hosts: prometheus, for a textfile of node_exporter."
+    )
     include_checks: bool = option(False, help="Include what the project's checks printed.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
 
@@ -58,7 +71,7 @@ class ReportOptions:
         return self.output is not None and is_stdout(self.output)
 
 
-def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | FleetResults:
+def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | FleetResults | ExportResult:
     """Return the report on this machine and an environment, without names, addresses and credentials.
 
     With `hosts` return the results of many hosts.
@@ -66,11 +79,15 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     if options.hosts is not None:
         if options.env is not None:
             raise UsageError("ENV and --hosts are both given", hint="give one of them")
-
-        return report_hosts(options.hosts, options.output, emit, force=options.force)
-    if options.output is not None:
+        if options.form is None:
+            return report_hosts(options.hosts, options.output, emit, force=options.force)
+        if options.form != "prometheus":
+            raise UsageError(f"--format {options.form}: not prometheus")
+        return _write_metrics(options.hosts, options.output, force=options.force)
+    if options.output is not None or options.form is not None:
         raise UsageError(
-            "--output requires --hosts", hint="to save the text, redirect standard output to a file"
+            f"{'--format' if options.form else '--output'} requires --hosts",
+            hint="to save the text, redirect standard output to a file",
         )
     return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
 
@@ -187,6 +204,46 @@ def _stdin() -> str:
     if len(text) > _MOST:
         raise ValueError(f"longer than {_MOST >> 20} MiB")
     return text.decode()
+
+
+def _write_metrics(file: Path, output: Path | None, *, force: bool) -> ExportResult:
+    """Return the metrics. A file gets them in one step: the collector may read at any time."""
+    text = write_metrics(_read(file))
+    if output is None or is_stdout(output):
+        return ExportResult(format="prometheus", path=None, text=text)
+    refuse_to_replace(output, force=force)
+    try:
+        write_output(output, signed(text, "#"))
+    except OSError as error:
+        raise UsageError(
+            f"--output {output}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
+        ) from error
+    return ExportResult(format="prometheus", path=str(output), text=text)
+
+
+def write_metrics(results: FleetResults) -> str:
+    """Return results in the text format of Prometheus."""
+    lines = [
+        "# HELP gpuenv_host_ok Whether the host has what was asked for.",
+        "# TYPE gpuenv_host_ok gauge",
+    ]
+    for h in results.hosts:
+        facts = {"host": h.host, "class": h.class_, "plan": h.plan, "verdict": h.verdict, "cause": h.cause}
+        lines.append(f"gpuenv_host_ok{_make_labels(facts)} {int(h.ok)}")
+    lines += [
+        "# HELP gpuenv_host_result_time_seconds When the host had its last result.",
+        "# TYPE gpuenv_host_result_time_seconds gauge",
+    ]
+    for host, past in sorted(results.history.items()):
+        if past:
+            seconds = datetime.fromisoformat(past[0].when.replace("Z", "+00:00")).timestamp()
+            lines.append(f"gpuenv_host_result_time_seconds{_make_labels({'host': host})} {seconds:.0f}")
+    return "\n".join(lines) + "\n"
+
+
+def _make_labels(facts: Mapping[str, str | None]) -> str:
+    quoted = (re.sub(r'([\\"])', r"\\\1", clean_line(value or "", 300)) for value in facts.values())
+    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(facts, quoted, strict=True)) + "}"
 
 
 def _write(output: Path, results: FleetResults) -> None:

@@ -229,21 +229,27 @@ def fleet_page(results: FleetResults, footer: str) -> str:
     counts = ", ".join(f"{number} {name}" for name, number in verdicts.most_common())
     title = f"{len(results.hosts)} hosts"
     columns = {"host": "", "class": "", "plan": "", "verdict": "", "cause": "", "seconds": "number"}
+    if results.history:
+        columns["before"] = ""
     body = [
         f'<header><p class="mark {status}">{word}</p><h1>{title}</h1><p class=quiet>{escaped(counts)}</p></header>',
-        f"<section>{_table(columns, map(_host_cells, results.hosts))}</section>",
+        f"<section>{_table(columns, (_host_cells(h, results) for h in results.hosts))}</section>",
         f"<footer>{escaped(footer)}</footer>",
     ]
     return html_document(f"{word}: {title}", body)
 
 
-def _host_cells(host: HostResult) -> tuple[str, ...]:
+def _host_cells(host: HostResult, results: FleetResults) -> tuple[str, ...]:
+    before = [
+        f'<span class="mark {"pass" if past.ok else "fail"}" title="{escaped(past.when)}">{escaped(past.verdict)}</span>'
+        for past in results.history.get(host.host, ())[1:]
+    ]
     status = "fail" if not host.ok else "warn" if host.verdict in ("planned", "unproven") else "pass"
     hint = f"<p class=quiet><b>Do this:</b> {escaped(host.hint)}</p>" if host.hint and not host.ok else ""
     return (
         escaped(host.host), escaped(host.class_ or ""), escaped(host.plan or ""),
         f'<span class="mark {status}">{host.verdict.replace("_", " ")}</span>', escaped(host.cause or "") + hint,
-        "" if host.seconds is None else f"{host.seconds:.1f}",
+        "" if host.seconds is None else f"{host.seconds:.1f}", *([" ".join(before)] if results.history else []),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from .machine import Target
@@ -153,12 +153,24 @@ class HostResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PastResult:
+    """What a host had at a time ("2026-01-31T12:00:00Z")."""
+
+    FORMS: ClassVar[dict[str, str]] = {"when": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"}
+
+    when: str
+    verdict: HostVerdict
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FleetResults:
-    """The results of all hosts, failures first."""
+    """The results of all hosts, failures first, and the last ones of each host, the newest first."""
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet-results/1"
 
     hosts: tuple[HostResult, ...]
+    history: dict[str, tuple[PastResult, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

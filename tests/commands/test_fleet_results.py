@@ -75,6 +75,42 @@ def test_the_page_has_the_same_rows_and_loads_nothing(gpuenv, results):
     assert gpuenv("report", "--hosts", results, "--output", "page.html", "--force").code == 0
 
 
+def test_the_page_has_the_last_results_of_each_host(gpuenv, results):
+    past = [{"when": f"2026-01-3{day}T12:00:00Z", "verdict": v, "ok": v == "works"}
+            for day, v in ((1, "works"), (0, "fails"))]  # fmt: skip
+    document = json.loads(results.read_text()) | {"history": {"a": past}}
+    results.write_text(json.dumps(document))
+    assert gpuenv("report", "--hosts", results, "--output", "page.html").code == 0
+    rows = {row[0]: row for row in Cells((gpuenv.work / "page.html").read_text()).rows}
+    assert rows["host"][-1] == "before" and rows["b"][-1] == "" and rows["a"][-1].split()[0] == "fails"
+
+
+def test_the_results_as_metrics_of_prometheus(gpuenv, results):
+    document = json.loads(results.read_text())
+    document["hosts"][3]["cause"] = 'a "quoted"\\ cause\nin two lines'
+    document["history"] = {"a": [{"when": "2026-01-31T12:00:00Z", "verdict": "works", "ok": True}]}
+    results.write_text(json.dumps(document))
+    ran = gpuenv("report", "--hosts", results, "--format", "prometheus", "-o", "gpuenv.prom")
+    assert ran.code == 0, ran.err
+    text = gpuenv("report", "--hosts", results, "--format", "prometheus").out
+    assert text in (gpuenv.work / "gpuenv.prom").read_text()
+    assert gpuenv("report", "--hosts", results, "--format", "prometheus", "-o", "gpuenv.prom").code == 0
+    plan = 'plan="jax 0.10.2 (CUDA 12.9)"'
+    assert text.splitlines() == [
+        "# HELP gpuenv_host_ok Whether the host has what was asked for.",
+        "# TYPE gpuenv_host_ok gauge",
+        r'gpuenv_host_ok{host="k80",class="",plan="",verdict="no_plan",cause="a \"quoted\"\\ cause in two lines"} 0',
+        f'gpuenv_host_ok{{host="z9",class="sm80-r535",{plan},verdict="fails",cause="<b>cudnnCreate</b> said 4"}} 0',
+        'gpuenv_host_ok{host="b",class="cpu",plan="jax 0.10.2 (CPU)",verdict="cpu",cause=""} 1',
+        f'gpuenv_host_ok{{host="a",class="sm90-r580",{plan},verdict="works",cause=""}} 1',
+        "# HELP gpuenv_host_result_time_seconds When the host had its last result.",
+        "# TYPE gpuenv_host_result_time_seconds gauge",
+        'gpuenv_host_result_time_seconds{host="a"} 1769860800',
+    ]
+    assert gpuenv("report", "--hosts", results, "--format", "json").code == 2
+    assert "--format requires --hosts" in gpuenv("report", "--format", "prometheus").err
+
+
 def test_results_are_read_from_standard_input(gpuenv, results):
     done = subprocess.run(
         [sys.executable, "-m", "provision", "report", "--hosts", "-", "--json"], env=gpuenv.env, cwd=gpuenv.work,

@@ -10,7 +10,7 @@ import yaml
 def play(site):
     """Runs a play with a role on two hosts without gpuenv."""
 
-    def run(role, **more):
+    def run(role, *options, **more):
         task = {"name": "Role", "ansible.builtin.import_role": {"name": f"gpuenv.fleet.{role}"}}
         plays = [{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": [task], **more}]
         (site.folder / "own.yml").write_text(yaml.safe_dump(plays))
@@ -21,7 +21,7 @@ def play(site):
             }
             for name in ("one", "two")
         }  # fmt: skip
-        return site.types("ansible-playbook own.yml -i hosts.yml", hosts=hosts)
+        return site.types("ansible-playbook own.yml -i hosts.yml", *options, hosts=hosts)
 
     return run
 
@@ -41,3 +41,69 @@ def test_a_play_with_serial_is_refused_because_it_plans_a_part_of_the_hosts(play
     ran = play("provision", serial=1)
     assert ran.code == 2 and "This play has serial. Plan all hosts in a play without it" in ran.out
     assert not list(site.folder.glob("pylock.*"))
+
+
+@pytest.mark.parametrize("role", ["provision", "check"])
+def test_a_folder_that_is_missing_is_named_on_every_host(play, role):
+    ran = play(role, "-e", "provision_folder=/nowhere/fleet", "-e", "report_json=/nowhere/fleet/results.json")
+    assert ran.code == 2 and {h: c["failed"] for h, c in ran.recap.items()} == {"one": 1, "two": 1}
+    for host in ("one", "two"):
+        said = ran.out.rpartition(f"[{host}]: FAILED!")[2].partition("FAILED!")[0]
+        assert "is missing on the controller: /nowhere/fleet" in said
+
+
+STUB = """#!/bin/sh
+echo "$HOST $1 $2" >>"$CALLS"
+case $1 in
+create) mkdir -p "$2/.gpuenv" && verdict=$VERDICT ;;
+remove) rm -r "$2" && echo '{}' && exit 0 ;;
+esac
+[ "$verdict" = works ] && code=0 environment='{"changed": true}' || code=8 environment=null
+echo "{\\"plan\\": null, \\"environment\\": $environment, \\"verdict\\":"
+echo "{\\"verdict\\": \\"$verdict\\", \\"stages\\": [], \\"hint\\": \\"reboot\\"}}"
+exit $code
+"""
+
+
+@pytest.fixture
+def waves(site, tmp_path):
+    """Runs the playbook with a bundle, on hosts whose gpuenv answers as told. Returns the run, and the hosts that were tried."""
+    stub, calls = tmp_path / "gpuenv", tmp_path / "calls"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+
+    def run(verdicts, *options):
+        calls.write_text("")
+        hosts = {
+            name: {
+                "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "install_bundle": "",
+                "provision_gpuenv": str(stub), "provision_env": str(tmp_path / name), "provision_bundle": "/srv/bundle",
+                "provision_environment": {"HOST": name, "CALLS": str(calls), "VERDICT": verdict},
+            }
+            for name, verdict in verdicts.items()
+        }  # fmt: skip
+        before = site.results.read_text() if site.results.exists() else None
+        ran = site.types(
+            "ansible-playbook gpuenv.fleet.provision -i hosts.yml", *options, hosts=hosts, former=before
+        )
+        return ran, [line.split()[0] for line in calls.read_text().splitlines() if " create " in line]
+
+    return run
+
+
+def test_a_wave_that_fails_stops_the_next_and_results_are_merged(waves, site, tmp_path):
+    bad = dict.fromkeys("abcd", "fails")
+    ran, tried = waves(bad)
+    assert tried == ["a"] and ran.code == 2 and not (tmp_path / "a").exists(), (
+        "a first environment is removed"
+    )
+    assert {h: (r["verdict"], r["ok"]) for h, r in ran.hosts.items()} == {
+        "a": ("fails", False), **dict.fromkeys("bcd", ("planned", False))
+    }  # fmt: skip
+    assert ran.hosts["a"]["hint"] == "reboot" and "an earlier wave failed" in ran.hosts["b"]["cause"]
+    ran, tried = waves(bad | {"c": "works"}, "--limit", "c,d", "-e", "provision_max_fail=100")
+    assert sorted(tried) == ["c", "d"]
+    past = {host: [p["verdict"] for p in found] for host, found in ran.document["history"].items()}
+    assert past == {"a": ["fails"], "b": ["planned"], "c": ["works", "planned"], "d": ["fails", "planned"]}
+    assert {h: r["verdict"] for h, r in ran.hosts.items()} == {h: found[0] for h, found in past.items()}
+    assert ran.table[0] == "2 hosts: 1 fails, 1 works" and "3 of 4 not ok" in ran.page

@@ -139,7 +139,7 @@ class Site:
         """The environment variables of gpuenv on a host."""
         return self.inventory[name]["provision_environment"]
 
-    def types(self, line, *more, hosts=None):
+    def types(self, line, *more, hosts=None, former=None):
         """Run a command line of ansible-playbook as a page has it, in the folder with hosts.yml, which names `hosts`
         or all."""
         shared = {
@@ -151,6 +151,8 @@ class Site:
         (self.folder / "hosts.yml").write_text(yaml.safe_dump(named))
         for path in (self.results, self.page):
             path.unlink(missing_ok=True)
+        if former:
+            self.results.write_text(former)
         program, *words = shlex.split(line)
         done = subprocess.run(
             [str(BIN / program), *words, *more], env=self.env, cwd=self.folder, capture_output=True, text=True,

@@ -74,7 +74,11 @@ def _outcome(host, values, plan):
     if plan.get("failed"):
         return row("error", cause="no plan was made: {}".format(plan.get("msg")))
     results = [value["result"] for value in values if value.get("result")]
-    return dict(results[-1]) if results else row("unreachable", cause="no task ran on this host")
+    if results:
+        return dict(results[-1])
+    if values and values[-1].get("skipped"):
+        return row("planned", cause="not built: too many hosts of an earlier wave failed")
+    return row("unreachable", cause="no task ran on this host")
 
 
 class FilterModule:

@@ -23,7 +23,8 @@ DOCUMENTATION = r"""
 module: gpuenv_environment
 short_description: Build an environment from a lock and prove it
 description:
-  - Runs C(gpuenv create --locked). gpuenv builds all or nothing, what fails its proof is rolled back.
+  - Runs C(gpuenv create --locked). gpuenv builds all or nothing. What fails its proof is rolled back - the environment that was there
+    comes back, and a first one is removed.
   - An environment that was built from the lock and has not changed since is left alone.
 extends_documentation_fragment: gpuenv.fleet.gpuenv
 attributes:
@@ -39,13 +40,15 @@ options:
     type: path
     required: true
   lock:
-    description: The text of the lock.
+    description: The text of the lock. Not needed with O(bundle).
     type: str
-    required: true
+  bundle:
+    description: A folder that C(gpuenv bundle) made, as the host sees it. Its lock for the machine is installed, without a network.
+    type: path
   proof:
     description:
       - V(full) grades convolutions in every framework on every GPU, in the build.
-      - V(quick) tries driver, runtime, libraries and cuDNN after it.
+      - V(quick) tries driver, runtime, libraries and cuDNN, in the build.
       - V(none) proves nothing.
     type: str
     choices: [full, quick, none]
@@ -99,10 +102,16 @@ class Environment:
     def __init__(self, module):
         self.module = module
         self.path, self.proof = module.params["path"], module.params["proof"]
-        self.lock = os.path.join(module.tmpdir, "pylock.toml")
-        with open(self.lock, "w", encoding="utf-8") as file:
-            file.write(module.params["lock"])
-        before, after = packages_of(lock_in(self.path)), packages_of(module.params["lock"])
+        self.was_there = os.path.exists(os.path.join(self.path, ".gpuenv"))
+        self.words = ["--bundle", module.params["bundle"]]
+        before = packages_of(lock_in(self.path))
+        after = before
+        if not module.params["bundle"]:
+            lock = os.path.join(module.tmpdir, "pylock.toml")
+            with open(lock, "w", encoding="utf-8") as file:
+                file.write(module.params["lock"])
+            self.words = ["--locked", "--lock", lock]
+            after = packages_of(module.params["lock"])
         self.differs = before != after
         header = self.path if before else "/dev/null"
         self.diff = {"before_header": header, "after_header": self.path, "before": before, "after": after}
@@ -118,15 +127,7 @@ class Environment:
 
     def create(self, *more):
         """Run `gpuenv create` with the lock, anew where it cannot change in place."""
-        words = [
-            "create",
-            self.path,
-            "--locked",
-            "--lock",
-            self.lock,
-            *self.module.params["arguments"],
-            *more,
-        ]
+        words = ["create", self.path, *self.words, *self.module.params["arguments"], *more]
         answer = run(self.module, words, folder=self.module.tmpdir)
         if self.module.params["recreate"] and answer.advises("--recreate"):
             words.append("--recreate")
@@ -142,8 +143,11 @@ class Environment:
         fail(self.module, result, changed=self.changed, diff=self.diff)
 
     def finish(self, result):
-        """End the module with a row."""
+        """End the module with a row. gpuenv keeps a first environment that fails, which nobody should use."""
         if not result["ok"]:
+            if not self.was_there and os.path.exists(self.path):
+                self.run("remove", self.path)
+                self.changed = False
             self.fail(result)
         self.module.exit_json(changed=self.changed, diff=self.diff, result=result, verdict=self.verdict)
 
@@ -155,11 +159,15 @@ class Environment:
         return row_of_verdict(verdict, answer.code == 0, self.plan, self.seconds)
 
 
+_PROOFS = {"full": [], "quick": ["--quick"], "none": ["--no-verify"]}
+
+
 def foresee(env):
     """What would be done, without doing it."""
-    env.plan = words_of(env.create("--dry-run").document)
-    env.changed = env.differs
-    if not env.differs:
+    foreseen = env.create("--dry-run").document
+    env.plan = words_of(foreseen)
+    env.changed = env.differs or not env.was_there
+    if not env.changed:
         answer = env.run("verify", env.path, *(["--quick"] if env.proof != "full" else []))
         env.changed = bool(_changes(answer.document)) and env.module.params["repair"]
         if not env.changed:
@@ -169,22 +177,17 @@ def foresee(env):
 
 def build(env):
     """Build, repair and prove."""
-    full = env.proof == "full"
-    answer = env.create(*([] if full else ["--no-verify"]))
+    answer = env.create(*_PROOFS[env.proof])
     made = answer.document
     env.plan, env.changed = words_of(made["plan"]), bool((made["environment"] or {}).get("changed"))
     verdict = made["verdict"]
-    if env.proof == "quick":
-        answer = env.run("verify", env.path, "--quick")
-        verdict = answer.document
     changes = _changes(verdict or made["environment"])
     if changes and env.module.params["repair"]:
         env.diff = _with_changes(env.diff, changes)
-        answer = env.run("repair", env.path, *([] if full else ["--no-verify"]))
+        answer = env.run("repair", env.path, *_PROOFS[env.proof])
         env.changed, verdict = True, answer.document["verdict"]
-        if env.proof == "quick":
-            answer = env.run("verify", env.path, "--quick")
-            verdict = answer.document
+    if env.module.params["bundle"]:
+        env.diff["after"] = packages_of(lock_in(env.path))
     env.finish(env.judge(answer, verdict))
 
 
@@ -197,13 +200,15 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
-            "lock": {"type": "str", "required": True},
+            "lock": {"type": "str"},
+            "bundle": {"type": "path"},
             "proof": {"type": "str", "choices": ["full", "quick", "none"], "default": "full"},
             "recreate": {"type": "bool", "default": True},
             "repair": {"type": "bool", "default": True},
             "arguments": {"type": "list", "elements": "str", "default": []},
             **ARGUMENTS,
         },
+        required_one_of=[["lock", "bundle"]],
         supports_check_mode=True,
     )
     env = Environment(module)
