@@ -46,6 +46,7 @@ from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system import process, trust
 from ..system.redaction import redact
+from ..wheels.pylock import is_variant
 
 if TYPE_CHECKING:
     from ..model import Fleet, FleetLocks
@@ -152,6 +153,10 @@ def add_pip(
     links = context.sources.find_links if context and local else choices.find_links
     lines = {tool: install_lines(tool, paged, data, indexes, links) for tool in ("pip", "uv")}
     notes = [*plan.notes, *pip_gaps(paged, data)]
+    if variants := [p.name for p in lock.packages if is_variant(p)] if lock else []:
+        notes.append(
+            f"{', '.join(variants)}: pip refuses wheel variants. Run gpuenv lock, then uv pip sync pylock.toml"
+        )
     if context and (left := [n for n in context.demands.needs if not n.constraint]):
         notes.append(
             f"the pip command lacks {len(left)} requirements of the project's files: for all of them run gpuenv lock, "

@@ -19,6 +19,21 @@ from provision.index.uv import program
 V100_H100 = ("--gpu", "7.0", "--gpu", "9.0")
 
 
+H100 = {
+    "UV_PREVIEW_FEATURES": "wheel-variants",
+    "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "13.0",
+    "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0",
+}
+
+
+def uv(gpuenv, *words, forced=H100):
+    """Run uv with its preview of variants, as for a machine with an H100."""
+    env = {**gpuenv.env, "UV_NO_CONFIG": "1", **forced}
+    return subprocess.run(
+        [program(), *words], check=False, env=env, cwd=gpuenv.work, capture_output=True, text=True
+    )
+
+
 @pytest.fixture
 def torch(gpuenv, index):
     """`gpuenv VERB` for torch on the index on loopback, which has variants of a torch that no row knows."""
@@ -32,6 +47,18 @@ def torch(gpuenv, index):
     return run
 
 
+def chosen_by_uv(gpuenv, index, cuda, capability):
+    """The wheel of demo that uv chooses for a driver and the best GPU."""
+    forced = {
+        **H100,
+        **dict(zip(list(H100)[1:], (cuda, capability), strict=True)),
+        "RUST_LOG": "uv_resolver=debug",
+    }
+    words = ("pip", "compile", "requirements.txt", "--index-url", index.url, "--python", sys.executable)
+    done = uv(gpuenv, *words, forced=forced)
+    return re.search(r"\((demo-\S+)\)", done.stderr)[1]
+
+
 def locked(gpuenv, path="pylock.toml"):
     """The file of each package in the lock, and its digest. The lock is valid by PEP 751."""
     document = tomllib.loads((gpuenv.work / path).read_text())
@@ -41,15 +68,26 @@ def locked(gpuenv, path="pylock.toml"):
 
 
 @pytest.mark.parametrize(
-    ("target", "label"),
+    ("target", "label", "forced", "of_uv"),
     [
-        (("--driver", "580.65.06", "--gpu", "9.0"), "cu130"),
-        (("--driver", "580.65.06", *V100_H100), "cu126"),  # cu130 has no kernels for the V100
-        (("--driver", "550.54.15", "--gpu", "9.0"), "cu126"),  # by minor-version compatibility
-        (("--device", "cpu"), "null"),
+        (("--driver", "580.65.06", "--gpu", "9.0"), "cu130", ("13.0", "9.0"), "cu130"),
+        (
+            ("--driver", "580.65.06", *V100_H100),
+            "cu126",
+            ("13.0", "9.0"),
+            "cu130",
+        ),  # without kernels for the V100
+        (
+            ("--driver", "550.54.15", "--gpu", "9.0"),
+            "cu126",
+            ("12.4", "9.0"),
+            "null",
+        ),  # minor-version compatibility
+        (("--device", "cpu"), "null", ("0.0", "9.0"), "null"),
     ],
 )
-def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, label):
+def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, label, forced, of_uv):
+    """uv speaks of one GPU, the one with the highest capability."""
     add_variants(index, "demo", "1.0")
     (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
     ran = torch("lock", "-r", "requirements.txt", *target)
@@ -58,6 +96,7 @@ def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, 
     for name, version in (("torch", "2.99.0"), ("demo", "1.0")):
         file = f"{name}-{version}-py3-none-any-{label}.whl"
         assert found[name] == (file, hashlib.sha256(index.wheels[name][file]).hexdigest())
+    assert chosen_by_uv(gpuenv, index, *forced) == f"demo-1.0-py3-none-any-{of_uv}.whl"
 
 
 def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, gpuenv, index):
@@ -83,24 +122,10 @@ def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, g
     assert "no variant of demo 1.0 fits: cu126: no kernels for a GPU of capability 12.0" in told
     assert "cu130: CUDA 13 needs driver 580.65.06" in told and "null: is a CPU build" in told
     assert locked(gpuenv)["demo"][0] == "demo-0.9-py3-none-any.whl"
+    assert chosen_by_uv(gpuenv, index, "12.8", "12.0") == "demo-1.0-py3-none-any-null.whl"
     del index.wheels["demo"]["demo-0.9-py3-none-any.whl"]
     ran = torch("lock", *target, "--upgrade")
     assert ran.code == 6 and "null: is a CPU build" in " ".join(ran.err.split()), ran.err
-
-
-H100 = {
-    "UV_PREVIEW_FEATURES": "wheel-variants",
-    "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "13.0",
-    "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0",
-}
-
-
-def uv(gpuenv, *words, forced=H100):
-    """Run uv with its preview of variants, as for a machine with an H100."""
-    env = {**gpuenv.env, "UV_NO_CONFIG": "1", **forced}
-    return subprocess.run(
-        [program(), *words], check=False, env=env, cwd=gpuenv.work, capture_output=True, text=True
-    )
 
 
 def test_uv_cannot_lock_variants_and_installs_those_that_are_locked(torch, gpuenv, index):
