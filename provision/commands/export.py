@@ -13,7 +13,7 @@ from ..config.options import Choices, make_absolute
 from ..config.project import find_active_env, find_in_folder, find_project_env, find_project_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
-from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, render, warnings
+from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, extras_of, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
 from ..lock.formats import locking
 from ..model import (
@@ -56,7 +56,9 @@ class ExportOptions:
         help="Format: requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
         "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, daemonset, job or cyclonedx.",
     )  # fmt: skip
-    lock: Path | None = option(None, help="Export this lock file.")
+    lock: list[Path] = option(
+        list, help="Export this lock file. With --format uv each becomes an extra. Repeatable."
+    )
     output: Path | None = option(None, "--output", "-o", help="File to write.  [default: standard output]")
     gpuenv_from: str | None = option(
         None, metavar="ADDRESS",
@@ -76,7 +78,11 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         output = None
     if output:
         refuse_to_replace(output, force=options.force)
-    source = _source(emit, options.env, options.lock, choices)
+    source = _source(emit, options.env, next(iter(options.lock), None), choices)
+    if options.lock[1:] and form != "uv":
+        raise UsageError(
+            f"--lock: --format {form} exports one lock", hint="export each lock to a file of its own"
+        )
     file = str(source.written or source.file)
     locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
     folder, beside = _output_folders(form, output)
@@ -137,8 +143,9 @@ def _describe_subject(
     """Return the values that an export is rendered from, and how the environment differs from its lock."""
     form, images = options.form, rows.load(options.choices).images
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
+    more = [_source(drop_event, options.env, file, options.choices).lock for file in options.lock[1:]]
     subject = Subject(
-        lock=source.lock, lock_file=lock_file.relative_to(folder).as_posix(), images=images,
+        lock=source.lock, extras=extras_of(dict(zip(options.lock, (source.lock, *more), strict=True))) if more else {}, lock_file=lock_file.relative_to(folder).as_posix(), images=images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
         gpuenv=resolve_source(options.gpuenv_from, wheel, folder),

@@ -16,6 +16,7 @@ from .subject import (
     InstalledPart,
     Subject,
     conda_packages,
+    extras_of,
     folder_of,
     hashed,
     local_files,
@@ -30,6 +31,7 @@ __all__ = [
     "InstalledPart",
     "Subject",
     "assert_known",
+    "extras_of",
     "render",
     "warnings",
 ]

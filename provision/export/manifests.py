@@ -10,7 +10,7 @@ import tomli_w
 
 from ..errors import UsageError
 from ..index.config import is_pytorch
-from ..model import LockedPackage
+from ..model import Lock, LockedPackage
 from ..templates import oneline, shell
 from .subject import (
     Subject,
@@ -20,6 +20,7 @@ from .subject import (
     conda_packages,
     folder_of,
     hashed,
+    made_for,
     main_index,
     path_of,
     pip_packages,
@@ -189,31 +190,50 @@ def uv(subject: Subject) -> str:
     """Return a pyproject.toml with all packages, their versions as constraints, and their indexes.
 
     `uv lock` reads the indexes again and writes its own hashes. In another project's pyproject.toml the tables of
-    [tool.uv] alone limit its requirements to the lock's versions and indexes. Raises UsageError for a conda lock, and for
-    an address that it cannot name.
+    [tool.uv] alone limit its requirements to the lock's versions and indexes. Several locks are extras that exclude each
+    other, with an index for each. Raises UsageError for a conda lock, for an address that it cannot name, and for locks of
+    several Pythons.
     """
     venv_only(subject, "uv", "pixi")
-    lock, main = subject.lock, main_index(subject.lock)
+    lock, extras = subject.lock, subject.extras
+    if pythons := {one.plan.python for one in extras.values()} - {lock.plan.python}:
+        raise UsageError(
+            f"the locks are for Python {lock.plan.python} and {', '.join(map(str, sorted(pythons, key=str)))}",
+            hint="lock them all with the same --python",
+        )
     # gpuenv locks pip for an environment that uv manages itself.
-    packages = sorted((p for p in pip_packages(lock) if p.name != "pip"), key=lambda p: p.name)
+    by_extra = {
+        extra: sorted((p for p in pip_packages(one) if p.name != "pip"), key=lambda p: p.name)
+        for extra, one in (extras or {"": lock}).items()
+    }
+    main, packages = main_index(lock), [p for locked in by_extra.values() for p in locked]
     names = _index_names(packages, main)
     # The main index stands for uv's own, and the others are for the packages that name them.
     indexes: list[dict[str, Any]] = [{"name": "main", "url": oneline(main), "default": True}] if main else []
     indexes += [{"name": name, "url": oneline(url), "explicit": True} for url, name in names.items()]
-    sources: dict[str, dict[str, Any]] = {}
-    for package in packages:
-        place = _place(package)
-        if place is None and (not main or package.index != main):
-            place = {"index": names[package.index]} if package.index in names else {"url": package.url}
-        sources |= {package.name: place} if place else {}
+    sources: dict[str, Any] = {}
+    for extra, locked in by_extra.items():
+        for package in locked:
+            place = _place(package)
+            if place is None and (not main or package.index != main):
+                place = {"index": names[package.index]} if package.index in names else {"url": package.url}
+            if place and extra:
+                sources.setdefault(package.name, []).append(place | {"extra": extra})
+            elif place:
+                sources[package.name] = place
+    pins = {extra: [_pin(p, (extras or {"": lock})[extra]) for p in by_extra[extra]] for extra in by_extra}
     project = {
-        "constraint-dependencies": [oneline(f"{p.name}=={p.version}") for p in packages if not p.unhashed],
-        "environments": [_MARKERS[lock.plan.platform]], "package": False, "sources": sources, "index": indexes,
+        "constraint-dependencies": [] if extras else [oneline(f"{p.name}=={p.version}") for p in packages if not p.unhashed],
+        "conflicts": [[{"extra": extra} for extra in extras]] if extras else [],
+        "environments": list(dict.fromkeys(_MARKERS[one.plan.platform] for one in (lock, *extras.values()))),
+        "package": False, "sources": sources, "index": indexes,
     }  # fmt: skip
     document = {
         "project": {
             "name": "-".join(["gpuenv", *(b.framework for b in lock.plan.builds)]), "version": "0",
-            "requires-python": f"=={lock.plan.python}.*", "dependencies": [oneline(p.name) for p in packages],
+            "requires-python": f"=={lock.plan.python}.*",
+            "dependencies": [] if extras else [oneline(p.name) for p in packages],
+            **({"optional-dependencies": pins} if extras else {}),
         },
         "tool": {"uv": {key: value for key, value in project.items() if value not in ({}, [])}},
     }  # fmt: skip
@@ -221,7 +241,18 @@ def uv(subject: Subject) -> str:
         "`uv sync` in this file's folder installs these builds",
         "to use the same builds in another project, copy the [tool.uv] tables and requires-python to its pyproject.toml",
     ]
+    if extras:
+        comments = [
+            *(oneline(f"`uv sync --extra {extra}`: {made_for(one)}") for extra, one in extras.items()),
+            "to use the same builds in another project, copy the extras, the [tool.uv] tables and requires-python",
+        ]
     return f"{comment(subject, 'uv', '', *comments)}\n{tomli_w.dumps(document)}"
+
+
+def _pin(package: LockedPackage, lock: Lock) -> str:
+    """Return the requirement of an extra: on the lock's platform the lock's version, or the place of `sources`."""
+    version = "" if package.unhashed else f"=={package.version}"
+    return oneline(f"{package.name}{version} ; {_MARKERS[lock.plan.platform]}")
 
 
 def _index_names(packages: list[LockedPackage], main: str | None) -> dict[str, str]:

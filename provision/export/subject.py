@@ -7,13 +7,16 @@ a writer of the format (TOML, YAML, JSON), or `oneline`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from ..errors import UsageError
-from ..model import BaseImage, Lock, LockedPackage
+from ..model import BaseImage, Lock, LockedPackage, find_lock_target
 from ..system.wheel_file import plain_name
 from ..templates import fill, oneline
 
@@ -64,7 +67,8 @@ class Subject:
     `lock_file` is the path of the lock relative to the export, and `lock_text` its text for formats that are
     the lock. `env` is the path of the environment. `folder` is the absolute folder of the export. `project`
     is true if it contains a gpuenv.yaml. `installed` are the installed packages, or None for a lock file and
-    for formats that do not list them. `gpuenv` is the source of gpuenv.
+    for formats that do not list them. `gpuenv` is the source of gpuenv. `extras` are the locks of several machines by the
+    name of their extra.
     """
 
     lock: Lock
@@ -76,6 +80,28 @@ class Subject:
     project: bool = False
     installed: tuple[InstalledPart, ...] | None = None
     gpuenv: GpuenvSource = field(default_factory=GpuenvSource)
+    extras: Mapping[str, Lock] = field(default_factory=dict)
+
+
+def extras_of(locks: Mapping[Path, Lock]) -> dict[str, Lock]:
+    """Return locks by the names of their extras: the target or class of the file, otherwise the build ("cu126").
+
+    Raises UsageError for two locks of one name.
+    """
+    extras: dict[str, Lock] = {}
+    for file, lock in locks.items():
+        build = (
+            next((b.cuda for b in lock.plan.builds if b.cuda), None) if lock.plan.device == "cuda" else None
+        )
+        label = f"cu{build.replace('.', '')}" if build else "cpu"
+        name = canonicalize_name(find_lock_target(file.name) or label)
+        if name in extras:
+            raise UsageError(
+                f"--lock: two of the locks would be the extra {name}",
+                hint=f"name one pylock.NAME.toml: {file}",
+            )
+        extras[name] = lock
+    return extras
 
 
 def headline(lock: Lock) -> str:

@@ -88,6 +88,45 @@ def test_uv_sync_takes_the_files_of_the_lock(locked):
     assert "extra" in wanted and "+cu" in wanted["torch"][0]
 
 
+@pytest.mark.parametrize("extra", ["old", "new"])
+def test_a_machine_takes_the_files_of_its_own_lock(several, extra):
+    """One pyproject.toml for two machines, as uv#12994 asks: extras that exclude each other, with indexes of their own."""
+    folder = several.work / extra
+    folder.mkdir()
+    both = ("--lock", "pylock.old.toml", "--lock", "pylock.new.toml")
+    ran = several("export", "--format", "uv", *both, "-o", folder / "pyproject.toml")
+    assert ran.code == 0, ran.err
+    uv(several, "sync", "--extra", extra, folder=folder)
+    text = (several.work / f"pylock.{extra}.toml").read_text(encoding="utf-8")
+    wanted = {r["name"]: r["version"] for r in tomllib.loads(text)["packages"] if r["name"] != "pip"}
+    assert installed(folder / ".venv") == wanted
+    refused = several("export", "--format", "requirements", *both)
+    assert refused.code == 2 and "--format requirements exports one lock" in refused.err
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """gpuenv with the locks of a machine for CUDA 12.6 and one for CUDA 13.2, whose torch is on the main index."""
+    gpuenv = Command(tmp_path_factory.mktemp("machines"))
+    new = ("--framework", "torch", "--driver", "580.95.05", "--gpu", "H100", "--python", HERE)
+    with serving(Index()) as main, serving(Index()) as other:
+        for words in (ASK, new):
+            main.add_plan(gpuenv("resolve", *words, "--json").json)
+        other.prefix = "/whl/cu126"
+        main.wheels["torch"], other.wheels["torch"] = (
+            {n: d for n, d in main.wheels["torch"].items() if ("+cu" in n) == labelled}
+            for labelled in (False, True)
+        )
+        gpuenv.env |= {
+            "PIP_INDEX_URL": main.url,
+            "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
+        }
+        for name, words in (("old", ASK), ("new", new)):
+            ran = gpuenv("lock", *words, "-o", f"pylock.{name}.toml")
+            assert ran.code == 0, ran.err
+        yield gpuenv
+
+
 def project(gpuenv, name, dependencies, keys):
     """The folder of a project with dependencies of its own and keys of an export's [tool.uv]."""
     folder = gpuenv.work / name

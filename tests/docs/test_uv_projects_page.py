@@ -16,7 +16,7 @@ from provision.config.file import read_config
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "uv-projects.md").read_text(encoding="utf-8")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TO_GPUENV, TO_UV = (
+TO_GPUENV, TO_UV, MACHINES = (
     block.replace("--python 3.12", f"--python {HERE}")
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 )
@@ -88,6 +88,17 @@ def test_a_project_moves_from_uv_to_gpuenv_and_back(project):
     } == wanted
     assert set(synced) - set(wanted) == {"gpuenv-torch"}
     assert list((gpuenv.work / "gpu" / ".venv").glob(f"lib/python*/site-packages/torch-{version}.dist-info"))
+
+
+def test_each_machine_of_the_page_gets_its_build(project, index):
+    gpuenv, version = project
+    with_new = ("--framework", "torch", "--driver", "580.95.05", "--gpu", "H100", "--python", HERE)
+    index.add_plan(gpuenv("resolve", *with_new, "--json").json)
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\n")
+    type_block(gpuenv, MACHINES)
+    assert list(
+        (gpuenv.work / "machines" / ".venv").glob(f"lib/python*/site-packages/torch-{version}.dist-info")
+    )
 
 
 def test_the_page_says_what_the_formats_help_says(gpuenv):
