@@ -26,8 +26,7 @@ from ..lock.context import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .job import BuildJob
-from .prove import with_later_stages
-from .verify import Examination, make_options, run_verification
+from .prove import Examination, make_options, run_verification, with_later_stages
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")

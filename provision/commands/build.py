@@ -305,9 +305,8 @@ def build_environment(
     proving, verdict = False, None
     if job.verify is not False:
         from . import prove
-        from .verify import can_prove
 
-        proving = can_prove(job.lock, job.machine, job.emit)
+        proving = prove.can_prove(job.lock, job.machine, job.emit)
     if job.bundle:
         job.bundle.check_files(job.choices, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
@@ -325,7 +324,7 @@ def build_environment(
             job.record(prefix)
             written = state.digest_record(prefix)
             if proving:
-                verdict = prove.prove(job, prefix)
+                verdict = prove.prove_build(job, prefix)
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
             state.vouch(job.env, written)

@@ -146,7 +146,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
     from ..environment.place import MARK, locate_environment
     from ..wheels import pylock
-    from .verify import Examination, add_later_stages, make_options, run_verification
+    from .prove import Examination, add_later_stages, make_options, run_verification
 
     located = locate_environment(make_absolute(env))
     try:

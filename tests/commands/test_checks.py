@@ -14,7 +14,7 @@ from environment_facts import own
 from framework_envs import framework_env, venv
 
 from provision import report
-from provision.commands.verify import Examination, plan_checks, read_checks, run_project_checks
+from provision.commands.prove import Examination, plan_checks, read_checks, run_project_checks
 from provision.config.options import Choices
 from provision.environment import state
 from provision.errors import DataError, UsageError

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from provision.commands.verify import add_rebuild_commands
+from provision.commands.prove import add_rebuild_commands
 from provision.model import Environment, Finding, Lock, Plan, PlannedBuild, StageResult, Target, Verdict
 
 FIX = "Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu."
