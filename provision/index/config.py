@@ -303,8 +303,13 @@ _PLACE = re.compile(r"(/whl(?:/nightly)?)(?:/(?:cu\d+|cpu|xpu|rocm[\d.]+))?/?$")
 
 
 def is_pytorch(url: str, base: str = "") -> bool:
-    """Return whether an address belongs to the PyTorch index or a mirror: below `base`, or with the same layout."""
+    """Return whether an address belongs to the PyTorch index or a mirror: below `base`, or with the same layout.
+
+    Its index of wheel variants (/whl/variant) is one as any other: it has no pages for labels.
+    """
     plain = url.partition("?")[0].rstrip("/")
+    if plain.endswith("/variant"):
+        return False
     return bool(_PLACE.search(plain)) or bool(base and f"{plain}/".startswith(base.rstrip("/") + "/"))
 
 

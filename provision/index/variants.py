@@ -33,7 +33,7 @@ def parse_variants(text: bytes | str) -> dict[str, Properties]:
             }
             for label, namespaces in document["variants"].items()
         }
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no table of variants: {type(error).__name__} at {error}") from error
 
 

@@ -102,10 +102,10 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
 
 
 def _kind_of(index: str) -> str:
-    """Return which index a URL mirrors. The PyTorch index has its wheels under /whl."""
+    """Return which index a URL mirrors. The PyTorch index has its wheels under /whl, and its variants as other indexes."""
     if index in ("pypi", "pytorch"):
         return index
-    return "pytorch" if "/whl" in index else "pypi"
+    return "pytorch" if "/whl" in index and not index.rstrip("/").endswith("/variant") else "pypi"
 
 
 def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:

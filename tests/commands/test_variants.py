@@ -99,6 +99,23 @@ def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, 
     assert chosen_by_uv(gpuenv, index, *forced) == f"demo-1.0-py3-none-any-{of_uv}.whl"
 
 
+@pytest.mark.parametrize("by", ["--index", "UV_INDEX"])
+def test_the_variants_of_the_pytorch_index_are_an_index_of_their_own(gpuenv, index, by):
+    add_variants(index, "torch", "2.99.0")
+    index.add("pip", "26.0")
+    index.prefix = "/whl/test/variant"
+    url = index.url.replace("/simple", index.prefix)
+    gpuenv.env |= {"GPUENV_INDEX_PYTORCH": index.url.replace("/simple", "/whl"), "UV_HTTP_RETRIES": "0"}
+    ask = ("lock", "--framework", "torch>=2.98", "--python", HERE, "--driver", "580.65.06", "--gpu", "9.0")
+    if by == "--index":
+        ran = gpuenv(*ask, by, url)
+    else:
+        gpuenv.env[by] = url
+        ran = gpuenv(*ask)
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv)["torch"][0] == "torch-2.99.0-py3-none-any-cu130.whl"
+
+
 def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, gpuenv, index):
     """uv takes the null variant on this machine, without a word."""
     add_variants(index, "torch", "2.98.0", {"cu128": nvidia("12.8", "90_real", "120_real"), "null": {}})
