@@ -31,7 +31,7 @@ from ..model import (
 from ..model.declare import argument, group, option
 from ..system import process
 from ..system.files import refuse_to_replace
-from ..verify import EarlyProbes, begin
+from ..verify import EarlyProbes, begin, check_options
 from ..wheels.pylock import read_in
 from .causes import find_causes_in_log
 from .prove import (
@@ -103,6 +103,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
         device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
     )  # fmt: skip
+    check_options(wanted)
     if report:
         refuse_to_replace(report, force=options.force)
         folder = report.absolute().parent

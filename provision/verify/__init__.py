@@ -19,11 +19,30 @@ from collections.abc import Sequence
 from ..environment.place import locate_environment
 from ..model import Emit, Environment, Evidence, Finding, Outcome, StageResult, Verdict
 from ..system.redaction import clean
-from .state import Baseline, EarlyProbes, Options, Verification, begin, child_environ, device_of, prepare
+from .state import (
+    Baseline,
+    EarlyProbes,
+    Options,
+    Verification,
+    begin,
+    check_options,
+    child_environ,
+    device_of,
+    prepare,
+)
 
 # Imports delay the start of the first child. So the stages are imported later, while the children run.
 
-__all__ = ["Baseline", "EarlyProbes", "Options", "begin", "child_environ", "locate_environment", "verify"]
+__all__ = [
+    "Baseline",
+    "EarlyProbes",
+    "Options",
+    "begin",
+    "check_options",
+    "child_environ",
+    "locate_environment",
+    "verify",
+]
 
 NO_BASELINE = Baseline()
 

@@ -98,9 +98,17 @@ def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
         return "cuda", None
     match = re.fullmatch(r"cuda:(\d+)", device)
     if not match:
-        hint = "Did you mean cuda?" if device.lower() in ("gpu", "nvidia") else "N starts at 0"
+        hint = "Did you mean cuda?" if device.lower().startswith(("gpu", "nvidia")) else "N starts at 0"
         raise UsageError(f"--device {device}: expected cpu, all, cuda or cuda:N", hint=hint)
     return device, int(match[1])
+
+
+def check_options(options: Options) -> None:
+    """Raise UsageError for an unknown device or framework."""
+    device_of(options, None)
+    for name in options.frameworks:
+        if name not in FRAMEWORKS:
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
 
 
 # --- the early probes ----------------------------------------------------------------------------
@@ -151,10 +159,8 @@ def begin(
     probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device or
     framework.
     """
+    check_options(options)
     _, ordinal = device_of(options, None)
-    for name in options.frameworks:
-        if name not in FRAMEWORKS:
-            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
     environ, libraries = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
     pool, report, read = ThreadPoolExecutor(5), None, None
