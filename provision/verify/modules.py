@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -84,9 +86,10 @@ def find_absent(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list[
 
 
 _ANY_NAME = re.compile(
-    r"import \*|__getattr__|globals\(|setattr\(|exec\(|__path__|meta_path|sys\.modules|[Ll]azy"
+    r"import \*|__getattr__|globals\(\)|\bexec\(|sys\.modules\[__name__\]|LazyModule|lazy_loader"
 )
-_ANY_MODULE = re.compile(r"__path__|meta_path|sys\.modules|[Ll]azy")
+_ANY_MODULE = re.compile(r"meta_path|sys\.modules|__path__")
+_MOST_FILES = 3_000
 
 
 def _may_have(sites: Sequence[str], module: str, name: str) -> bool:
@@ -95,12 +98,18 @@ def _may_have(sites: Sequence[str], module: str, name: str) -> bool:
     here = next((p for site in sites for p in _candidates(Path(site), first) if p.is_file()), None)
     if here is None:
         return True
+    top = here
     for part in rest:
         below = next((p for p in _candidates(here.parent, part) if p.is_file()), None)
         if here.name != "__init__.py" or below is None:
-            return _is_beside(here, part) or _mentions(here, part, _ANY_MODULE)
+            return _is_beside(here, part) or _registers_modules(top)
         here = below
-    return name in ("", "*") or _is_beside(here, name) or _mentions(here, name, _ANY_NAME)
+    return (
+        name in ("", "*")
+        or _is_beside(here, name)
+        or _mentions(here, name)
+        or (here.name == "__init__.py" and _registers_modules(top))
+    )
 
 
 def _candidates(folder: Path, name: str) -> tuple[Path, Path]:
@@ -115,9 +124,23 @@ def _is_beside(module: Path, name: str) -> bool:
     )
 
 
-def _mentions(module: Path, name: str, hidden: re.Pattern[str]) -> bool:
+def _mentions(module: Path, name: str) -> bool:
+    """Return whether a module's text has a name, or makes names when it is imported."""
     text = _read(str(module))
-    return len(text) >= _MOST_BYTES or bool(re.search(rf"\b{re.escape(name)}\b", text) or hidden.search(text))
+    return (
+        len(text) >= _MOST_BYTES
+        or _ANY_NAME.search(text) is not None
+        or re.search(rf"\b{re.escape(name)}\b", text) is not None
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _registers_modules(top: Path) -> bool:
+    """Return whether any file of a package may register modules that have no file of their own."""
+    if top.name != "__init__.py":
+        return False
+    files = itertools.islice(top.parent.rglob("*.py"), _MOST_FILES)
+    return any(_ANY_MODULE.search(_read(str(file))) for file in itertools.chain([top], files))
 
 
 def _list_modules(site: str) -> set[str]:

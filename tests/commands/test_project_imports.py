@@ -90,12 +90,13 @@ def test_a_name_that_the_installed_release_lacks_is_a_warning(env):
     site = next(env.glob("lib/python*/site-packages"))
     package(site, "api", "5.1", [], modules={
         "api/__init__.py": "from .core import run\n", "api/core.py": "def run(): pass\n", "api/native/data.txt": "",
-        "api/lazy/__init__.py": "import sys\nsys.modules[__name__] = _LazyModule()\n", "api/all/__init__.py": "from .x import *\n",
+        "shim/__init__.py": "", "shim/deep/old.py": "sys.meta_path.insert(0, Finder())\n",
+        "api/lazy/__init__.py": "def __getattr__(name): ...\n", "api/all/__init__.py": "from .x import *\n",
         "api/all/x.py": "", "plain.py": "one = 1\n",
     })  # fmt: skip
     write(env, {
         "fits.py": "from api import (\n  run,  # first\n  core, native)\nfrom api.lazy import anything\nfrom api.all import other\n"
-        "import api.core, api.native, api.lazy.deep\nfrom api.core import *\nfrom plain import one\n"
+        "import api.core, api.native\nfrom shim import gone\nimport shim.moved.part\nfrom api.core import *\nfrom plain import one\n"
         "try:\n    from api.core import walk\nexcept ImportError:\n    pass\nfrom json import no_such\n",
         "train.py": "from api.core import (  # moved\n    run,\n    walk,\n)\nimport api.old.part\nfrom plain import two as one\n",
         "tests/test_a.py": "from api import gone\n",
