@@ -506,7 +506,9 @@ class _Search(Known):
         fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
         if error.no_wheel:
             fitting &= self.pythons_with_wheel(error.no_wheel, fitting)
-        return sorted(fitting, key=version, reverse=True)[:2]
+        have = self.context.request.pythons
+        newest = sorted(fitting, key=version, reverse=True)
+        return sorted(newest, key=lambda p: have.index(p) if p in have else len(have))[:2]
 
     def _with_older_python(self, best: Solution) -> Solution:
         """Return the solution with an older Python, if a package that must be built is older than the Python."""

@@ -1,5 +1,7 @@
 """Projects that are not meant to be built: their dependencies are taken, and they are not installed."""
 
+import sys
+
 import pytest
 from environment_facts import installed
 from loopback import wheel_bytes
@@ -217,6 +219,33 @@ def test_a_build_of_the_project_that_fails_names_its_reason_and_the_key(gpuenv, 
     assert 'project: "."\n' in text
     write(gpuenv.work, {"gpuenv.yaml": text.replace('project: "."', "project: {path: ., install: false}")})
     assert created(gpuenv).code == 0
+
+
+def test_another_python_is_one_of_this_machine_if_it_fits(gpuenv, index):
+    """As uv chooses: a newer one would be downloaded."""
+    here = gpuenv.folder / "pyenv" / "versions" / "3.12.9" / "bin" / "python3"
+    here.parent.mkdir(parents=True)
+    here.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    here.chmod(0o755)
+    gpuenv.env["PYENV_ROOT"] = str(here.parents[3])
+    index.wheels["vision"] = {
+        f"vision-4.2-{tag}-{tag}-manylinux1_x86_64.whl": wheel_bytes("vision", "4.2")
+        for tag in ("cp312", "cp313", "cp314")
+    }
+    ran = gpuenv(
+        "lock",
+        "--json",
+        "--framework",
+        "torch",
+        "--with",
+        "vision==4.2",
+        "--device",
+        "cpu",
+        "--index",
+        "pypi",
+    )
+    assert ran.code == 0, ran.err
+    assert ran.json["plan"]["python"] == "3.12"
 
 
 def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv, index):
