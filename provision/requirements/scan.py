@@ -429,11 +429,12 @@ def _decide_by_imports(findings: FolderFindings, folder: Path, known: PackageFac
     if not findings.frameworks and findings.cpu and not others:
         findings.frameworks, findings.device = findings.cpu, "cpu"
         findings.origins["device"] = next(iter(findings.cpu.values()))
-    if not findings.frameworks and ranked:
+    by = seen.get("onnxruntime", ImportedModule())
+    is_main = bool(onnxruntime) and bool(ranked) and len(by.files) > len(users[ranked[0]])
+    if not findings.frameworks and ranked and not is_main:
         first = next(iter(others), ranked[0])
         findings.frameworks[first] = f"imported in {list_first(users[first])}"
     if not findings.frameworks and (onnxruntime or "onnxruntime" in seen):
-        by = seen.get("onnxruntime", ImportedModule())
         imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
         listed = findings.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
         findings.frameworks["onnxruntime"] = listed if onnxruntime else imported

@@ -213,6 +213,10 @@ CASES = {
     "onnxruntime beside torch": (
         {"requirements.txt": "torch\nonnxruntime\n"}, {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "",
     ),
+    "onnxruntime declared, and torch in one script": (
+        {"requirements.txt": "onnxruntime\n", "a.py": "import onnxruntime\n", "b.py": "import onnxruntime\n", "export.py": "import torch\n"},
+        {"frameworks": ("onnxruntime",), "requirements": ("requirements.txt",)}, "torch is imported in export.py, but not declared",
+    ),
     "the extra for a GPU": (
         {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncpu = ['onnxruntime']\ngpu = ['onnxruntime-gpu']\n",
          "mine/__init__.py": "import onnxruntime\n"},
