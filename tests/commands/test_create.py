@@ -257,11 +257,12 @@ def test_a_first_environment_that_fails_stays_with_its_verdict_and_a_recreate_pu
     stages = {s["stage"]: s["status"] for s in ran.json["verdict"]["stages"]}
     assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"
     inode = (gpuenv.work / ".venv").stat().st_ino
-    ran = gpuenv("create", *args, "--recreate")
-    assert ran.code == 8, ran.out
-    assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
-    assert (gpuenv.work / ".venv").stat().st_ino == inode
-    assert "was not changed" in ran.err
+    for proof in ((), ("--quick",)):
+        ran = gpuenv("create", *args, "--recreate", *proof)
+        assert ran.code == 8, ran.out
+        assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
+        assert (gpuenv.work / ".venv").stat().st_ino == inode
+        assert "was not changed" in ran.err
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 

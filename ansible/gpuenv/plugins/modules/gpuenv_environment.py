@@ -12,6 +12,7 @@ from ansible_collections.gpuenv.fleet.plugins.module_utils.gpuenv import (
     fail,
     lock_in,
     packages_of,
+    plan_in,
     row,
     row_of_error,
     row_of_verdict,
@@ -166,7 +167,8 @@ def foresee(env):
     """What would be done, without doing it."""
     foreseen = env.create("--dry-run").document
     env.plan = words_of(foreseen)
-    env.changed = env.differs or not env.was_there
+    # Without the text of its lock a bundle is compared by the frameworks.
+    env.changed = env.differs or env.plan != plan_in(env.path)
     if not env.changed:
         answer = env.run("verify", env.path, *(["--quick"] if env.proof != "full" else []))
         env.changed = bool(_changes(answer.document)) and env.module.params["repair"]
