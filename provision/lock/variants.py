@@ -21,6 +21,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index.archives import metadata
 from ..index.config import own_cache
+from ..index.downloads import add_credentials
 from ..index.places import default_index, list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
@@ -98,14 +99,16 @@ def read_releases(pages: IndexMetadata, index: str, name: str, only: str | None 
         if release := version_of(stem, name):
             by_version.setdefault(release, []).append(file)
     wanted = [Version(only)] if only else sorted(by_version, reverse=True)
-    releases = (_read_release(pages, name, v, by_version.get(v, ())) for v in wanted[:_MOST_RELEASES])
+    releases = (_read_release(pages, index, name, v, by_version.get(v, ())) for v in wanted[:_MOST_RELEASES])
     return [r for r in releases if r]
 
 
-def _read_release(pages: IndexMetadata, name: str, release: Version, files: Sequence[File]) -> Release | None:
+def _read_release(
+    pages: IndexMetadata, index: str, name: str, release: Version, files: Sequence[File]
+) -> Release | None:
     """Return a release, or None for one without variants. Raises LockError."""
     table = next((f for f in files if f.name.endswith(VARIANTS)), None)
-    answer = pages.http.get(table.url) if table else None
+    answer = pages.http.get(add_credentials(table.url, [index])) if table else None
     if table is None or answer is None:
         return None
     try:
@@ -188,6 +191,9 @@ def choose(
     """
     name, (pin,) = canonicalize_name(package.name), package.specifier
     pages = IndexMetadata(sources)
+    index = next(
+        (i for i in list_indexes(sources) if redact(i).rstrip("/") == redact(index).rstrip("/")), index
+    )
     release = next(iter(read_releases(pages, index, name, pin.version)), None)
     wanted = next((w for b in question.profiles.builds if b.variant and b.package_name == name
                    for w in question.request.frameworks if w.name == b.framework), None)  # fmt: skip
@@ -238,8 +244,9 @@ def _choose_file(pages: IndexMetadata, file: File, package: Requirement, index: 
     folder.mkdir(exist_ok=True)
     path = folder / plain_name(file.name)
     info = "-".join(file.name.split("-")[:2]) + ".dist-info"
+    from_index = dataclasses.replace(file, url=add_credentials(file.url, [index]))
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{info}/METADATA", metadata(pages.http, file))
+        wheel.writestr(f"{info}/METADATA", metadata(pages.http, from_index))
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\n")
         wheel.writestr(f"{info}/RECORD", "")
     locked = LockedPackage(

@@ -1,5 +1,6 @@
 """Wheel variants: chosen by gpuenv for every GPU of the target, locked by address and hash, and installed."""
 
+import base64
 import hashlib
 import json
 import re
@@ -260,3 +261,15 @@ def test_a_bundle_installs_variants_without_a_network(torch, gpuenv, index):
     assert ran.code == 0, ran.err
     (module,) = (gpuenv.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")
     assert "LABEL = 'cu126'" in module.read_text()
+
+
+def test_an_index_with_a_password_is_read_with_it(torch, gpuenv, index):
+    add_variants(index, "demo", "1.0")
+    index.needs = "Basic " + base64.b64encode(b"me:secret").decode()
+    gpuenv.env["PIP_INDEX_URL"] = index.url.replace("http://", "http://me:secret@")
+    (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
+    ran = torch("create", "-r", "requirements.txt", "--driver", "580.65.06", "--gpu", "9.0", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv, ".venv/.gpuenv/pylock.toml")["demo"][0].endswith("-cu130.whl")
+    every = [ran.err, *(p.read_text() for p in (gpuenv.work / ".venv/.gpuenv").rglob("*.toml"))]
+    assert not any("secret" in text for text in every)
