@@ -145,3 +145,21 @@ def test_packages_that_no_host_can_have_are_an_error_of_the_lock(fleet, index):
     ran = fleet("lock", *ASK, "--with", "nowhere-to-be-had", "--json")
     assert ran.code == 6 and "nowhere-to-be-had" in ran.json["error"]["message"]
     assert not list(fleet.work.glob("pylock.*"))
+
+
+def test_a_named_package_that_would_lose_two_feature_releases_separates_hosts(fleet, index):
+    """kern 4.0 and 3.0 have no kernels for the V100: with one plan for both the A100 would have 2.0."""
+    (new, old) = ROWS.splitlines()[-2:]
+    rows = [new.replace('"2.0"', f'"{version}"') for version in ("4.0", "3.0")]
+    rows.append(old.replace('"1.0"', '"2.0"'))
+    (fleet.work / "rows" / "satellites.yaml").write_text("\n".join([*ROWS.splitlines()[:-2], *rows, ""]))
+    for version in ("3.0", "4.0"):
+        index.add("kern", version)
+    for host in ("b1", "b2"):
+        (fleet.work / "hosts" / f"{host}.json").unlink()
+    ask = ("-f", "torch<2.7", *ASK[2:-2], *WITH, "--json")
+    index.add_plan(fleet("resolve", *ask[:-5], "--json").json["plans"][0]["plan"])
+    fewest, default = (fleet("resolve", *ask, *more).json for more in (("--plans", "fewest"), ()))
+    assert [p["classes"] for p in fewest["plans"]] == [["sm70-r580", "sm80-r580"]]
+    assert sorted(p["classes"] for p in default["plans"]) == [["sm70-r580"], ["sm80-r580"]]
+    assert default["exact"] and "kern would be 2.0, not 4.0" in default["apart"][0]["reason"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.specifiers import SpecifierSet
 from resolve_questions import SHIPPED
 from resolve_rules import BUILDS
-from test_fleet import plans_of, smallest_partition
+from test_fleet import feature_of, plans_of, smallest_partition
 
 from provision import fleet
 from provision.config.options import Choices
@@ -97,7 +97,19 @@ CONTEXT = RequestContext(
 )  # fmt: skip
 
 
-def planned(packages, targets):
+RELEASES_OF_TORCH = sorted(
+    {feature_of(r["version"]) for r in BUILDS["torch"] if r["platform"] == "linux-x86_64"}
+)
+
+
+def newest(packages, fitting, targets):
+    """The place of the newest feature release of torch that serves all targets with the packages, or None."""
+    shared = {BUILDS["torch"][place]["version"] for place, _ in set.intersection(*fitting)}
+    fit = [RELEASES_OF_TORCH.index(feature_of(torch)) for torch in shared if goes(packages, torch, targets)]
+    return max(fit, default=None)
+
+
+def planned(packages, targets, plans="fewest"):
     """The fleet, with the framework builds of the shipped profiles and the packages."""
     request = Request(
         frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON, packages=tuple(packages)
@@ -106,7 +118,7 @@ def planned(packages, targets):
     hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
     says = Made(Choices(), drop_event, packages=packages)
     parts = [fleet.HostGroup(context, fleet.group(hosts))]
-    return fleet.plan_fleet(parts, says.plan, (), says, plans="fewest"), request
+    return fleet.plan_fleet(parts, says.plan, (), says, plans=plans), request
 
 
 @dataclasses.dataclass
@@ -173,6 +185,33 @@ def test_packages_never_cost_more_plans_than_brute_force_needs():
 
     holds()
     assert any(separated) and not all(separated)
+
+
+def test_beside_packages_no_class_loses_more_than_one_feature_release():
+    more = []
+
+    @settings(max_examples=20)
+    @given(catalogues())
+    def holds(drawn):
+        packages, targets = drawn
+        (fewest, request), (answer, _) = (planned(packages, targets, plans) for plans in ("fewest", None))
+        found = answer.fleet
+        by_id = {c.id: c.target for c in found.classes}
+        served = [by_id[i] for p in found.plans for i in p.classes]
+        fitting = {t: plans_of(request, t) for t in by_id.values()}
+
+        def together(group):
+            mine = [served[i] for i in group]
+            shared = newest(packages, [fitting[t] for t in mine], mine)
+            return shared is not None and all(newest(packages, [fitting[t]], [t]) - shared <= 1 for t in mine)
+
+        assert found.exact and len(found.plans) == smallest_partition(len(served), together)
+        places = {t: i for i, t in enumerate(served)}
+        assert all(together([places[by_id[i]] for i in p.classes]) for p in found.plans)
+        more.append(len(found.plans) > len(fewest.fleet.plans))
+
+    holds()
+    assert any(more) and not all(more)
 
 
 def test_the_largest_class_keeps_the_newest_framework_that_packages_allow():
