@@ -275,8 +275,8 @@ class Packages(Protocol):
     def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None."""
 
-    def newest(self, context: RequestContext) -> Mapping[str, str] | None:
-        """Return the versions of the frameworks in the lock of a request, or None without one."""
+    def newest(self, context: RequestContext) -> Mapping[str, str]:
+        """Return the versions of frameworks, then of named packages, in the lock of a request, or none without one."""
 
     def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
         """Return a named package that the lock of many hosts has in an older feature release than that of some, or None.
@@ -343,7 +343,7 @@ class PlannedGroup:
         return sum(self.kinds.weights[p] for p in bits(mask))
 
     def versions(self, mask: int) -> Mapping[str, str]:
-        """Return the versions of the frameworks in the plan of some kinds."""
+        """Return the versions of the frameworks, then of the named packages, in the plan of some kinds."""
         if mask not in self._versions:
             targets = [self.kinds.targets[p] for p in bits(mask)]
             ages = self.fitting.newest(targets) or ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import HeldHosts, PlanPrice, Target, VersionCount
 from ..resolve.question import version
 from .cover import PackageCover, bits
 from .differences import would_merge
-from .kinds import PlannedGroup
+from .kinds import MOST_LOST, PlannedGroup
 
 Covers = Sequence[PackageCover]
 """The plans of each group."""
@@ -45,8 +45,8 @@ def _largest_held(group: PlannedGroup, cover: PackageCover) -> int:
 
 
 def _is_newer(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether the first framework that differs is newer."""
-    differ = next((name for name in one if one[name] != other[name]), None)
+    """Return whether the first framework or package that differs is newer."""
+    differ = next((name for name in one if one[name] != other.get(name, one[name])), None)
     return differ is not None and version(one[differ]) > version(other[differ])
 
 
@@ -54,13 +54,21 @@ def prices(
     groups: Sequence[PlannedGroup], chosen: Covers, lost: int | None, fewest: Covers
 ) -> tuple[PlanPrice, ...]:
     """Return the price of the chosen plans, and of the fewest and of the best where these are others."""
-    rows = [_price(groups, chosen, spread(groups, lost, _count(chosen) + 1), chosen=True)]
+    packages = any(group.packages for group in groups)
+
+    def newer(now: Covers, lost: int | None) -> Iterator[Covers]:
+        """Yield the plans to compare with: one more, then those of the default, which know what packages lose."""
+        yield spread(groups, lost, _count(now) + 1)
+        if packages and lost is None:
+            yield spread(groups, MOST_LOST)
+
+    rows = [_price(groups, chosen, newer(chosen, lost), chosen=True)]
     if _count(fewest) < _count(chosen):
-        rows.insert(0, _price(groups, fewest, spread(groups, None, _count(fewest) + 1)))
-    if not any(group.packages for group in groups):  # each number of plans is another search
+        rows.insert(0, _price(groups, fewest, newer(fewest, None)))
+    if not packages:  # with packages each number of plans is another search
         best = [group.cover(0) for group in groups]
         if _count(best) > _count(chosen):
-            rows.append(_price(groups, best, best))
+            rows.append(_price(groups, best, ()))
     return tuple(rows)
 
 
@@ -68,20 +76,32 @@ def _count(covers: Covers) -> int:
     return sum(len(c.groups) for c in covers)
 
 
-def _price(groups: Sequence[PlannedGroup], now: Covers, then: Covers, *, chosen: bool = False) -> PlanPrice:
+def _price(
+    groups: Sequence[PlannedGroup], now: Covers, others: Iterable[Covers], *, chosen: bool = False
+) -> PlanPrice:
+    """Return what plans give, and whom they hold back beside the first of the others that has newer versions."""
     hosts: Counter[tuple[tuple[str, str], ...]] = Counter()
-    held: list[HeldHosts] = []
-    for group, cover, later in zip(groups, now, then, strict=True):
+    for group, cover in zip(groups, now, strict=True):
         for mask in cover.groups:
             hosts[tuple(group.versions(mask).items())] += group.hosts(mask)
-            held += _held(group, mask, later)
-    versions = (VersionCount(versions=dict(v), hosts=n) for v, n in hosts.most_common())
-    held.sort(key=lambda h: -h.hosts)
-    return PlanPrice(plans=_count(now), chosen=chosen, versions=tuple(versions), held=tuple(held))
+    more, held = 0, list[HeldHosts]()
+    for then in others:
+        pairs = zip(groups, now, then, strict=True)
+        held = [
+            h for group, cover, later in pairs for mask in cover.groups for h in _held(group, mask, later)
+        ]
+        if held:
+            more = _count(then) - _count(now)
+            break
+    return PlanPrice(
+        plans=_count(now), chosen=chosen, more=more,
+        versions=tuple(VersionCount(versions=dict(v), hosts=n) for v, n in hosts.most_common()),
+        held=tuple(sorted(held, key=lambda h: -h.hosts)),
+    )  # fmt: skip
 
 
 def _held(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldHosts]:
-    """Yield the kinds of a plan that one plan more would make newer, and the kinds that hold them back."""
+    """Yield the kinds of a plan that more plans would make newer, and the kinds that hold them back."""
     have = group.versions(mask)
     gains = {m: m & mask for m in later.groups if m & mask and _is_newer(group.versions(m), have)}
     by = mask & ~sum(gains.values())
@@ -96,7 +116,7 @@ def _held(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldH
     yield HeldHosts(
         by=tuple(c.id for c in group.kinds.classes(by)), by_hosts=group.hosts(by),
         classes=tuple(c.id for c in group.kinds.classes(held)), hosts=group.hosts(held),
-        versions=dict(have), one_more=dict(newer), upgrade=_upgrade(group, mask, newer),
+        versions=dict(have), newer=dict(newer), upgrade=_upgrade(group, mask, newer),
     )  # fmt: skip
 
 

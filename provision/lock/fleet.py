@@ -143,23 +143,7 @@ class FleetPackages:
         """The questions that are asked of a set of classes."""
         return (self.solve,)
 
-    def newest(self, context: RequestContext) -> dict[str, str] | None:
-        """Return the versions of the frameworks in the lock of a request, or None without one."""
-        found = self._versions(context)
-        return {w.name: found[w.name] for w in context.request.frameworks if w.name in found} or None
-
-    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
-        """Return the named package of `alone` that the lock of many hosts has in an older feature release, or None.
-
-        Up to `most` releases older are allowed. New locks are compared: an existing one keeps older releases.
-        """
-        own, shared = self._versions(alone), self._versions(context)
-        for name in own.keys() & shared.keys():
-            if self._count_between(name, shared[name], own[name], alone) > most:
-                return f"{name} would be {shared[name]}, not {own[name]}"
-        return None
-
-    def _versions(self, context: RequestContext) -> dict[str, str]:
+    def newest(self, context: RequestContext) -> dict[str, str]:
         """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
         self.solve(context, ())
         solved = self._fresh.get(_key(context))
@@ -167,7 +151,18 @@ class FleetPackages:
             return {}
         named = {n.name for n in read_named_packages(context)}
         locked = {p.name: p.version for p in solved.lock.packages if p.name in named}
-        return locked | {b.framework: b.version for b in solved.plan.builds}
+        return {b.framework: b.version for b in solved.plan.builds} | locked
+
+    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
+        """Return the named package of `alone` that the lock of many hosts has in an older feature release, or None.
+
+        Up to `most` releases older are allowed. New locks are compared: an existing one keeps older releases.
+        """
+        own, shared = self.newest(alone), self.newest(context)
+        for name in own.keys() & shared.keys():
+            if self._count_between(name, shared[name], own[name], alone) > most:
+                return f"{name} would be {shared[name]}, not {own[name]}"
+        return None
 
     def _count_between(self, name: str, release: str, newer: str, context: RequestContext) -> int:
         """Return the number of feature releases from a release to a newer one: 0 where it is as new."""

@@ -52,7 +52,7 @@ class UnservedHosts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionCount:
-    """Versions of the frameworks, and the number of hosts that get them."""
+    """Versions of the frameworks and named packages, and the number of hosts that get them."""
 
     versions: dict[str, str]
     hosts: int
@@ -62,8 +62,8 @@ class VersionCount:
 class HeldHosts:
     """Hosts of one plan that others hold back.
 
-    The classes `by` hold back `classes` at `versions`. With one plan more most of these get `one_more`. `upgrade` is the
-    change of drivers or glibc that gives it to all of them in one plan, or None.
+    The classes `by` hold back `classes` at `versions`. With more plans most of these get `newer`. `upgrade` is the change of
+    drivers or glibc that gives it to all of them in one plan, or None.
     """
 
     by: tuple[str, ...]
@@ -71,17 +71,21 @@ class HeldHosts:
     classes: tuple[str, ...]
     hosts: int
     versions: dict[str, str]
-    one_more: dict[str, str]
+    newer: dict[str, str]
     upgrade: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanPrice:
-    """What a number of plans gives: hosts by their versions, and those that are held back. `chosen` marks the answer."""
+    """What a number of plans gives: hosts by their versions, and those that are held back.
+
+    `chosen` marks the answer. `more` is the number of further plans that makes the held hosts newer, usually 1.
+    """
 
     plans: int
     chosen: bool
     versions: tuple[VersionCount, ...]
+    more: int = 0
     held: tuple[HeldHosts, ...] = ()
 
 

@@ -188,7 +188,7 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         name = "" if price.chosen else f"with {count(price.plans, 'plan')} (--plans fewest): "
         shown = price.held if screen.verbose else price.held[:_MOST_HELD]
         for held in shown:
-            screen.wrapped(f"{name}{_describe_held(held, by_id)}", indent="    ", first="")
+            screen.wrapped(f"{name}{_describe_held(held, price.more, by_id)}", indent="    ", first="")
             if held.upgrade:
                 screen.wrapped(f"or an upgrade: {held.upgrade}", indent="    ", first="  ")
     if fleet.plans:
@@ -241,16 +241,16 @@ def _short_list(fleet: Fleet) -> list[PlanDifference]:
     return [first[number] for number in sorted(first)]
 
 
-def _describe_held(held: HeldHosts, by_id: Mapping[str, HostClass]) -> str:
-    """Return who holds whom at which versions, and what one plan more would give."""
+def _describe_held(held: HeldHosts, more: int, by_id: Mapping[str, HostClass]) -> str:
+    """Return who holds whom at which versions, and what more plans would give."""
     names = [host for one in held.by for host in by_id[one].hosts]
     who = f"{count(held.by_hosts, 'host')} ({name_few(names)})"
     have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
     newer = " and ".join(
-        version if len(held.one_more) == 1 else f"{name} {version}" for name, version in held.one_more.items()
+        version if len(held.newer) == 1 else f"{name} {version}" for name, version in held.newer.items()
     )
     verb = "holds" if held.by_hosts == 1 else "hold"
-    return f"{who} {verb} {held.hosts:,} at {have}; with one plan more: {newer}"
+    return f"{who} {verb} {held.hosts:,} at {have}; with {'one plan' if more == 1 else f'{more} plans'} more: {newer}"
 
 
 def _describe_proof(fleet: Fleet) -> str:

@@ -163,3 +163,7 @@ def test_a_named_package_that_would_lose_two_feature_releases_separates_hosts(fl
     assert [p["classes"] for p in fewest["plans"]] == [["sm70-r580", "sm80-r580"]]
     assert sorted(p["classes"] for p in default["plans"]) == [["sm70-r580"], ["sm80-r580"]]
     assert default["exact"] and "kern would be 2.0, not 4.0" in default["apart"][0]["reason"]
+    (held,) = fewest["prices"][0]["held"]
+    torch = fewest["plans"][0]["plan"]["builds"][0]["version"]
+    assert (held["by"], held["versions"]) == (["sm70-r580"], {"torch": torch, "kern": "2.0"})
+    assert held["newer"] == {"torch": torch, "kern": "4.0"}

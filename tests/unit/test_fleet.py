@@ -329,7 +329,7 @@ def test_one_old_host_does_not_hold_the_others_back():
     assert (one.plans, one.chosen, two.plans, two.chosen) == (1, False, 2, True)
     (held,) = one.held
     assert (held.by, held.by_hosts, held.hosts) == (("sm70-r470",), 1, 999)
-    assert (held.versions, held.one_more) == ({"torch": old}, {"torch": new}) and two.held == ()
+    assert (held.versions, held.newer) == ({"torch": old}, {"torch": new}) and two.held == ()
     assert "cannot use plan 1" in found.apart[0].reason
     assert found.apart[0].reason.endswith(f"one plan for both has torch {old}")
     asked = planned(request, machines, [999, 1], plans="1")
@@ -342,7 +342,7 @@ def test_the_upgrade_that_frees_held_hosts_is_named():
     found = planned(request, targets_of(a100, {**a100, "glibc": "2.17"}), [999, 8])
     (held,) = found.prices[0].held
     assert held.hosts == 999 and held.upgrade == (
-        f"glibc 2.17 on 8 hosts: with glibc 2.35, torch {held.one_more['torch']} for all of them"
+        f"glibc 2.17 on 8 hosts: with glibc 2.35, torch {held.newer['torch']} for all of them"
     )
 
 
