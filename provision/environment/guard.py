@@ -31,6 +31,8 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
         for p in lock.packages
         if _is_kept(p.name) and not p.is_conda
     ]
+    if any(normalize_name(p.name) == "onnxruntime-gpu" for p in lock.packages):
+        wheels.append("onnxruntime<0\n")  # the CPU build, which would write over the files of this one
     conda = [f"{p.name} =={p.version}\n" for p in lock.packages if _is_kept(p.name) and p.is_conda]
     # pip and uv split lists of files at blanks, and an address has none. Without the label of a build, pip can install
     # the same release into the folder in which it builds a source archive.
@@ -57,7 +59,8 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
                 write_file(path, text, root=env)
     except OSError as error:
         raise not_writable(env, error) from error
-    kept = [p for p in lock.packages if normalize_name(p.name) in {b.framework for b in lock.plan.builds}]
+    planned = {name for b in lock.plan.builds for name in (b.framework, b.package_name)}
+    kept = [p for p in lock.packages if normalize_name(p.name) in planned]
     names = ", ".join(f"{p.name} {p.version.partition('+')[0]}" for p in kept)
     return f"later installs keep {names}; to change a package: gpuenv add" if on and files and names else None
 

@@ -86,6 +86,19 @@ def test_pip_refuses_what_would_replace_the_framework(made, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("target", "refused"), [(GPU, "onnxruntime<0"), (("--device", "cpu"), "onnxruntime==")])
+def test_onnxruntime_is_kept_and_no_other_build_is_put_over_it(gpuenv, index, target, refused):
+    ask = ("--framework", "onnxruntime", "--python", HERE, *target)
+    index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    index.add("onnxruntime", "1.2")
+    index.add("hungry", "1.0", requires=("onnxruntime<1.5",))
+    ran = gpuenv("create", *ask, "--no-verify")
+    assert ran.code == 0 and "later installs keep onnxruntime" in " ".join(ran.err.split()), ran.err
+    said = pip(gpuenv, "install", "hungry")
+    assert said.returncode == 1 and refused in said.stdout + said.stderr, said.stdout + said.stderr
+
+
 def test_uv_refuses_it_in_run_and_after_activation(made):
     before = torch_of(made)
     refused = made(
