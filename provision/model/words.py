@@ -76,7 +76,9 @@ TORCH_COMPANIONS = ("torchvision", "torchaudio")
 # The packages that a plan installs from the PyTorch index together with torch
 PYTORCH_INDEX_PACKAGES = ("torch", *TORCH_COMPANIONS, "pytorch-triton")
 
-_FRAMEWORK_PACKAGE = r"torch|torchvision|torchaudio|tensorflow(-\w+)?|(tf-)?keras|jax|jaxlib|onnxruntime(-gpu)?|nvidia-[\w-]+"
+_FRAMEWORK_PACKAGE = (
+    r"torch|torchvision|torchaudio|tensorflow(-\w+)?|(tf-)?keras|jax|jaxlib|onnxruntime(-gpu)?|nvidia-[\w-]+"
+)
 _BUILD_PACKAGE = (
     r"nvidia-.+-cu\d+|(pytorch-)?triton(-rocm|-xpu)?|jax-cuda\d+-(plugin|pjrt)|jax-rocm\d+-(plugin|pjrt)"
 )

@@ -86,7 +86,9 @@ def test_pip_refuses_what_would_replace_the_framework(made, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("target", "refused"), [(GPU, "onnxruntime<0"), (("--device", "cpu"), "onnxruntime==")])
+@pytest.mark.parametrize(
+    ("target", "refused"), [(GPU, "onnxruntime<0"), (("--device", "cpu"), "onnxruntime==")]
+)
 def test_onnxruntime_is_kept_and_no_other_build_is_put_over_it(gpuenv, index, target, refused):
     ask = ("--framework", "onnxruntime", "--python", HERE, *target)
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
