@@ -45,6 +45,28 @@ def piped(gpuenv, text, *args):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax", "onnxruntime"])
+def test_hosts_of_two_platforms_never_share_a_plan(gpuenv, framework):
+    """GH200 and H100 have one capability and one driver, and builds of one version."""
+    folder = gpuenv.work / "both"
+    folder.mkdir()
+    for name, platform, gpu in (
+        ("gh200", "linux-aarch64", "9.0"),
+        ("h100", "linux-x86_64", "9.0"),
+        ("gb10", "linux-aarch64", "12.1"),
+    ):
+        data = machine((gpu, None), "580.95.05")
+        data["target"] |= {"platform": platform, "glibc": "2.39"}
+        (folder / f"{name}.json").write_text(json.dumps(data))
+    ran = gpuenv(
+        "resolve", "-f", framework, "--target", "both", "--json", "--python", "3.12", "--plans", "fewest"
+    )
+    assert ran.code == 0, ran.err
+    platforms = {c["id"]: c["target"]["platform"] for c in ran.json["classes"]}
+    shared = [(p["plan"]["platform"], [platforms[i] for i in p["classes"]]) for p in ran.json["plans"]]
+    assert sorted(shared) == [("linux-aarch64", ["linux-aarch64"] * 2), ("linux-x86_64", ["linux-x86_64"])]
+
+
 def test_a_folder_is_a_fleet(gpuenv, hosts):
     ran = gpuenv(
         "resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10", "--plans", "fewest"
