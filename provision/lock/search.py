@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ..detect import find_python
 from ..errors import LockError, ResolveError
@@ -141,6 +142,7 @@ class _Search(Known):
 
     def best(self) -> Solution:
         """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
+        self._choose_python()
         first = self.first_try()
         best = self._first_solution(first)
         more = MOST_MORE
@@ -494,6 +496,38 @@ class _Search(Known):
         return Try(plan=plan, builds=builds, first=first, for_whom=for_whom)
 
     # --- Pythons -------------------------------------------------------------------------------------
+
+    def _choose_python(self) -> None:
+        """Take the newest Python for which all named packages have their newest release, best as a wheel.
+
+        Only for a machine whose Pythons are unknown: the newest Python of a framework is often too new for the packages.
+        """
+        request, plan = self.context.request, self.fitting.newest
+        if request.python or request.pythons or not plan.builds:
+            return
+        possible, held_by = list(self.fitting.question.pythons(self.fitting.rows(plan)[0])), ""
+        for named in self.named:
+            newest = {p: self._newest_usable(named, dataclasses.replace(plan, python=p)) for p in possible}
+            best = max(filter(None, newest.values()), default=None)
+            fitting = [p for p in possible if best and newest[p] == best]
+            if best and fitting[0] != possible[0]:
+                what = "has no wheel for" if best[1] else "does not support"
+                held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
+            possible = fitting or possible
+        other = Fitting(self.with_python(possible[0]))
+        if held_by and other.newest.builds:
+            self.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
+            self.use(other)
+
+    def _newest_usable(self, named: NamedPackage, plan: Plan) -> tuple[Version, bool] | None:
+        """Return the newest final release within the bounds for a plan's Python, and whether it has a wheel for it."""
+        try:
+            releases = self.rules.releases(named.name, SpecifierSet(named.specifier), plan)
+            sources = {p.version for p in self.rules.archives.listed(named.name)}
+        except LockError:
+            return None  # the solve says why the index does not answer
+        usable = (r for r in releases.items() if (r[1] or str(r[0]) in sources) and not r[0].is_prerelease)
+        return max(usable, default=None)
 
     def _other_pythons(self, outcome: Solution | Refusal) -> list[str]:
         """Return the Pythons to try after a refusal that names bounds on Python or a missing wheel."""

@@ -263,3 +263,30 @@ def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv,
     ran = gpuenv("lock", "--python", planned, *ask)
     assert ran.code == 6
     assert "has no wheels with a matching Python" in ran.err and "source archive" not in ran.err
+
+
+def test_a_machine_whose_pythons_are_unknown_gets_one_for_the_newest_releases(gpuenv, index):
+    """torch has wheels for the newest Python months before vllm has, and an old vllm has an archive for any."""
+    ask = (
+        "--framework",
+        "torch",
+        "--index",
+        "pypi",
+        "--platform",
+        "linux-aarch64",
+        "--driver",
+        "580.95.05",
+        "--gpu",
+        "GB10",
+    )
+    plan = gpuenv("resolve", "--json", *ask).json
+    assert plan["python"] not in ("3.11", "3.12")
+    for python in (plan["python"], "3.12"):
+        index.add_plan(gpuenv("resolve", "--json", *ask, "--python", python).json)
+    wheels = ("vision-2.0-cp312-cp312-manylinux_2_28_aarch64.whl", "vision-1.0-py3-none-any.whl")
+    index.wheels["vision"] = {name: wheel_bytes("vision", name.split("-")[1]) for name in wheels}
+    ran = gpuenv("resolve", "--json", "--with", "vision", *ask)
+    assert (ran.code, ran.json["python"], ran.json["held_back"]) == (0, "3.12", []), ran.err
+    assert f"Python 3.12 in place of {plan['python']}: vision 2.0 has no wheel for Python" in ran.err
+    older = gpuenv("resolve", "--json", "--with", "vision<2", *ask)
+    assert older.json["python"] == plan["python"]
