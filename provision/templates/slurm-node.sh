@@ -72,7 +72,7 @@ left() {
 check() {
     # Jobs that start at one time share what gpuenv said: its code, and its line.
     kept=/run/gpuenv/$(echo "$node $gpuenv $gpus $1" | cksum | tr ' ' -)
-    exec 9>>"$kept.lock"
+    { command exec 9>>"$kept.lock"; } 2>/dev/null # `command`: sh does not end where it fails
     code=124 said=''
     if ! flock -w "$(left)" 9 2>/dev/null; then
         : # another check does not end
@@ -103,7 +103,7 @@ check() {
 }
 
 umask 077
-mkdir -p /run/gpuenv
+mkdir -p /run/gpuenv 2>/dev/null
 for env in "$@"; do
     check "$env"
 done

@@ -204,6 +204,14 @@ def test_prolog_and_health_check_run_the_same_lines():
     assert "HealthCheckProgram=" in el.text("healthcheck") and "Prolog=" in el.text("prolog")
 
 
+@rows("shell", ["dash", "bash"])
+def test_a_prolog_that_can_write_nothing_still_ends_with_0(shell):
+    """Slurm would drain the node for any other status."""
+    script = el.text("prolog").replace("/run/gpuenv", "/proc/nowhere")
+    ran = subprocess.run([shell, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "was not checked: no response" in ran.stderr, ran
+
+
 @rows("form", ["prolog", "healthcheck", "taskprolog"])
 def test_scripts_for_slurm_are_valid_sh(form):
     done = subprocess.run(["sh", "-n"], input=el.text(form), capture_output=True, text=True, check=False)
