@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import export_locks
 import pytest
 from command import run_forked
 from rows import rows
@@ -18,8 +20,9 @@ from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
-from provision.model import Finding, StageResult, Verdict
+from provision.model import Finding, StageResult, TargetGpu, Verdict
 from provision.verify.node import count_expected, judge, shorten_line
+from provision.wheels import pylock
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
 BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)
@@ -101,6 +104,17 @@ def test_fewer_gpus_than_expected_are_a_fault(node, what, asked, line):
 def test_the_lock_of_one_machine_tells_how_many_gpus_it_has(asked, gpus, classes, count):
     lock = SimpleNamespace(target=SimpleNamespace(gpus=gpus), classes=classes)
     assert count_expected(asked, lock) == count and count_expected(asked, None) == (asked or 0)
+
+
+def test_a_gpu_that_the_lock_of_the_environment_has_is_missed(node, env):
+    gpus = (TargetGpu(capability="9.0", name="NVIDIA H200"),) * 2
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    lock = export_locks.of((), target=replace(export_locks.TARGET, gpus=gpus), python=here)
+    (env / ".gpuenv").mkdir()
+    (env / ".gpuenv" / "plan.json").write_text("{}")
+    pylock.write(env / ".gpuenv" / "pylock.toml", lock)
+    assert node(healthy()).stdout == "gpu_hardware_fault: 1 of 2 GPUs are there\n"
+    assert node(healthy(), "--expect-gpus", "0").returncode == 0
 
 
 def processes(text):
