@@ -6,6 +6,7 @@ scheduler waits for never asks the driver: it answers at its deadline.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..model import Finding, Lock, Machine, NodeVerdict, Verdict
 from ..profiles.findings import make_finding
 from ..system import trust
 from ..system.process import fork
+from ..system.process.children import read_start
 from ..system.redaction import clean_line
 from .probe import ENDED_BY, NO_ANSWER
 
@@ -26,6 +28,9 @@ _SAYS_NOTHING = (NO_ANSWER, f"{ENDED_BY} SIGKILL", f"{ENDED_BY} SIGTERM")
 """How a child ends that is slow, or that the system or a person killed: the machine may be in order."""
 _UV_LOCK = ".lock"
 """The lock file that uv leaves in an environment for all users. Nothing reads its contents."""
+_STUCK = Path("/run/gpuenv/stuck")
+"""The processes that no signal ends, and when they were started. Only root can write there."""
+
 Ask = Callable[[Callable[[], Machine]], Machine]
 """Calls a function that reads the driver in this process, which may hang."""
 
@@ -35,6 +40,8 @@ def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeV
 
     Raises MachineError if there is no result within `seconds`, and the driver is not the reason.
     """
+    if _is_driver_stuck():
+        return _blame(make_finding("driver_hangs", call="a call of an earlier check"), hung=True)
     asking = mmap.mmap(-1, 1)  # memory of both processes
 
     def ask(read: Callable[[], Machine]) -> Machine:
@@ -53,8 +60,21 @@ def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeV
         raise MachineError(f"this machine was not examined: no result within {seconds:g} s")
     if ended.signal:
         return NodeVerdict(fault=True, text=f"driver: NVML was ended by {ended.signal}", cause="driver")
+    if ended.stuck:
+        with contextlib.suppress(OSError):
+            _STUCK.parent.mkdir(mode=0o700, exist_ok=True)
+            _STUCK.write_text("".join(f"{pid} {read_start(pid)}\n" for pid in ended.stuck))
     finding = make_finding("driver_hangs", call="NVML" if asking[0] else "a call")
     return _blame(finding, hung=True)
+
+
+def _is_driver_stuck() -> bool:
+    """Return whether a process of an earlier check still waits for the driver. Each further one would wait beside it."""
+    try:
+        kept = [line.split() for line in _STUCK.read_text().splitlines()]
+    except OSError:
+        return False
+    return any(read_start(int(pid)) == start for pid, start in kept)
 
 
 def _blame(finding: Finding, verdict: Verdict | None = None, *, hung: bool = False) -> NodeVerdict:

@@ -95,8 +95,8 @@ def kill_family(child: subprocess.Popen[bytes]) -> None:
         child.returncode = -signal.SIGKILL
 
 
-def end_family(root: int) -> bool:
-    """Kill a child and its descendants. Return whether all of them end.
+def end_family(root: int) -> set[int]:
+    """Kill a child and its descendants. Return those that do not end.
 
     A call into a broken driver does not end with its process, so nobody waits for such a process again.
     """
@@ -113,7 +113,16 @@ def end_family(root: int) -> bool:
     _OTHERS.update(family)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(root, os.WNOHANG)
-    return not family
+    return family
+
+
+def read_start(pid: int) -> str | None:
+    """Return when a process was started, in ticks since the start of the machine, or None if it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if words[:1] == [b"Z"] else words[19].decode()
 
 
 class _ChildProcess(NamedTuple):

@@ -7,7 +7,7 @@ import pickle
 import select
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, NamedTuple, TypeVar
 
 from ...errors import GpuenvError
@@ -17,11 +17,12 @@ T = TypeVar("T")
 
 
 class Called(NamedTuple, Generic[T]):
-    """How a call ended: with an answer, by a signal ("SIGSEGV"), or not in time. `stuck` says that no signal ends it."""
+    """How a call ended: with an answer, by a signal ("SIGSEGV"), or not in time. `stuck` are processes that no signal
+    ends."""
 
     answer: T | None = None
     signal: str | None = None
-    stuck: bool = False
+    stuck: Collection[int] = ()
 
 
 def call(work: Callable[[], T], seconds: float) -> Called[T]:
@@ -45,7 +46,7 @@ def call(work: Callable[[], T], seconds: float) -> Called[T]:
                 break
             data += chunk
         else:
-            return Called(stuck=not end_family(child))
+            return Called(stuck=end_family(child))
     if not data:
         return Called(signal=signal_name(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
     end_family(child)
