@@ -20,9 +20,9 @@ from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
-from provision.model import Finding, StageResult, TargetGpu, Verdict
+from provision.model import Finding, NodeVerdict, StageResult, TargetGpu, Verdict
 from provision.system.process.children import read_start
-from provision.verify.node import count_expected, judge, shorten_line
+from provision.verify.node import check, count_expected, judge, shorten_line
 from provision.wheels import pylock
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
@@ -147,23 +147,21 @@ def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tm
     assert time.monotonic() - start < 30
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes to /run")
-def test_a_driver_that_still_holds_a_process_of_an_earlier_check_is_not_asked_again(node):
-    stuck = Path("/run/gpuenv/stuck")
-    stuck.parent.mkdir(mode=0o700, exist_ok=True)
-    waiting = subprocess.Popen(["sleep", "600"])
+def test_a_driver_that_still_holds_a_process_of_an_earlier_check_is_not_asked_again(tmp_path, monkeypatch):
+    stuck, waiting = tmp_path / "stuck", subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr("provision.verify.node._STUCK", stuck)
     try:
         stuck.write_text(f"{waiting.pid} {read_start(waiting.pid)}\n{waiting.pid} 1\n")
-        ran = node(healthy())
-        assert ran.returncode == 10 and ran.stdout.startswith(
-            "gpu_hardware_fault: The driver hangs: a call of an"
+        found = check(lambda _seconds, _ask: pytest.fail("asked"), 60.0)
+        assert found.hung and found.text.startswith(
+            "gpu_hardware_fault: The driver hangs: a call of an earlier check"
         )
         stuck.write_text(f"{waiting.pid} 1\n")
-        assert node(healthy()).returncode == 0, "another process has its number"
+        fine = NodeVerdict(fault=False, text="driver 580")
+        assert check(lambda _seconds, _ask: fine, 60.0) == fine, "another process has its number"
     finally:
         waiting.kill()
         waiting.wait()
-        stuck.unlink()
 
 
 def test_the_document_says_fault_cause_and_the_whole_verdict(node):
