@@ -21,10 +21,10 @@ EXACT_CLASSES = 40
 
 
 class PlanCandidate(NamedTuple):
-    """A possible plan: the classes that it serves as bits, and the number of newer plans."""
+    """A possible plan: the classes that it serves as bits, and its age: for each framework the number of newer versions."""
 
     mask: int
-    age: int
+    age: tuple[int, ...]
 
 
 class Cover(NamedTuple):
@@ -75,7 +75,7 @@ def bits(mask: int) -> list[int]:
 
 def _newest_of_each(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
     """Return the newest candidate of each mask."""
-    ages: dict[int, int] = {}
+    ages: dict[int, tuple[int, ...]] = {}
     for mask, age in candidates:
         ages[mask] = min(age, ages.get(mask, age))
     return [PlanCandidate(mask, age) for mask, age in sorted(ages.items()) if mask]
@@ -116,10 +116,10 @@ def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandida
     chosen: list[PlanCandidate] = []
     left = whole
     while left:
-        best = max(candidates, key=lambda c: ((c.mask & left).bit_count(), -c.age))
+        best = min(candidates, key=lambda c: (-(c.mask & left).bit_count(), c.age))
         chosen.append(best)
         left &= ~best.mask
-    for one in sorted(chosen, key=lambda c: -c.age):
+    for one in sorted(chosen, key=lambda c: c.age, reverse=True):
         others = 0
         for other in chosen:
             others |= other.mask if other is not one else 0
@@ -168,7 +168,7 @@ def _exact(
 
 
 def _within(
-    candidates: Sequence[PlanCandidate], limits: Sequence[int], most: int
+    candidates: Sequence[PlanCandidate], limits: Sequence[tuple[int, ...]], most: int
 ) -> list[PlanCandidate] | None:
     """Return at most `most` candidates that serve each class within its age limit, or None."""
     usable: dict[int, PlanCandidate] = {}

@@ -34,7 +34,6 @@ from ..resolve.supply import cudnn_objections, serving_releases
 from .classes import joint_target
 from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages
 
-_MOST_AGES = 100_000
 MOST_LOST = 1
 """The feature releases that a class may lose to share a plan, if nothing else is asked for."""
 
@@ -155,11 +154,11 @@ class Fitting:
             for index, wanted in enumerate(self.request.frameworks)
         }
 
-    def age_of(self, versions: Mapping[str, str], platform: str) -> int:
-        """Return the age of a plan with these versions of the frameworks, at least."""
+    def ages_of(self, versions: Mapping[str, str], platform: str) -> tuple[int, ...]:
+        """Return the ages of a plan with these versions of the frameworks, at least."""
         ranks = [self._ranks(platform, i) for i in range(len(self.request.frameworks))]
         named = zip(self.request.frameworks, ranks, strict=True)
-        return encode_ages(n for w, rank in named for n in (0, rank.get(versions.get(w.name, ""), 0)))
+        return tuple(n for w, rank in named for n in (0, rank.get(versions.get(w.name, ""), 0)))
 
     def _age(self, build: Build, index: int) -> tuple[int, int]:
         """Return whether a CPU environment gets a CUDA build, and the number of newer versions."""
@@ -187,7 +186,7 @@ class Fitting:
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
     """Return the possible plans for these targets, each with its newest builds."""
     return [
-        PlanCandidate(mask, encode_ages(ages))
+        PlanCandidate(mask, ages)
         for mask in _family(fitting, targets)
         if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None
     ]
@@ -199,23 +198,6 @@ def without_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate
         one for one in dict.fromkeys(candidates)
         if not any(o != one and o.age <= one.age and o.mask & one.mask == one.mask for o in candidates)
     ]  # fmt: skip
-
-
-def encode_ages(ages: Iterable[int]) -> int:
-    """Return ages as one number in the same order: that of the first framework counts first."""
-    number = 0
-    for age in ages:
-        number = number * _MOST_AGES + age
-    return number
-
-
-def decode_ages(number: int, count: int) -> tuple[int, ...]:
-    """Return the ages of a number of `encode_ages`."""
-    ages = []
-    for _ in range(count):
-        number, age = divmod(number, _MOST_AGES)
-        ages.append(age)
-    return tuple(reversed(ages))
 
 
 def feature_release(release: str) -> tuple[int, ...]:
@@ -359,19 +341,16 @@ class PlannedGroup:
 
     def _near(self, lost: int | None) -> Iterator[PlanCandidate]:
         """Yield the candidates, each for the kinds that lose no more than `lost`."""
-        best: dict[int, int] = {}
-        for mask, age in self.candidates:
+        best: dict[int, tuple[int, ...]] = {}
+        for mask, ages in self.candidates:
             for place in bits(mask):
-                best[place] = min(age, best.get(place, age))
-        count, platform = 2 * len(self.fitting.request.frameworks), self.kinds.targets[0].platform
-        for mask, age in self.candidates:
-            ages = decode_ages(age, count)
-            near = {
-                own for own in {best[p] for p in bits(mask)}
-                if self.fitting.is_near(ages, decode_ages(own, count), platform, lost)
-            }  # fmt: skip
+                best[place] = min(ages, best.get(place, ages))
+        platform = self.kinds.targets[0].platform
+        for mask, ages in self.candidates:
+            all_best = {best[p] for p in bits(mask)}
+            near = {own for own in all_best if self.fitting.is_near(ages, own, platform, lost)}
             if left := sum(1 << p for p in bits(mask) if best[p] in near):
-                yield PlanCandidate(left, age)
+                yield PlanCandidate(left, ages)
 
     def _sorts(self, lost: int | None) -> list[ObjectTo]:
         """Return the questions on named packages as questions on kinds."""
@@ -445,7 +424,7 @@ def _with_ages(fitted: _FittedGroup, packages: Packages) -> Sequence[PlanCandida
         return fitted.candidates
     targets = fitted.kinds.targets
     known = [packages.newest(joint_request(fitted.base, [t], ())) for t in targets]
-    ages = [fitted.fitting.age_of(v, t.platform) if v else 0 for v, t in zip(known, targets, strict=True)]
+    ages = [fitted.fitting.ages_of(v, t.platform) for v, t in zip(known, targets, strict=True)]
     return [
         PlanCandidate(mask, max(c.age, age))
         for c in fitted.candidates
