@@ -1,7 +1,8 @@
 """The stage peers by ctypes alone: copies between each pair of GPUs, and NCCL with one process for each GPU.
 
 Each part runs in children of this process, which itself never uses CUDA. A child that hangs is killed at its deadline.
-If NCCL fails, it runs again without peer access, then without shared memory as well, to see which way does not work.
+If NCCL fails, it runs again without peer access, then without shared memory as well, to see which way does not work. At
+last it runs without the user's own variables.
 """
 
 import ctypes
@@ -192,7 +193,11 @@ def rank(cudart, path, ordinals, me, ends):
 def peers():
     cudart, ordinals = ctypes.CDLL(ASKED["libcudart"]), ASKED["ordinals"]
     run_children([lambda: copies(cudart, ordinals)], ASKED["seconds"])
-    for arm in _ARMS if ASKED["libnccl"] else ():
+    arms = (*_ARMS, {}) if ASKED["variables"] else _ARMS
+    for number, arm in enumerate(arms if ASKED["libnccl"] else ()):
+        if number == len(_ARMS):
+            for name in (*ASKED["variables"], *_ARMS[-1]):
+                os.environ.pop(name, None)
         os.environ.update(arm)
         ends = os.pipe()
         tell("arm", variables=sorted(arm))

@@ -432,6 +432,28 @@ _PACKAGES = {
 }
 
 
+def explain_removed(framework: str, env: Environment, paths: PythonPaths) -> Finding | None:
+    """Return the modules and libraries that a framework's packages, or what they require, lack of their RECORD, or None.
+
+    The message of an import that fails seldom names such a file. Tests are left out, because people remove them.
+    """
+    found = {one.name: one for site in reversed(paths.sites) for one in list_distributions(site)}
+    own = [one for name, one in found.items() if re.match(_PACKAGES.get(framework, r"$^"), name)]
+    for one in dict.fromkeys([*own, *(found[r] for each in own for r in each.requires if r in found)]):
+        lacks = [
+            os.path.relpath(p, one.root) for p, how in one.find_wrong_sizes().items() if how == "missing"
+        ]
+        gone = [path for path in lacks if path.endswith((".py", ".so")) and "/test" not in path]
+        if gone:
+            package = LibraryPackage(name=one.name, version=one.version)
+            return make_finding(
+                "package_file_damaged", tuple(Evidence("is missing", str(one.root / p)) for p in gone[:6]),
+                library=gone[0], package=package, difference=DIFFERENCES["missing"],
+                more=len(gone) - 1 or None, command=make_reinstall_command(env, package),
+            )  # fmt: skip
+    return None
+
+
 def explain_damaged(framework: str, words: str, env: Environment, paths: PythonPaths) -> Finding | None:
     """Return the damaged files that explain a crash or a loader message, or None if all match their RECORD.
 

@@ -65,7 +65,10 @@ def run_layers(run: Verification) -> None:
         elif stage == "cudnn" and on_disk.status == "skip":
             return run.skip([stage], on_disk.detail)
         else:
-            run.add(stage, judged := _judge_layer(run, report, stage), _measure(report, stage))
+            judged = _judge_layer(run, report, stage)
+            if judged.status == "fail" and on_disk.status == "fail" and not judged.finding:
+                judged = replace(judged, finding=on_disk.finding)  # the file that it could not load
+            run.add(stage, judged, _measure(report, stage))
             run.wrong = run.wrong or (stage == "cudnn" and _is_wrong(report, judged))
         if run.broken:
             if stage != "libraries":
@@ -383,6 +386,7 @@ def run_peers(run: Verification) -> None:
             "libnccl": nccl[0] if nccl else None,
             "ordinals": ordinals,
             "seconds": _ARM_SECONDS,
+            "variables": _list_variables(run.environ),
         },
         environ={**_NCCL, **run.environ},
         timeout=min(run.options.timeout, _SECONDS),
@@ -417,6 +421,16 @@ def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> J
             return _warn_of_peers(
                 f"NCCL does not work between these GPUs: {arms[0][1]}", evidence, report, environ
             )
+        if not working:
+            names = _list_variables(environ)
+            detail = f"NCCL works only without {' '.join(names)}: {arms[0][1]}"
+            judged = _warn_of_peers(detail, evidence, report, environ)
+            finding = make_finding(
+                "setting_breaks_environment", judged.evidence[len(evidence) :], confidence="certain",
+                settings=" ".join(f"{name}={environ[name]}" for name in names),
+                it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
+            )  # fmt: skip
+            return replace(judged, finding=judged.finding or finding)
         settings = " ".join(f"{name}=1" for name in working)
         detail = f"NCCL works only with {settings}: {arms[0][1]}"
         judged = _warn_of_peers(detail, evidence, report, environ)
@@ -431,6 +445,11 @@ def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> J
         else "the environment does not contain NCCL"
     )
     return Judgement("pass", f"{many} GPUs: {transfers}; {summed}", evidence)
+
+
+def _list_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the user's own variables of NCCL. NCCL_VERSION is a label of NVIDIA's images."""
+    return sorted(n for n in environ if n.startswith("NCCL_") and n not in (*_NCCL, "NCCL_VERSION"))
 
 
 def _describe_route(copy: Record) -> str:

@@ -29,7 +29,7 @@ from .causes import (
     explain_signal,
     explain_unseen_gpu,
 )
-from .disk import explain_unloaded
+from .disk import explain_removed, explain_unloaded
 from .libraries import (
     CUDNN_PACKAGE,
     LibraryPackage,
@@ -117,7 +117,8 @@ def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str
     text, stderr, low = failed["text"], report.finished.stderr, run.low_memory
     evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
     saw = report.last("framework") or {}
-    finding = explain_unloaded(run, name, text) or explain_message(text, saw, evidence)
+    removed = explain_removed(name, run.env, run.paths) if stage == "framework" else None
+    finding = removed or explain_unloaded(run, name, text) or explain_message(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX's exception only says that there is no GPU. The reason is in its log.
         finding = explain_message(clean(stderr)[-8000:], saw, evidence)

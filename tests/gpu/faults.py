@@ -34,6 +34,8 @@ import spoil
 from matrix import Fault, faults
 from spoil import Place
 
+from provision.commands.verify import Examination, add_later_stages
+from provision.config.options import Choices
 from provision.model import as_document
 from provision.verify import Options, locate_environment, verify
 
@@ -91,11 +93,11 @@ def judged(fault: Fault | None, verdict: Any) -> dict[str, Any]:
         "title": top.title if top else (bad.detail if bad else ""),
         "fix": (top.fix if top else "") or "",
     }
-    if fault is None:
+    if fault is None or fault.healthy:
         row["ok"] = verdict.verdict == "works" and bad is None and top is None
     else:
         cause = row["cause"] in fault.causes if fault.causes else not row["cause"]
-        text = f"{row['title']} {row['fix']} {bad.detail if bad else ''}"
+        text = f"{row['title']} {row['fix']} {bad.detail if bad else ''}".replace("\n", " ")
         row["ok"] = bool(row["stage"] in fault.stages and cause and re.search(fault.says, text))
     return row
 
@@ -112,13 +114,17 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
         for frameworks in runs:
             start = time.perf_counter()
             options = Options(frameworks=frameworks, timeout=60, cache_dir=Path(asked.cache))
-            verdict = verify(locate_environment(Path(python)), options, emit=lambda _: None)
+            env = locate_environment(Path(python))
+            verdict = verify(env, options, emit=lambda _: None)
+            if fault and fault.packages:
+                examined = Examination(env=env, lock=None, choices=Choices(), options=options)
+                verdict = add_later_stages(examined, verdict, lambda _: None)
             row = judged(fault, verdict)
             if fault and fault.heals and verdict.verdict == "works" and Path(fault.heals).exists():
                 row |= {"ok": None, "title": f"the driver made {fault.heals} again"}
             row |= {"frameworks": "+".join(frameworks), "seconds": round(time.perf_counter() - start, 2)}
             rows.append(row | {"verdict": as_document(verdict)})
-        if asked.peers and fault is not None:
+        if asked.peers and fault is not None and not fault.healthy:
             rows[0]["peers"] = peers(locate_environment(Path(python)).python, {f for r in runs for f in r})
     return rows
 

@@ -40,6 +40,8 @@ class Fault:
     runs: Runs
     alone: bool = False
     heals: str = ""  # a file that root's driver makes again by itself: then there is no fault
+    healthy: bool = False  # all stages pass
+    packages: bool = False  # also the stage packages, which is no part of the proof
 
 
 def _set(name: str, value: str) -> Make:
@@ -270,6 +272,10 @@ def faults(place: Place) -> list[Fault]:
         *_of_memory(have),
         *_of_frameworks(have),
         *_beside_the_gpu(have),
+        *_of_each_library(place),
+        *_of_compilers(have),
+        *_between(have),
+        *_healthy(place),
     ]
     return [row for row in rows if row.runs]
 
@@ -377,3 +383,263 @@ def _beside_the_gpu(have: tuple[str, ...]) -> list[Fault]:
         Fault("a .pth that hides the GPUs", _startup("zz_hide.pth", "# a comment\n" + hides), RUN, hidden, r"zz_hide\.pth, line 2", torch or jax),
         Fault("a sitecustomize that hides the GPUs", _on_pythonpath(custom), RUN, hidden, r"sitecustomize\.py, line 3", torch or jax),
     ]  # fmt: skip
+
+
+# --- a library of each stage, compilers, and what is between GPUs ----------------------------------
+
+
+def _gone(pattern: str) -> Make:
+    return lambda place, stack: spoil.without(*_find(place, pattern), place)
+
+
+def _cut(pattern: str, size: int | None = None) -> Make:
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        folder, names = _find(place, pattern)
+        spoil.without(folder, set(), place, {n: spoil.truncated(folder / n, place, size) for n in names})
+
+    return make
+
+
+def _swapped(pattern: str, other: str) -> Make:
+    """A file with the contents of another library, as a wrong copy leaves it."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        folder, names = _find(place, pattern)
+        source, (name, *_) = _find(place, other)
+        spoil.without(folder, set(), place, dict.fromkeys(names, source / name))
+
+    return make
+
+
+def _find(place: Place, pattern: str) -> tuple[Path, set[str]]:
+    found = sorted(place.site.glob(pattern))
+    if not found:
+        raise spoil.NotMadeError(f"this environment has no {pattern}")
+    return found[0].parent, {p.name for p in found}
+
+
+def _module(name: str, text: str) -> Make:
+    """A module of the user's in a folder of PYTHONPATH."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        folder = place.scratch / "own"
+        folder.mkdir()
+        (folder / name).write_text(text)
+        spoil.prepend("PYTHONPATH", folder)
+
+    return make
+
+
+def _of_each_library(place: Place) -> list[Fault]:
+    have, torch, jax = (place.frameworks,), _if(place.frameworks, "torch"), _if(place.frameworks, "jax")
+    missing = (
+        "nvidia_libs_not_installed",
+        "nvidia_libs_not_on_loader_path",
+        DAMAGED,
+        "nvidia_lib_symbol_mismatch",
+    )
+    early, late = ("runtime", *DISK, "framework"), ("runtime", *DISK, *RUN, "loaded")
+    broken, path = (DAMAGED,), ("conflicting_frameworks_in_one_env",)
+    lib = "nvidia/*/lib/"
+    return [
+        Fault("libcudart removed", _gone(f"{lib}libcudart.so.*"), early, missing, "libcudart|nvidia-cuda-runtime", torch),
+        Fault("libcudart truncated", _cut(f"{lib}libcudart.so.*"), early, missing, "libcudart", torch),
+        Fault("libcublas removed", _gone(f"{lib}libcublas.so.*"), late, missing, "libcublas|nvidia-cublas", torch),
+        Fault("libcublasLt removed", _gone(f"{lib}libcublasLt.so.*"), late, missing, "libcublasLt|nvidia-cublas", torch),
+        Fault("libcublasLt truncated", _cut(f"{lib}libcublasLt.so.*"), late, missing, "libcublasLt", torch),
+        Fault("libcublas removed, JAX", _gone(f"{lib}libcublas.so.*"), late, missing, "libcublas|nvidia-cublas", jax),
+        Fault("libcufft empty", _cut(f"{lib}libcufft.so.*", 0), late, missing, "libcufft", torch),
+        Fault("libcusparse is another library", _swapped(f"{lib}libcusparse.so.*", f"{lib}libcurand.so.*"), late, missing, "libcusparse", torch),
+        Fault("libnvJitLink removed", _gone(f"{lib}libnvJitLink.so.*"), late, missing, "libnvJitLink|nvidia-nvjitlink", torch),
+        Fault("libnvrtc removed", _gone(f"{lib}libnvrtc.so.*"), late, missing, "libnvrtc|nvrtc", torch),
+        Fault("libnccl removed", _gone(f"{lib}libnccl.so.*"), late, missing, "libnccl|nvidia-nccl", torch),
+        Fault("libnccl truncated", _cut(f"{lib}libnccl.so.*"), late, missing, "libnccl", torch),
+        Fault("libcudnn_graph empty", _cut("nvidia/cudnn/lib/libcudnn_graph.so.*", 0), DISK, (DAMAGED,), "libcudnn_graph", have),
+        Fault("libcudnn_ops is libcudnn_cnn", _swapped("nvidia/cudnn/lib/libcudnn_ops.so.*", "nvidia/cudnn/lib/libcudnn_cnn.so.*"), DISK, (DAMAGED, SHADOWED), "libcudnn_ops.*size", have),
+        Fault("libtorch_cpu truncated", _cut("torch/lib/libtorch_cpu.so"), late, broken, "libtorch_cpu", torch),
+        Fault("libc10_cuda removed", _gone("torch/lib/libc10_cuda.so"), late, broken, "libc10_cuda", torch),
+        Fault("torch/version.py removed", _gone("torch/version.py"), late, broken, r"version\.py", torch),
+        Fault("plug-in of JAX removed", _gone("jax_plugins/xla_cuda*/xla_cuda_plugin.so"), late, broken, "xla_cuda_plugin", jax),
+        Fault("plug-in of JAX truncated", _cut("jax_plugins/xla_cuda*/xla_cuda_plugin.so"), late, broken, "xla_cuda", jax),
+        Fault("library of jaxlib truncated", _cut("jaxlib/libjax_common.so"), late, broken, "libjax_common", jax),
+        Fault("module of NumPy removed", _gone("numpy/_core/_multiarray_umath*.so"), late, broken, "_multiarray_umath", jax),
+        Fault("a torch.py on PYTHONPATH", _module("torch.py", "x = 1\n"), late, path, "PYTHONPATH", torch),
+        Fault("a jax.py on PYTHONPATH", _module("jax.py", "raise RuntimeError('mine')\n"), late, path, "PYTHONPATH", jax),
+        Fault("PYTHONHOME of nowhere", _set("PYTHONHOME", "/nonexistent"), late, ("variable_breaks_framework",), "PYTHONHOME", torch),
+        Fault("JAX_PLATFORMS=cpu", _set("JAX_PLATFORMS", "cpu"), late, ("visible_devices_invalid",), "JAX_PLATFORMS", jax),
+        Fault("JAX_PLATFORMS of no backend", _set("JAX_PLATFORMS", "gpux"), late, ("visible_devices_invalid",), "JAX_PLATFORMS", jax),
+        Fault("NVIDIA_TF32_OVERRIDE=1", _set("NVIDIA_TF32_OVERRIDE", "1"), late, ("variable_breaks_framework", "framework_gives_wrong_numbers"), "NVIDIA_TF32_OVERRIDE", torch),
+        Fault("CUDA_VISIBLE_DEVICES=-1", _set("CUDA_VISIBLE_DEVICES", "-1"), LOW, ("visible_devices_invalid",), "CUDA_VISIBLE_DEVICES", have),
+        Fault("CUDA_VISIBLE_DEVICES of no MIG device", _set("CUDA_VISIBLE_DEVICES", "MIG-00000000-1111-2222-3333-444444444444"), LOW, ("visible_devices_invalid",), "CUDA_VISIBLE_DEVICES", have),
+    ]  # fmt: skip
+
+
+def _tools(*hidden: str) -> Make:
+    """Files and folders of the system that are not there, each an empty one in its place."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        empty = place.scratch / "empty"
+        empty.mkdir()
+        os.environ.pop("CC", None)
+        for path in filter(os.path.exists, hidden):
+            spoil.bind(empty if Path(path).is_dir() else "/dev/null", path)
+
+    return make
+
+
+def _of_compilers(have: tuple[str, ...]) -> list[Fault]:
+    torch, jax, stage = _if(have, "torch"), _if(have, "jax"), ("packages",)
+    gcc = [str(p) for p in Path("/usr/bin").glob("x86_64-linux-gnu-gcc-[0-9]*")] + [
+        "/usr/bin/clang",
+        "/opt/gcc/bin/gcc",
+    ]
+    headers = [str(p) for p in Path("/usr/include").glob("python3*")]
+    cuda = [os.path.realpath("/usr/local/cuda")]
+    unsuitable = ("host_compiler_unsuitable",)
+    return [
+        Fault("no C compiler", _tools(*gcc), stage, unsuitable, "triton.*a C compiler.*install", torch, packages=True),
+        Fault("no Python.h", _tools(*headers), stage, unsuitable, r"triton.*Python\.h.*install", torch, packages=True),
+        Fault("no ptxas for JAX", _tools(*cuda), ("convolution",), ("toolchain_missing",), "jax-cuda.*ptxas.*with-cuda", jax, packages=True),
+        Fault("Triton's cache is a file", _set("TRITON_CACHE_DIR", "/etc/hostname"), stage, ("toolchain_missing",), "triton.*TRITON_CACHE_DIR", torch, packages=True),
+    ]  # fmt: skip
+
+
+def _small_shm(place: Place, stack: contextlib.ExitStack) -> None:
+    spoil.tmpfs("/dev/shm", "size=64k")
+
+
+def _no_shared_memory(place: Place, stack: contextlib.ExitStack) -> None:
+    """NCCL takes /dev/shm where it has neither peer access nor memory of the driver's own."""
+    _small_shm(place, stack)
+    os.environ |= {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_HOST_ENABLE": "0", "NCCL_CUMEM_ENABLE": "0"}
+
+
+def _between(have: tuple[str, ...]) -> list[Fault]:
+    """Faults that only two GPUs show. Peer access still works, so the stage only warns."""
+    two = _if(have, "torch") if len(list(Path("/dev").glob("nvidia[0-9]*"))) > 1 else ()
+    stage, cause = (
+        ("peers",),
+        ("gpu_peer_copies_fail", "variable_breaks_framework", "container_shm_too_small", ""),
+    )
+    return [
+        Fault("NCCL_SOCKET_IFNAME of no interface", _set("NCCL_SOCKET_IFNAME", "nope0"), stage, cause, "NCCL_SOCKET_IFNAME", two, alone=True),
+        Fault("a /dev/shm of 64 KiB, without peer access", _no_shared_memory, stage, cause, "/dev/shm|NCCL_SHM_DISABLE", two, alone=True),
+        Fault("NCCL_NET of no plug-in", _set("NCCL_NET", "nope"), stage, cause, "NCCL_NET", two, alone=True),
+    ]  # fmt: skip
+
+
+# --- healthy settings ------------------------------------------------------------------------------
+
+
+def _unset(name: str) -> Make:
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        os.environ.pop(name, None)
+
+    return make
+
+
+def _read_only(place: Place, stack: contextlib.ExitStack) -> None:
+    spoil.read_only(place.site)
+
+
+def _as_nobody(place: Place, stack: contextlib.ExitStack) -> None:
+    """The user nobody, who owns nothing. Only the folders of this test are opened to it."""
+    for folder in (place.scratch, *place.scratch.parents[:2]):
+        folder.chmod(0o777)
+    os.environ["HOME"] = str(place.scratch)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def _in_folder(name: str) -> Make:
+    """The working folder has a file of the user's own."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        folder = place.scratch / "project"
+        folder.mkdir()
+        (folder / name).write_text("raise RuntimeError('of the project')\n")
+        os.chdir(folder)
+
+    return make
+
+
+def _folder(variable: str) -> Make:
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        (place.scratch / "a folder").mkdir()
+        spoil.prepend(variable, place.scratch / "a folder")
+
+    return make
+
+
+def _one_core(place: Place, stack: contextlib.ExitStack) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def _healthy(place: Place) -> list[Fault]:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    made: dict[str, Make] = {
+        "LD_PRELOAD of libm": _set("LD_PRELOAD", "libm.so.6"),
+        "LD_PRELOAD of libstdc++": _set("LD_PRELOAD", "libstdc++.so.6"),
+        "LD_PRELOAD of no library": _set("LD_PRELOAD", "/nonexistent/libnone.so"),
+        "LD_LIBRARY_PATH with an empty folder": _folder("LD_LIBRARY_PATH"),
+        "LD_LIBRARY_PATH with empty entries": _set("LD_LIBRARY_PATH", f"::{os.environ.get('LD_LIBRARY_PATH', '')}:/nonexistent"),
+        "LD_BIND_NOW": _set("LD_BIND_NOW", "1"),
+        "PYTHONPATH with an empty folder": _folder("PYTHONPATH"),
+        "PYTHONPATH with a module": _module("mine.py", "x = 1\n"),
+        "a .pth that only adds a folder": _startup("zz_more.pth", "/nonexistent\n"),
+        "a sitecustomize that prints": _on_pythonpath("print('hello')\n"),
+        "PYTHONOPTIMIZE": _set("PYTHONOPTIMIZE", "2"),
+        "PYTHONDONTWRITEBYTECODE": _set("PYTHONDONTWRITEBYTECODE", "1"),
+        "PYTHONIOENCODING": _set("PYTHONIOENCODING", "latin-1"),
+        "PYTHONUNBUFFERED": _set("PYTHONUNBUFFERED", "1"),
+        "PYTHONWARNINGS": _set("PYTHONWARNINGS", "always"),
+        "PYTHONSAFEPATH": _set("PYTHONSAFEPATH", "1"),
+        "the locale C": _set("LC_ALL", "C"),
+        "a Turkish locale": _set("LC_ALL", "tr_TR.UTF-8"),
+        "a locale that is not installed": _set("LC_ALL", "xx_YY.UTF-8"),
+        "no HOME": _unset("HOME"),
+        "a HOME of nowhere": _set("HOME", "/nonexistent"),
+        "a TMPDIR with a space": _folder("TMPDIR"),
+        "a TMPDIR of nowhere": _set("TMPDIR", "/nonexistent"),
+        "no PATH": _unset("PATH"),
+        "no TERM": _unset("TERM"),
+        "CUDA_VISIBLE_DEVICES=0": _set("CUDA_VISIBLE_DEVICES", "0"),
+        "CUDA_DEVICE_ORDER": _set("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+        "CUDA_LAUNCH_BLOCKING": _set("CUDA_LAUNCH_BLOCKING", "1"),
+        "CUDA_MODULE_LOADING": _set("CUDA_MODULE_LOADING", "EAGER"),
+        "CUDA_CACHE_DISABLE": _set("CUDA_CACHE_DISABLE", "1"),
+        "a pipe of MPS without its daemon": _set("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent"),
+        "a share of MPS": _set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"),
+        "NVIDIA_TF32_OVERRIDE=0": _set("NVIDIA_TF32_OVERRIDE", "0"),
+        "OMP_NUM_THREADS=1": _set("OMP_NUM_THREADS", "1"),
+        "cuDNN's log to stderr": _set("CUDNN_LOGDEST_DBG", "stderr"),
+        "NCCL_DEBUG": _set("NCCL_DEBUG", "INFO"),
+        "CUBLAS_WORKSPACE_CONFIG": _set("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+        "XLA_FLAGS deterministic": _set("XLA_FLAGS", "--xla_gpu_deterministic_ops=true"),
+        "XLA's platform allocator": _set("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
+        "JAX_ENABLE_X64": _set("JAX_ENABLE_X64", "1"),
+        "JAX_PLATFORMS=cuda": _set("JAX_PLATFORMS", "cuda,cpu"),
+        "expandable segments": _set("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        "no caching of memory": _set("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+        "an environment that is read-only": _read_only,
+        "another user": _as_nobody,
+        "a torch.py in the working folder": _in_folder("torch.py"),
+        "a jax.py in the working folder": _in_folder("jax.py"),
+        "one processor core": _one_core,
+        "ulimit -n 256": _limited(resource.RLIMIT_NOFILE, min(256, soft)),
+        "ulimit -c unlimited": _limited(resource.RLIMIT_CORE, resource.RLIM_INFINITY),
+        "ulimit -l 64": _limited(resource.RLIMIT_MEMLOCK, 65536),
+        "a small /dev/shm": _small_shm,
+        "umask 077": lambda place, stack: [os.umask(0o077), None][1],
+        "nice 19": lambda place, stack: [os.nice(19), None][1],
+    }  # fmt: skip
+    ofs = {"jax": r"JAX|XLA|jax\.py"}
+    frameworks = {
+        name: ("jax",) if re.search(ofs["jax"], name) else (place.frameworks[i % len(place.frameworks)],)
+        for i, name in enumerate(made)
+    }
+    return [
+        Fault(f"healthy: {name}", make, (), (), "", (frameworks[name],), healthy=True)
+        for name, make in made.items()
+    ]

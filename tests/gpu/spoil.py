@@ -120,11 +120,24 @@ def other_folder(place: Place) -> Path:
     return folder
 
 
-def truncated(path: Path, place: Place) -> Path:
-    """The first half of a file, as a broken download leaves it."""
+def tmpfs(folder: str, options: str) -> None:
+    """Show an empty folder in memory, with options of mount."""
+    words = [b"tmpfs", os.fsencode(folder), b"tmpfs"]
+    if _LIBC.mount(*words, ctypes.c_ulong(0), options.encode()):
+        raise NotMadeError(f"mount {folder}: {os.strerror(ctypes.get_errno())}")
+
+
+def read_only(folder: Path) -> None:
+    """Let nobody write below a folder."""
+    bind(folder, folder)
+    _mount("none", folder, None, _BIND | 32 | 1)  # MS_REMOUNT and MS_RDONLY
+
+
+def truncated(path: Path, place: Place, size: int | None = None) -> Path:
+    """The first half of a file, as a broken download leaves it, or its first bytes."""
     half = place.scratch / path.name
     with path.open("rb") as stream, half.open("wb") as out:
-        out.write(stream.read(path.stat().st_size // 2))
+        out.write(stream.read(path.stat().st_size // 2 if size is None else size))
     return half
 
 

@@ -6,11 +6,16 @@ import hashlib
 import os
 import shutil
 
+import pytest
+from elf_files import package
+from framework_envs import venv
 from verify_stub import LIBRARIES, cudnn, env, failing, judge, pristine, record, stage  # noqa: F401
 
 from driver_stub import V100, build_runtime, spec
-from provision.model import CudnnRelease, Lock, LockedPackage, Plan, PlannedBuild, Target
+from provision.model import CudnnRelease, Environment, Lock, LockedPackage, Plan, PlannedBuild, Target
 from provision.verify import Options
+from provision.verify.disk import explain_removed
+from provision.verify.libraries import PythonPaths
 
 
 def test_a_missing_sublibrary_is_named(judge, cudnn):
@@ -225,3 +230,29 @@ def test_cudnn_8_passes_with_its_own_file_names(judge, env, cudnn):
     again = judge(spec(**eight))
     assert failing(again) == "libraries"
     assert "libcudnn_cnn_infer.so.8" in again.findings[0].title
+
+
+@pytest.mark.parametrize(
+    "gone", ["torch/version.py", "torch/lib/libc10_cuda.so", "numpy/core.so", "torch/test/a.py"]
+)
+def test_a_removed_file_of_a_framework_is_named(tmp_path, gone):
+    """Of the framework's packages and of what they require, but not a test."""
+    root, site = venv(tmp_path / "env")
+    modules = {
+        "torch/__init__.py": "",
+        "torch/version.py": "",
+        "torch/lib/libc10_cuda.so": "",
+        "torch/test/a.py": "",
+    }
+    package(site, "torch", "1.0", [], modules=modules, requires=["numpy"])
+    package(site, "numpy", "2.0", [], modules={"numpy/core.so": ""})
+    env = Environment(path=str(root), manager="venv", python=str(root / "bin/python"))
+    paths = PythonPaths(prefix=str(root), version="3.12.0", sites=(str(site),), roots=(str(site),))
+    assert explain_removed("torch", env, paths) is None
+    (site / gone).unlink()
+    found = explain_removed("torch", env, paths)
+    if "test" in gone:
+        assert found is None
+    else:
+        owner = "numpy 2.0" if gone.startswith("numpy") else "torch 1.0"
+        assert found is not None and found.title == f"{gone} of {owner} is missing"
