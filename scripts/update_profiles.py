@@ -63,7 +63,7 @@ def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
             for t in tables
             if t.head.get("kept") == "measured"
             for row in t.rows
-            if "sha256" in row
+            if "sha256" in row and row.get("platform", "any") in reader.platforms
         ]
     wrong = 0
     for name, tables, row in random.sample(known, count):  # which rows, no secret
