@@ -17,7 +17,6 @@ from .cover import MOST_QUESTIONS as MOST_QUESTIONS, PackageCover
 from .differences import Side, explain, would_merge_packages
 from .kinds import (
     MOST_LOST,
-    Ask as Ask,
     HostGroup as HostGroup,
     Packages as Packages,
     PlannedGroup,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Protocol
 
 from packaging.version import Version
@@ -244,15 +244,8 @@ def _of_releases(fitting: Fitting, targets: Sequence[Target], build: Build) -> s
     return set(masks.values())
 
 
-Ask = Callable[[RequestContext, Sequence[HostClass]], "str | None"]
-
-
 class Packages(Protocol):
     """What the named packages say of a request for several targets. Each returns an objection or None."""
-
-    @property
-    def sorts(self) -> Sequence[Ask]:
-        """The sorts of questions, the cheapest first. A later one is not asked where an earlier one objects."""
 
     def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None."""
@@ -358,16 +351,15 @@ class PlannedGroup:
         if packages is None:
             return []
 
+        def solve(mask: int) -> str | None:
+            return packages.solve(self.request(mask), self.kinds.classes(mask))
+
         def loses(mask: int) -> str | None:
             whole = self.request(mask)
             alone = (self.request(1 << p) for p in bits(mask)) if mask.bit_count() > 1 else ()
             return next((why for one in alone if (why := packages.loses(one, whole, lost or 0))), None)
 
-        asked: list[ObjectTo] = [partial(self._ask, ask) for ask in packages.sorts]
-        return asked if lost is None else [*asked, loses]
-
-    def _ask(self, ask: Ask, mask: int) -> str | None:
-        return ask(self.request(mask), self.kinds.classes(mask))
+        return [solve] if lost is None else [solve, loses]
 
     def unserved(self, cover: PackageCover) -> list[int]:
         """Return the kinds that no plan serves."""

@@ -13,7 +13,6 @@ from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
 from ..config.project import apply_project, digest_inputs, find_project_folder, list_files
 from ..errors import LockError, ResolveError, UsageError
-from ..fleet import Ask
 from ..fleet.kinds import feature_release
 from ..index.places import name_configured
 from ..index.simple_api import version_of
@@ -138,11 +137,6 @@ class FleetPackages:
     _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
     _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
 
-    @property
-    def sorts(self) -> Sequence[Ask]:
-        """The questions that are asked of a set of classes."""
-        return (self.solve,)
-
     def newest(self, context: RequestContext) -> dict[str, str]:
         """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
         self.solve(context, ())
@@ -159,8 +153,8 @@ class FleetPackages:
         Up to `most` releases older are allowed. New locks are compared: an existing one keeps older releases.
         """
         own, shared = self.newest(alone), self.newest(context)
-        for name in own.keys() & shared.keys():
-            if self._count_between(name, shared[name], own[name], alone) > most:
+        for name in own:
+            if name in shared and self._count_between(name, shared[name], own[name], alone) > most:
                 return f"{name} would be {shared[name]}, not {own[name]}"
         return None
 
