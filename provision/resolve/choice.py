@@ -79,7 +79,9 @@ def clash(
         reasons = [against(question, [other], build) for other in chain]
         if reasons and all(reasons) and (first := reasons[0]):
             return first
-    names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
+    if not all(others):
+        return RejectionReason(code="library_conflict", text="another framework has no build that fits")
+    names = ", ".join(dict.fromkeys(c[0].framework for c in others))
     return RejectionReason(
         code="library_conflict", text=f"is not compatible with any set of builds of {names}"
     )

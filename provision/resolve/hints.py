@@ -206,6 +206,11 @@ def _bounds(question: Question) -> Steps:
     bounds = question.request.bounds
     for i, bound in enumerate(bounds):
         said = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"
+        known = sorted(
+            (b.version for b in question.profiles.builds if b.framework == bound.name), key=version
+        )
+        if known and not any(meets(v, bound.specifier) for v in known):
+            said += f": gpuenv knows {bound.name} {known[0]} to {known[-1]}"
         yield said, with_request(question, bounds=bounds[:i] + bounds[i + 1 :])
     if question.request.requires_python:
         where = question.request.python_origin or "the project"

@@ -1,6 +1,7 @@
 """resolve on named machines, board names, several frameworks and wheels at hand, over the real profiles."""
 
 import dataclasses
+import re
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from resolve_questions import R580, SHIPPED, V100, ask, question
 from rows import rows
 
-from provision.model import AvailableWheel, AvailableWheels, FrameworkRequest, Request, Target
+from provision.model import AvailableWheel, AvailableWheels, FrameworkRequest, Request, Target, VersionBound
 from provision.resolve import gpu_named, resolve
 
 # --- one framework on named machines -------------------------------------------------------------
@@ -171,6 +172,17 @@ def test_loose_pins_are_held_to_the_plan():
     assert {"cublas", "cudart", "cusparse", "nvjitlink"} <= set(
         toolkit.split("[")[1].split("]")[0].split(",")
     )
+
+
+def test_a_bound_that_no_known_build_meets_is_a_hint_with_those_that_are_known():
+    bounds = (VersionBound(name="torch", specifier="==1.4.0", origin="requirements.txt line 1"),)
+    plan = ask("torch", "tensorflow", bounds=bounds, driver="580.65.06", gpus=["A100"])
+    assert re.fullmatch(
+        r"change the bound torch==1\.4\.0 in requirements\.txt line 1: gpuenv knows torch 1\.\d+\.0 to 2\.\d+\.\d",
+        plan.hint,
+    )
+    said = {r.text for one in plan.rejected for r in one.reasons if one.framework == "tensorflow"}
+    assert "another framework has no build that fits" in said
 
 
 def test_a_requirement_of_other_pythons_is_no_pin():
