@@ -40,7 +40,7 @@ class FolderFindings:
     listed file. `cpu` are frameworks of which a file asks for the CPU build by name. `origins` has the origin of each
     single value ("cuda"). `named` maps a normalized name to its requirement in a file. `not_installed` is the reason for
     taking dependencies without the project. `left` are files that state requirements and are not listed, each with the
-    place that names it. `undeclared` maps an imported module that no file declares to its package and programs.
+    place that names it. `limits` maps a package to its bounds in a listed file and their origin. `undeclared` maps an imported module that no file declares to its package and programs.
     """
 
     frameworks: dict[str, str] = field(default_factory=dict)
@@ -60,6 +60,7 @@ class FolderFindings:
     named: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
+    limits: dict[str, tuple[str, str]] = field(default_factory=dict)
     undeclared: dict[str, tuple[str | None, str]] = field(default_factory=dict)
 
     def framework_texts(self) -> list[tuple[str, str]]:

@@ -6,11 +6,13 @@ verdict of an environment names the imports that are missing in it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
@@ -23,7 +25,7 @@ from .imports import DECLARES, SKIPPED, ImportedModule, find_imports
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
 from .pyproject import read_project
-from .quote import quote_text
+from .quote import parse_requirement, quote_text
 from .toml import find_project_name, leading_name
 from .tree import find_root
 from .uv import read_uv
@@ -92,6 +94,9 @@ def _read_lists(
             required = _read_file(findings, folder, name, known, environ)
         except UsageError as error:
             findings.remarks.append(f"{name} is not listed: {error.message}")
+            continue
+        if why_not := _find_contradiction(findings, required):
+            findings.remarks.append(f"{name} is not listed: {why_not}")
             continue
         covered |= set(required.files)
         if required.missing:
@@ -221,12 +226,40 @@ def _record_file(
         if need.name and canonicalize_name(need.name) in _ONNXRUNTIME:
             findings.origins.setdefault("onnxruntime", need.origin)
     findings.bounded |= {bound.name for bound in required.bounds}
+    for package, bounds, origin in _list_limits(required):
+        findings.limits.setdefault(package, (bounds, origin))
     cpu = {one.framework: one for one in required.cpu}
     for framework, origin in required.origins:
         if framework in cpu and _asks_for_cpu(cpu[framework]):
             findings.cpu.setdefault(framework, origin)
         else:
             findings.frameworks.setdefault(framework, origin)
+
+
+def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, bounds and origin of each package that the requirements bound."""
+    yield from ((b.name, b.specifier, b.origin) for b in required.bounds if not b.pythons)
+    for need in required.needs:
+        if need.name and not need.is_direct and not need.override:
+            with contextlib.suppress(ValueError):
+                one = parse_requirement(need.text)
+                if one.specifier and not one.marker:
+                    yield canonicalize_name(need.name), str(one.specifier), need.origin
+
+
+def _find_contradiction(findings: FolderFindings, required: ProjectRequirements) -> str | None:
+    """Return a pin of a file that the project's own bounds forbid, or the other way round."""
+    for name, theirs, origin in _list_limits(required):
+        ours, of = findings.limits.get(name, ("", ""))
+        for pinned, bounds in ((theirs, ours), (ours, theirs)):
+            pin = pinned.removeprefix("==")
+            if (
+                bounds
+                and re.fullmatch(r"==[\w.]+", pinned)
+                and not SpecifierSet(bounds).contains(pin, prereleases=True)
+            ):
+                return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
+    return None
 
 
 def _asks_for_cpu(build: CpuOnlyFramework) -> bool:

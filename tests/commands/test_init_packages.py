@@ -237,6 +237,16 @@ CASES = {
          "requirements/run.txt": "torch\n", "requirements/other.txt": "numpy\n"},
         {"frameworks": ("torch",), "requirements": ("requirements/run.txt",)}, "requirements/run.txt (setup.py line 2)",
     ),
+    "a file that contradicts the project": (
+        {"pyproject.toml": _PYPROJECT + "dependencies = ['torch>=2.6', 'tqdm<5,>=4']\n", "mine/__init__.py": "",
+         "requirements.txt": "torch==2.2.0\ntqdm\n"},
+        {"frameworks": ("torch",), "project": "."}, "requirements.txt is not listed: torch==2.2.0 (requirements.txt line 1) contradicts",
+    ),
+    "a file that agrees with the project": (
+        {"pyproject.toml": _PYPROJECT + "dependencies = ['torch>=2.6', 'tqdm<5,>=4']\n", "mine/__init__.py": "",
+         "requirements.txt": "torch==2.7.0\ntqdm==4.66; python_version < '3.9'\n"},
+        {"frameworks": ("torch",), "project": ".", "requirements": ("requirements.txt",)}, "",
+    ),
     "a folder of requirements": (
         {"requirements/full/requirements.txt": "torch\n", "requirements/dev.txt": "pytest\n", "a.py": "import torch, timm\n"},
         {"frameworks": ("torch",), "requirements": ("requirements/full/requirements.txt",)}, "not read requirements/dev.txt",
