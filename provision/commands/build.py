@@ -63,18 +63,24 @@ _MOVES = {
 # --- what is built ---------------------------------------------------------------------------------
 
 
-def preview(emit: Emit, env: Path, choices: Choices, lock: Lock | None, *, allow_md5: bool) -> Plan:
-    """Return the plan, and emit what `create` would install. No source code runs."""
+def preview(
+    emit: Emit, env: Path, choices: Choices, lock: Lock | None, *, anew: bool, allow_md5: bool
+) -> Plan:
+    """Return the plan, and emit what `create` would install: all of it for an environment built `anew`.
+
+    No source code runs.
+    """
+    old = None if anew else read_lock_inside(env)
     if lock:
         lock = name_hosts(lock, choices, emit)
         plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
     else:
         context = judge_request(choices, emit, reading=True)
-        plan, lock = solve_or_read_lock(context, choices, emit, read_lock_inside(env), allow_md5=allow_md5)
+        plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=allow_md5)
         if lock is None:
             return plan
         plan = add_notes(plan, context, choices)
-    foresee(emit, env, lock)
+    foresee(emit, env, old, lock)
     return plan
 
 

@@ -131,7 +131,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
             recreate=options.recreate, allow_md5=options.allow_md5,
         )  # fmt: skip
         if options.dry_run:
-            return build.preview(emit, env, choices, lock, allow_md5=options.allow_md5)
+            return build.preview(emit, env, choices, lock, anew=new, allow_md5=options.allow_md5)
         old = None if new else build.find_change(env, choices, lock)
         if new or old:
             job = build.prepare(

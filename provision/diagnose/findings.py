@@ -134,6 +134,10 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
     """
     machine, verdict = case.place.machine, case.place.verdict
     found = list(_confirm(verdict.findings, case, best)) if verdict else []
+    if verdict and case.lines and verdict.verdict not in ("fails", "wrong"):
+        # Warnings on an environment that works: the text shows something else, unless it shows them too.
+        seen = {c.cause for c in best}
+        found = [f if f.cause in seen else replace(f, confidence="possible") for f in found]
     unrelated = bool(best) and (
         (best[0].confidence != "possible" and not causes[best[0].cause].about_gpu)
         or best[0].cause in _WITHOUT_GPU

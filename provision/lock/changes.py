@@ -50,17 +50,20 @@ def preview_lock(
     )  # fmt: skip
 
 
-def foresee(emit: Emit, env: Path, lock: Lock) -> None:
-    """Emit what `create` would install from a lock: each package with its size and index, or that nothing changes."""
-    old = read_lock_inside(env)
+def foresee(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
+    """Emit what `create` would install from a lock: each package with its size and index, or that nothing changes.
+
+    `old` is the lock of the environment that would change, or None for a new one.
+    """
     names = {c.name for c in list_changes(old, lock)}
     if old and not names:
         emit(Event(kind="log", stage="build", text=f"would change nothing: {env} has these packages"))
         return
     packages = [p for p in lock.packages if p.name in names]
     total = sum(p.size or 0 for p in packages)
+    verb = "change" if old else "rebuild" if env.exists() else "make"
     count = f"{len(names)} package{'' if len(names) == 1 else 's'}{' to change' if old else ''}"
-    text = f"would {'change' if old else 'make'} {env}: {count}; up to {format_bytes(total)} to download, {format_bytes(measure_free_space(env))} free"
+    text = f"would {verb} {env}: {count}; up to {format_bytes(total)} to download, {format_bytes(measure_free_space(env))} free"
     emit(Event(kind="log", stage="build", text=text))
     for package in packages:
         words = [

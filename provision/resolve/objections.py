@@ -121,7 +121,7 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
             )
             return
     if (question.request.python or "").endswith("t"):
-        text = f"has no row of a wheel for a free-threaded Python; requested: {question.request.python}"
+        text = f"has no known wheel for a free-threaded Python; requested: {question.request.python}"
         yield RejectionReason(code="python_unsupported", text=text)
         return
     served = " to ".join(dict.fromkeys((build.python[0], build.python[-1]))) if build.python else "none"

@@ -38,7 +38,7 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
         if len(stages) > 1:
             _show_skipped(screen, stages)
         else:
-            _show_stage(screen, stages[0])
+            _show_stage(screen, stages[0], verdict.findings)
     for finding in verdict.findings:
         show_finding(screen, finding)
     if screen.verbose:
@@ -97,7 +97,8 @@ def _show_skipped(screen: Screen, stages: Sequence[StageResult]) -> None:
         screen.line(row)
 
 
-def _show_stage(screen: Screen, stage: StageResult) -> None:
+def _show_stage(screen: Screen, stage: StageResult, findings: Sequence[Finding] = ()) -> None:
+    """Show a stage with its evidence, but for what one of the findings shows too."""
     mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
     about = " ".join(x for x in (stage.stage, stage.framework) if x)
     rows = screen.fold(stage.detail, indent=" " * _COLUMN)
@@ -108,7 +109,10 @@ def _show_stage(screen: Screen, stage: StageResult) -> None:
     for row in rows:
         screen.line(row)
     if stage.status in ("fail", "warn") or screen.verbose:
+        shown = {item for finding in findings for item in finding.evidence}
         for item in stage.evidence:
+            if item in shown:
+                continue
             screen.wrapped(item.text + _cite(item), indent=" " * (_COLUMN + 2), first=" " * _COLUMN + "> ")
 
 

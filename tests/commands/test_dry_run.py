@@ -74,6 +74,8 @@ def test_create_shows_the_path_and_the_sizes(go):
     ok(go("create", "--no-verify"))
     ran, _ = tried(go, "create", "--locked")
     assert f"would change nothing: {go.work / '.venv'} has these packages" in ran.err
+    ran, _ = tried(go, "create", "--recreate")
+    assert f"would rebuild {go.work / '.venv'}" in ran.err
 
 
 def test_add_and_drop_show_their_changes_and_files(made):

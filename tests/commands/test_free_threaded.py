@@ -16,7 +16,7 @@ def test_a_new_python_is_chosen_by_rows_and_without_the_gil_refused(gpuenv, fram
         assert (ran.code, ran.json["builds"], ran.json["hint"]) == (5, [], "use --python 3.14")
         assert ran.json["rejected"][0]["reasons"][0] == {
             "code": "python_unsupported",
-            "text": "has no row of a wheel for a free-threaded Python; requested: 3.14t",
+            "text": "has no known wheel for a free-threaded Python; requested: 3.14t",
         }
 
 
@@ -24,7 +24,7 @@ def test_a_framework_without_the_new_python_names_the_nearest_one(gpuenv):
     ask = ("resolve", "--framework", "tensorflow", *GPU, "--json", "--python")
     for python, why in (
         ("3.14", "has wheels for Python"),
-        ("3.14t", "has no row of a wheel for a free-threaded"),
+        ("3.14t", "has no known wheel for a free-threaded"),
     ):
         ran = gpuenv(*ask, python)
         assert (ran.code, ran.json["hint"]) == (5, "use --python 3.13")

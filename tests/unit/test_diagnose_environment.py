@@ -3,13 +3,14 @@
 import sys
 
 import pytest
+from diagnosed import causes
 from rows import rows
 
 from provision import profiles
 from provision.commands.causes import find_causes
 from provision.commands.diagnose import say_that_it_works
 from provision.diagnose import Installed, Remarks
-from provision.model import Verdict
+from provision.model import Finding, Verdict
 
 KNOWN = profiles.load()
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
@@ -157,3 +158,18 @@ def test_an_environment_that_works_is_said_beside_the_causes_of_a_log():
     for outcome in ("cpu", "unproven", "wrong", "fails"):
         assert say_that_it_works(Verdict(env="/envs/a", python="p", verdict=outcome)) is None
     assert say_that_it_works(None) is None
+
+
+def test_a_warning_on_an_environment_that_works_is_never_the_first_cause_of_a_log():
+    missing = Finding(
+        cause="python_package_missing", title="yaml is not installed", evidence=(), confidence="certain"
+    )
+    works, fails = (
+        Verdict(env="/envs/a", python="p", verdict=v, findings=(missing,)) for v in ("works", "fails")
+    )
+    assert causes("ImportError: libGL.so.1: cannot open shared object file", verdict=works) == [
+        "system_library_missing",
+        "python_package_missing",
+    ]
+    assert causes("ModuleNotFoundError: No module named 'yaml'", verdict=works)[0] == "python_package_missing"
+    assert causes("ImportError: libGL.so.1: cannot open", verdict=fails)[0] == "python_package_missing"
