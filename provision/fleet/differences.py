@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -113,24 +114,27 @@ def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | No
 def _drivers(
     fitting: Fitting, classes: Sequence[HostClass], serves: Serves
 ) -> Iterator[tuple[list[Target], str]]:
-    """Yield each minimum driver for the hosts with an older one."""
-    if not any(c.target.driver for c in classes):
-        return
+    """Yield the minimum driver for the hosts with an older one, if one helps."""
+    drivers = [version(c.target.driver) for c in classes if c.target.driver]
+    floors = [f for f in fitting.floors if drivers and version(f) > min(drivers)]
     free = [dataclasses.replace(c.target, driver=None, driver_cuda=None) for c in classes]
-    if not serves(free):  # no driver helps
+    if not floors or not serves(free):  # no driver helps
         return
-    for floor in fitting.floors:
-        older = [c for c in classes if c.target.driver and version(c.target.driver) < version(floor)]
-        if not older:
-            continue
-        raised = [
-            dataclasses.replace(c.target, driver=floor, driver_cuda=None) if c in older else c.target
+
+    def is_older(one: HostClass, floor: str) -> bool:
+        return bool(one.target.driver) and version(one.target.driver or "") < version(floor)
+
+    def raised(floor: str) -> list[Target]:
+        return [
+            dataclasses.replace(c.target, driver=floor, driver_cuda=None) if is_older(c, floor) else c.target
             for c in classes
         ]
-        yield (
-            raised,
-            f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}",
-        )
+
+    # What one driver serves a newer one serves too, unless it drops a GPU.
+    place = bisect_left(floors, True, key=lambda floor: serves(raised(floor)))
+    for floor in floors[place : place + 1]:
+        older = [c for c in classes if is_older(c, floor)]
+        yield raised(floor), f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}"
 
 
 def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
