@@ -184,6 +184,12 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     assert f"hosts would go back: torch {new} to {old} on 1 (a1). No lock was written" in said
     assert "--allow-downgrade permits it" in said
     assert {p.name: p.read_bytes() for p in gpuenv.work.glob("pylock.*")} == before
+    for plan in gpuenv("resolve", *CHOICE, "--json").json["plans"]:
+        index.add_plan(plan["plan"])
+    beside = gpuenv("lock", *CHOICE, "--json")  # the new host has a plan of its own
+    assert beside.code == 0 and len(beside.json["locks"]) == 2, beside.err
+    (name,) = before
+    assert (gpuenv.work / name).read_bytes() == before[name]
     assert gpuenv("lock", *CHOICE, "--plans", "fewest", "--allow-downgrade").code == 0
     again = gpuenv("lock", *CHOICE, "--plans", "fewest")
     assert again.code == 0, again.err
