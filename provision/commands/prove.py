@@ -170,14 +170,14 @@ def add_later_stages(
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
-        result, findings = _packages(examined, emit, early_probes)
+        result, findings = _packages(examined, emit, early_probes, verdict)
         result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
     emit(Event(kind="done", stage="verify", text=f"{result.stage}: {result.status}: {result.detail}"))
     return verify.add_stages(verdict, [result], findings, strict=examined.options.strict)
 
 
 def _packages(
-    examined: Examination, emit: Emit, early_probes: verify.EarlyProbes
+    examined: Examination, emit: Emit, early_probes: verify.EarlyProbes, verdict: Verdict
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
@@ -191,8 +191,9 @@ def _packages(
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
+    asked = early_probes.driver_report.result() if early_probes.driver_report else None
     return packages.judge(
-        reading, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
+        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip

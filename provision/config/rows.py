@@ -21,6 +21,7 @@ FOR_VERDICT = (
     "satellites",
     "compilers",
     "runtime_compilers",
+    "known_bad",
 )
 """The rows that each verdict needs: cuDNN's releases, and the system libraries of packages."""
 FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")

@@ -342,10 +342,12 @@ def _is_newer(version: str, other: str) -> bool:
 
 
 def judge_known_bad(case: Case) -> list[Candidate]:
-    """Find an installed release of a package that known_bad.yaml lists, if cuDNN fails."""
+    """Find an installed release of a package that known_bad.yaml lists without a condition, if cuDNN fails."""
     shows = case.said("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
                       "dnn_library", "dnn_handle")  # fmt: skip
     for row in case.profiles.known_bad if shows else ():
+        if row.gpu or row.driver or row.companion:
+            continue
         versions = (v for v in case.facts.all(row.package) if v.count(".") > 1)
         if any(f"{row.version}.".startswith(f"{v}.") for v in versions):
             return [

@@ -541,7 +541,8 @@ class KnownBadRelease(NamedTuple):
     """A release with a public issue against it.
 
     `effect` is "refuse" or "avoid". A release to avoid is chosen only if no other version fits, and a wheel that pins
-    it gets a warning.
+    it gets a warning. It is bad only where its conditions hold: a GPU of capability `gpu` whose name contains `board`, a
+    version of the driver within `driver`, and the requirement `companion` beside it.
     """
 
     package: str
@@ -549,6 +550,10 @@ class KnownBadRelease(NamedTuple):
     effect: str
     why: str
     source: str
+    gpu: str | None = None
+    board: str | None = None
+    driver: str | None = None
+    companion: str | None = None
 
 
 class BaseImage(NamedTuple):

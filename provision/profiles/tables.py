@@ -204,7 +204,7 @@ KINDS = {
     "known_bad": Kind(
         model.KnownBadRelease,
         "known_bad",
-        ("package", "version"),
+        ("package", "version", "gpu", "board", "driver", "companion"),
         ("package", "version", "effect", "why", "source"),
     ),
     **SATELLITE_TABLES,

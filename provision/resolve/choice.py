@@ -238,13 +238,9 @@ def _pins_toolkit(build: Build) -> bool:
 
 
 def toolkit_note(question: Question, build: Build) -> Iterator[str]:
-    """Yield a warning if a wheel pins a cuDNN with a known public issue."""
-    for text in build.requires:
-        need = Requirement(text)
-        for spec in need.specifier:
-            bad = question.bad.get((need.name, spec.version)) if spec.operator == "==" else None
-            if bad:
-                yield f"{build.framework} {build.version} pins {need.name} {spec.version}: {bad.why} ({bad.source})"
+    """Yield a warning if a wheel pins a library with a known public issue."""
+    for bad in question.pinned_bad(build):
+        yield f"{build.framework} {build.version} pins {bad.package} {bad.version}: {bad.why} ({bad.source})"
 
 
 def conflict(one: Build, other: Build) -> str | None:

@@ -79,9 +79,13 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
     over = question.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
         yield RejectionReason(code="requirement_conflict", text=over)
-    bad = question.bad.get((build.framework, build.version))
+    bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
         yield RejectionReason(code="known_bad", text=f"{bad.why} ({bad.source})")
+    for bad in question.pinned_bad(build):
+        if bad.effect == "refuse":
+            text = f"pins {bad.package} {bad.version}: {bad.why} ({bad.source})"
+            yield RejectionReason(code="known_bad", text=text)
 
 
 def _source(question: Question, build: Build) -> Iterator[RejectionReason]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -22,6 +23,7 @@ from ..model import (
     RequestContext,
     Target,
 )
+from ..profiles.known_bad import applies
 
 
 @cache
@@ -139,8 +141,28 @@ class Question:
         return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
 
     @cached_property
-    def bad(self) -> dict[tuple[str, str], KnownBadRelease]:
-        return {(b.package, b.version): b for b in self.profiles.known_bad}
+    def bad(self) -> dict[tuple[str, str], list[KnownBadRelease]]:
+        rows: dict[tuple[str, str], list[KnownBadRelease]] = {}
+        for row in self.profiles.known_bad:
+            rows.setdefault((row.package, row.version), []).append(row)
+        return rows
+
+    def find_bad(self, package: str, version: str, build: Build) -> KnownBadRelease | None:
+        """Return the row that makes a release bad on this target beside a build, or None."""
+        gpus = [(g.capability, g.name) for g in self.target.gpus]
+        beside = {build.framework: build.version}
+        rows = self.bad.get((package, version), ())
+        return next((row for row in rows if applies(row, gpus, self.target.driver, beside)), None)
+
+    def pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
+        """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""
+        names = {package for package, _ in self.bad}
+        for text in build.requires:
+            if not any(map(text.startswith, names)):
+                continue
+            need = Requirement(text)
+            pinned = (s.version.removesuffix(".*") for s in need.specifier if s.operator == "==")
+            yield from filter(None, (self.find_bad(need.name, v, build) for v in pinned))
 
     @cached_property
     def driver_os(self) -> str:

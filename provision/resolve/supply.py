@@ -137,9 +137,8 @@ def _releases(question: Question, build: Build) -> list[CudnnRelease]:
 
 
 def _effect(question: Question, build: Build, release: CudnnRelease) -> str | None:
-    bad = question.bad.get((release.package, release.version))
-    scoped = question.bad.get((f"{build.framework}:{release.package}", release.version))
-    return (scoped or bad).effect if (scoped or bad) else None  # type: ignore[union-attr]  # one is set
+    bad = question.find_bad(release.package, release.version, build)
+    return bad.effect if bad else None
 
 
 def _release_objections(question: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:

@@ -32,12 +32,15 @@ from ..model import (
     Environment,
     Evidence,
     Finding,
+    KnownBadRelease,
     Profiles,
     Satellite,
     StageResult,
     Status,
+    Verdict,
 )
 from ..profiles.findings import make_finding
+from ..profiles.known_bad import applies
 from ..system.elf import ElfError
 from ..system.redaction import clean
 from . import fixes
@@ -66,13 +69,14 @@ class Nominated:
 class Reading:
     """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read.
 
-    `lacks` is what packages lack that compile when they run."""
+    `lacks` is what packages lack that compile when they run, `bad` are releases with a known fault under conditions."""
 
     packages: tuple[Package, ...] = ()
     files: int = 0
     nominated: tuple[Nominated, ...] = ()
     unread: str | None = None
     lacks: Lacks = field(default_factory=dict)
+    bad: tuple[KnownBadRelease, ...] = ()
 
 
 def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], rows: Profiles) -> Reading:
@@ -86,7 +90,9 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
     read = _Nomination(loader, paths.version, packages, rows)
     nominated = [n for p in packages if (n := read.nominate(p))]
     lacks = find_lacks(packages, paths, environ, rows)
-    return Reading(packages, read.count, tuple(nominated), lacks=lacks)
+    here = {(p.name, p.version.partition("+")[0]) for p in packages}
+    bad = tuple(row for row in rows.known_bad if (row.package, row.version) in here)
+    return Reading(packages, read.count, tuple(nominated), lacks=lacks, bad=bad)
 
 
 def judge(
@@ -98,14 +104,18 @@ def judge(
     environ: Mapping[str, str],
     known: Callable[[], Profiles],
     required: Callable[[Sequence[Package]], Collection[str]] | None = None,
+    verdict: Verdict | None = None,
+    driver: str | None = None,
 ) -> tuple[StageResult, tuple[Finding, ...]]:
     """Return the stage and its findings. Import the nominated packages, but not with `--quick`.
 
     `required` returns the packages whose failure fails the stage. With a lock these are the packages that the user or
-    the project named, and their requirements. Without a lock it is None, and these are the frameworks.
+    the project named, and their requirements. Without a lock it is None, and these are the frameworks. `verdict` has the
+    GPUs, which with the `driver` decide whether a release has a known fault here.
     """
     start = time.perf_counter()
-    if reading.unread or not (reading.files or reading.nominated or reading.lacks):
+    bad = _find_bad(reading, verdict, driver)
+    if reading.unread or not (reading.files or reading.nominated or reading.lacks or bad):
         why = reading.unread or "no package here has compiled files"
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
@@ -121,6 +131,7 @@ def judge(
     findings = _make_findings(left, attempts, env, paths, reading.packages, known() if left else Profiles())
     if reading.lacks:
         findings = (*findings, make_lack_finding(reading.lacks, env, paths.sites))
+    findings = (*findings, *bad)
     status: Status = "fail" if failing else "warn" if findings else "pass"
     if left:
         more = len(left) - 1
@@ -141,6 +152,20 @@ def judge(
         evidence=tuple(e for f in findings for e in f.evidence),
     )
     return stage, findings
+
+
+def _find_bad(reading: Reading, verdict: Verdict | None, driver: str | None) -> list[Finding]:
+    """Return a finding for each installed release that has a known fault on these GPUs."""
+    devices = [d for f in verdict.frameworks for d in f.devices] if verdict else []
+    gpus, versions = [(d.capability, d.name) for d in devices], {p.name: p.version for p in reading.packages}
+    return [
+        make_finding(
+            "known_bad_release", (Evidence(bad.source, f"{bad.package} {bad.version}"),), package=f"{bad.package} {bad.version}",
+            why=bad.why, name=bad.package, source=bad.source,
+        )
+        for bad in reading.bad
+        if applies(bad, gpus, driver, versions)
+    ]  # fmt: skip
 
 
 def list_required(packages: Sequence[Package], names: Collection[str], python: str) -> frozenset[str]:
@@ -246,7 +271,7 @@ class _Nomination:
             for row in self._opened
             if row.package == package.name and not self._is_there(row, package)
         ]
-        frameworks = {f for f in PROJECT_FRAMEWORKS if f in self._list_required(package)}
+        frameworks = set[str]()
         versions = {p.name: p.version for p in self._packages.values()}
         rows = self._satellites.get(package.name, ()) if package.files else ()
         if rows and (other := fixes.find_other_framework(package, rows, versions, self._loader.machine)):
@@ -255,6 +280,7 @@ class _Nomination:
             frameworks.add(installed.partition(" ")[0])
         if not problems:
             return None
+        frameworks |= {f for f in PROJECT_FRAMEWORKS if f in self._list_required(package)}
         return Nominated(
             package=package, problems=tuple(dict.fromkeys(map(self._locate, problems))), modules=tuple(dict.fromkeys(modules)),
             frameworks=tuple(f for f in PROJECT_FRAMEWORKS if f != package.name and f in frameworks),

@@ -33,7 +33,11 @@ GPUS = {row["capability"]: row for row in rows("gpus", "gpus")}
 FLOORS = {row["major"]: row for row in rows("drivers", "majors")}
 NATIVE = {row["cuda"]: row for row in rows("drivers", "cuda")}
 BRANCHES = {row["branch"]: row["cuda"] for row in rows("drivers", "branches")}
-KNOWN_BAD = {(row["package"], row["version"]): row["effect"] for row in rows("known_bad", "known_bad")}
+KNOWN_BAD = {
+    (row["package"], row["version"]): row["effect"]
+    for row in rows("known_bad", "known_bad")
+    if "gpu" not in row  # no GPU of these questions meets a condition
+}
 
 
 def numbers(text):

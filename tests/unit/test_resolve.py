@@ -9,7 +9,15 @@ from packaging.specifiers import SpecifierSet
 from resolve_questions import R580, SHIPPED, V100, ask, question
 from rows import rows
 
-from provision.model import AvailableWheel, AvailableWheels, FrameworkRequest, Request, Target, VersionBound
+from provision.model import (
+    AvailableWheel,
+    AvailableWheels,
+    FrameworkRequest,
+    KnownBadRelease,
+    Request,
+    Target,
+    VersionBound,
+)
 from provision.resolve import gpu_named, resolve
 
 # --- one framework on named machines -------------------------------------------------------------
@@ -156,6 +164,30 @@ def test_a_cudnn_known_to_be_bad_is_never_taken_freely_and_warned_of_when_pinned
     assert bad
     fewer = dataclasses.replace(SHIPPED, cudnn=tuple(only_bad))
     assert ask("jax", **R580, gpus=["H200"], cuda="13", known=fewer).cudnn == "9.19.1.2"
+
+
+def test_a_release_is_bad_only_where_its_conditions_hold():
+    """A wheel that pins one is refused on the GPUs of the row, beside its companion, and taken elsewhere."""
+    plan = ask("torch==2.13.0", **R580, gpus=["9.0"], cuda="13.0")
+    row = KnownBadRelease(
+        package="nvidia-cudnn-cu13", version=plan.cudnn, effect="refuse", why="It fails", source="s"
+    )
+    cases = [
+        ({}, False),
+        ({"gpu": "9.0"}, False),
+        ({"gpu": "8.0"}, True),
+        ({"gpu": "9.0", "board": "RTX 50"}, True),
+        ({"driver": "<570"}, True),
+        ({"driver": ">=570"}, False),
+        ({"companion": "torch<2.14"}, False),
+        ({"companion": "torch>=2.14"}, True),
+        ({"companion": "jax"}, True),
+    ]
+    for conditions, taken in cases:
+        known = dataclasses.replace(SHIPPED, known_bad=(row._replace(**conditions),))
+        answer = ask("torch==2.13.0", **R580, gpus=["9.0"], cuda="13.0", known=known)
+        assert bool(answer.builds) == taken, conditions
+        assert taken or "It fails" in str(answer), conditions
 
 
 def test_tensorflow_without_libraries_of_its_own_says_what_it_looks_for():

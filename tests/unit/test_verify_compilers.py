@@ -7,7 +7,7 @@ import pytest
 from elf_files import package
 from framework_envs import venv
 
-from provision.model import Environment
+from provision.model import DeviceVerdict, Environment, FrameworkVerdict, Verdict
 from provision.profiles import load
 from provision.verify import Options
 from provision.verify.libraries import PythonPaths
@@ -45,7 +45,7 @@ class Machine:
         major, minor = cuda.split(".")
         (self.cuda / "include/cuda.h").write_text(f"#define CUDA_VERSION {major}0{minor}0\n")
 
-    def judge(self, name):
+    def judge(self, name, verdict=None):
         package(self.site, name, "1.0", [], modules={f"{name.replace('-', '_')}/__init__.py": ""})
         paths = PythonPaths(
             prefix=self.env.path, version=f"{PYTHON}.0", sites=(str(self.site),), roots=(str(self.site),),
@@ -60,6 +60,7 @@ class Machine:
             environ=self.environ,
             known=load,
             required=None,
+            verdict=verdict,
         )
 
 
@@ -134,6 +135,20 @@ def test_a_cache_that_cannot_be_written_is_named_with_its_variable(machine):
     _, (finding,) = machine.judge("triton")
     assert "needs a folder that it can write to" in finding.title
     assert finding.fix == "Set TRITON_CACHE_DIR to a folder that this user can write to."
+
+
+@pytest.mark.parametrize(
+    ("capability", "board", "said"),
+    [("12.0", "RTX 5070", True), ("12.0", "RTX PRO 6000", False), ("9.0", "H100", False)],
+)
+def test_a_release_with_a_known_fault_is_named_on_the_gpus_of_its_row(machine, capability, board, said):
+    package(machine.site, "nvidia-cublas", "13.5.1.27", [], modules={"nvidia/x.py": ""})
+    device = DeviceVerdict(index=0, uuid=None, name=f"NVIDIA GeForce {board}", capability=capability)
+    framework = FrameworkVerdict(name="torch", version="2.13.0", devices=(device,))
+    verdict = Verdict(env="", python="", verdict="works", stages=(), frameworks=(framework,))
+    stage, findings = machine.judge("numpy", verdict)
+    assert [f.cause for f in findings] == ["framework_bug_upgrade"] * said
+    assert stage.status == ("warn" if said else "skip")
 
 
 def test_prebuilt_kernels_need_no_compiler(machine):
