@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"
 LINES = DATA.read_text(encoding="utf-8").splitlines()
 NAMES = [line for line in LINES if line and not line.startswith("#")]
 PACKAGES = (
-    "flash-attn mamba-ssm causal-conv1d torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib"
+    "flash-attn mamba-ssm causal-conv1d torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib natten vllm"
 )
 
 
@@ -44,7 +44,7 @@ def torch(version, cuda="12.8", platform="linux-x86_64"):
 
 
 def test_each_package_has_one_page_with_a_rule_a_source_and_a_date():
-    assert Counter(p for page in known().pages for p in page.packages) == Counter([*PACKAGES.split(), "vllm"])
+    assert Counter(p for page in known().pages for p in page.packages) == Counter(PACKAGES.split())
     tables, problems = read_file(profiles.directory() / "indexes.yaml")
     table = next(t for t in tables if t.head["table"] == "pages")
     assert not problems
@@ -79,12 +79,15 @@ def test_the_rules_read_every_name_but_those_for_macos():
 def test_what_a_rule_reads_is_what_the_name_says():
     """The parts by another route: a pattern for each of the two forms, over the whole name."""
     assets = re.compile(r"\w+-(.+)\+cu(\d\d)\d?torch(\d+\.\d+)cxx11abi(TRUE|FALSE)-cp\d+-cp\d+m?-\w+\.whl")
-    builds = re.compile(r"\w+-(.+)\+pt(\d)(\d+)(cpu|cu\d+)-cp\d+-cp\d+-\w+\.whl")
+    builds = re.compile(r"\w+-(.+)\+(?:pt(\d)(\d+)|torch(\d)(\d+)0)(cpu|cu\d+)-cp\d+-cp\d+-\w+\.whl")
+    plain = re.compile(r"vllm-(.+)\+cu(\d\d)\d-cp38-abi3-\w+\.whl")
     for name in NAMES:
         if m := assets.fullmatch(name):
             built = BuiltFor(framework="torch", minor=m[3], cuda=m[2], cxx11="1" if m[4] == "TRUE" else "0")
         elif m := builds.fullmatch(name):
-            built = BuiltFor(framework="torch", minor=f"{m[2]}.{m[3]}", label=m[4])
+            built = BuiltFor(framework="torch", minor=f"{m[2] or m[4]}.{m[3] or m[5]}", label=m[6])
+        elif m := plain.fullmatch(name):
+            built = BuiltFor(framework="torch", minor="", cuda=m[2])
         else:
             assert "macosx" in name
             continue
