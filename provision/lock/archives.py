@@ -258,7 +258,7 @@ class SourceRules:
         if error.unbuilt is not None:
             return self._leave_out_unbuilt(error, needs)
         name = error.no_wheel
-        if name is None or name in (*self.allowed, *self.unread):
+        if name is None or name in (*self.allowed, *self.unread) or not self.archives.listed(name):
             return False
         where = f"Python {plan.python} on {plan.platform}"
         requirer = self.stated.required_by.get(name)

@@ -39,11 +39,10 @@ _ABSENT = re.compile(
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
 _BUILD = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
 _OTHER_PYTHONS = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:[<>=!~]\S{0,200})? ha(?:s|ve) no wheels with a matching Python \w{1,20} tag"
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:\[\S{1,200}\])?(?:[<>=!~]\S{0,200})? ha(?:s|ve) no wheels with a matching Python \w{1,20} tag"
 )
 """A package that has wheels for other Pythons only, and no source archive."""
-_NO_WHEEL = re.compile(r"(?:Wheels are|A source distribution is) required for `([A-Za-z0-9._-]+)`")
-"""The second is said of a package with wheels for others only, once `resolve` reads archives in their place."""
+_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
 _UNUSABLE = ("no", "usable", "wheels")
 _RELEASE = re.compile(r"([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200})?")
 _VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant")

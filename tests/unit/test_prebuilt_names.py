@@ -18,9 +18,7 @@ from provision.resolve.satellites import SatelliteRows
 DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"
 LINES = DATA.read_text(encoding="utf-8").splitlines()
 NAMES = [line for line in LINES if line and not line.startswith("#")]
-PACKAGES = (
-    "flash-attn mamba-ssm causal-conv1d torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib natten vllm"
-)
+PACKAGES = "flash-attn mamba-ssm causal-conv1d torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib natten vllm"
 
 
 @functools.cache
