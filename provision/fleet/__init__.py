@@ -13,7 +13,7 @@ from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
 from .classes import group as group
-from .cover import MOST_QUESTIONS as MOST_QUESTIONS, PackageCover
+from .cover import PackageCover
 from .differences import Side, explain, would_merge_packages
 from .kinds import (
     MOST_LOST,
@@ -45,14 +45,10 @@ class Served:
 
 @dataclass(frozen=True)
 class FleetAnswer:
-    """A fleet, and the request of each plan, for which its lock is solved.
-
-    `question_counts` is the number of sets of classes that were searched, and that were solved.
-    """
+    """A fleet, and the request of each plan, for which its lock is solved."""
 
     fleet: Fleet
     requests: tuple[RequestContext, ...]
-    question_counts: tuple[int, ...] = ()
 
 
 def plan_fleet(
@@ -90,8 +86,7 @@ def plan_fleet(
         at_least=sum(c.at_least for c in covers),
         prices=prices(groups, covers, lost, fewest),
     )
-    question_counts = tuple(sum(counts) for counts in zip(*(c.question_counts for c in covers), strict=True))
-    return FleetAnswer(fleet, tuple(s.request for s in served), question_counts)
+    return FleetAnswer(fleet, tuple(s.request for s in served))
 
 
 def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> list[UnservedHosts]:

@@ -359,7 +359,8 @@ class PlannedGroup:
             alone = (self.request(1 << p) for p in bits(mask)) if mask.bit_count() > 1 else ()
             return next((why for one in alone if (why := packages.loses(one, whole, lost or 0))), None)
 
-        return [solve] if lost is None else [solve, loses]
+        many = len(self.kinds.members) > MOST_QUESTIONS  # each would be solved alone
+        return [solve] if lost is None or many else [solve, loses]
 
     def unserved(self, cover: PackageCover) -> list[int]:
         """Return the kinds that no plan serves."""

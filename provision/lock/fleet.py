@@ -75,8 +75,7 @@ def plan_targets(
             hint="--plans fewest has the fewest plans, and says why they are not one",
         )
     if named:
-        count = sum(answer.question_counts)
-        text = f"packages: {count} sets of hosts solved, at most {fleet.MOST_QUESTIONS} for a platform and device"
+        text = f"packages: {packages.solves} sets of hosts solved"
         emit(Event(kind="done", stage="resolve", text=text))
     configured = tuple(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
@@ -136,6 +135,11 @@ class FleetPackages:
     refusals: list[LockError | ResolveError] = field(default_factory=list)
     _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
     _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
+
+    @property
+    def solves(self) -> int:
+        """The number of sets of hosts that were solved."""
+        return len(self._solved) + len(self._fresh)
 
     def newest(self, context: RequestContext) -> dict[str, str]:
         """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
