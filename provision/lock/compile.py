@@ -58,8 +58,9 @@ from .variants import Chosen, VariantsFoundError, choose
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 _BUILDING = re.compile(r"^DEBUG Preparing metadata for: (\S+)")
-_LOG = "uv_distribution::source=debug"
-"""What uv logs beside its errors: the sources whose build code it runs."""
+_TABLE = re.compile(r"^DEBUG .*/([\w.]{1,200})-([\w.+!%]{1,100})-variants\.json$")
+_LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
+"""What uv logs beside its errors: the sources whose build code it runs, and the files that it reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,7 @@ class _Run:
     variants: dict[str, Chosen] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     plain: bool = False
+    tables: set[tuple[str, str]] = field(default_factory=set)
 
     def solution(self) -> str:
         """Return the solution as a pylock.toml. Raises LockError.
@@ -288,7 +290,12 @@ class _Run:
                 if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
                     raise
             else:
-                if not self.rules.learn(parse_versions(text), self.question.needs, self.question.plan):
+                versions = parse_versions(text)
+                # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
+                beside = [n for n, v in versions.items() if (n, v) in self.tables and n not in self.variants]
+                if beside and self.question.judge and not self.plain:
+                    self._choose_variant(beside[0], source, files, prefer=prefer)
+                elif not self.rules.learn(versions, self.question.needs, self.question.plan):
                     return text
             files = files if alone else self._constraints()  # without a package that was left out
 
@@ -361,7 +368,9 @@ class _Run:
         }
 
     def _name_build(self, line: str) -> None:
-        """Name the package whose build code uv runs, once."""
+        """Name the package whose build code uv runs, once, and note the releases with variants."""
+        if table := _TABLE.match(line):
+            self.tables.add((str(canonicalize_name(table[1])), unquote(table[2]).replace("_", "-")))
         if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self.built:
             self.built.add(match[1])
             text = f"uv runs the build code of {clean(match[1])} to learn its requirements"

@@ -13,7 +13,7 @@ from bundle_site import add_own
 from environment_facts import installed
 from packaging.pylock import Pylock
 from torch_project import HERE
-from variants import add_real, add_variants, nvidia, table
+from variants import TRIAL, add_real, add_variants, nvidia, table
 
 from provision.index.uv import program
 
@@ -174,6 +174,21 @@ def test_uv_cannot_lock_variants_and_installs_those_that_are_locked(torch, gpuen
     assert "LABEL = 'cu126'" in module.read_text()
 
 
+def test_an_ordinary_wheel_beside_variants_is_a_build_for_the_cpu(torch, gpuenv, index):
+    """uv takes it where no variant fits, and names no variant then."""
+    fits_none = {"cu126": TRIAL["cu126"], "cu130": TRIAL["cu130"]}
+    add_variants(index, "torch", "2.98.0", {"cu128": nvidia("12.8", "120_real")})
+    add_variants(index, "some-demo", "1.0", fits_none)
+    index.add("some-demo", "1.0")
+    index.add("some-demo", "0.9")
+    (gpuenv.work / "requirements.txt").write_text("torch\nsome-demo\n")
+    ran = torch("lock", "-r", "requirements.txt", "--driver", "570.86.10", "--gpu", "12.0")
+    assert ran.code == 0 and "null: is a CPU build" in " ".join(ran.err.split()), ran.err
+    assert locked(gpuenv)["some-demo"][0] == "some_demo-0.9-py3-none-any.whl"
+    ran = torch("lock", "-r", "requirements.txt", "--device", "cpu", "--upgrade", "--force")
+    assert ran.code == 0 and locked(gpuenv)["some-demo"][0] == "some_demo-1.0-py3-none-any.whl", ran.err
+
+
 def test_exports_for_other_installers_say_what_they_do_with_variants(torch, gpuenv, index):
     ran = torch("lock", "--driver", "580.65.06", *V100_H100)
     ran = gpuenv("export", "--format", "requirements", "--output", "requirements.txt")
@@ -223,7 +238,8 @@ def test_variants_that_cannot_be_read_leave_the_ordinary_wheel(gpuenv, index, br
     (gpuenv.work / "requirements.txt").write_text("demo\n")
     ran = gpuenv("lock", *ask, "-r", "requirements.txt")
     assert ran.code == 0, ran.err
-    assert locked(gpuenv)["demo"][0] == "demo-1.0-py3-none-any.whl"
+    label = "-null" if broken == "no label" else ""  # PEP 825 reserves this one
+    assert locked(gpuenv)["demo"][0] == f"demo-1.0-py3-none-any{label}.whl"
     assert (f"the variants in {name} cannot be read" in " ".join(ran.err.split())) == (
         not broken.startswith("no ")
     )
