@@ -13,12 +13,16 @@ from provision.model import (
     AvailableWheel,
     AvailableWheels,
     FrameworkRequest,
+    HeldBackPackage,
     KnownBadRelease,
+    RejectedBuild,
+    RejectionReason,
     Request,
     Target,
     VersionBound,
 )
 from provision.resolve import gpu_named, resolve
+from provision.show.plan import list_objections
 
 # --- one framework on named machines -------------------------------------------------------------
 
@@ -204,6 +208,26 @@ def test_loose_pins_are_held_to_the_plan():
     assert {"cublas", "cudart", "cusparse", "nvjitlink"} <= set(
         toolkit.split("[")[1].split("]")[0].split(",")
     )
+
+
+def test_what_packages_decide_is_said_before_a_closed_index_that_would_not_help():
+    plan = ask("torch", index="pypi", **R580, gpus=["A100"])
+    rows = tuple(
+        RejectedBuild(framework="torch", version="99.0", cuda="13.2", index=index, reasons=(RejectionReason(code=code, text=text),))
+        for index, code, text in (
+            ("pypi", "requirement_conflict", "text 1 is compiled for torch<99"),
+            ("pytorch", "index_unreachable", "the pytorch index does not respond"),
+        )
+    )  # fmt: skip
+    held = HeldBackPackage(
+        package="torch", locked="2", newest="99.0", because="text 1 is compiled for torch<99"
+    )
+    for held_back, said in (
+        ((held,), "text 1 is compiled for torch<99"),
+        ((), "the pytorch index does not respond"),
+    ):
+        shown = dataclasses.replace(plan, rejected=rows, held_back=held_back)
+        assert list(list_objections(shown)) == [f"not torch 99.0: {said}"]
 
 
 def test_a_bound_that_no_known_build_meets_is_a_hint_with_those_that_are_known():
