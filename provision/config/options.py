@@ -265,15 +265,13 @@ def apply_single_target(
 ) -> Choices | None:
     """Return the options with at most one target, or None if several machines are named.
 
-    Raises UsageError for a --plans that has another form, or that is given for one machine.
+    One machine has one plan. Raises UsageError for a --plans of another form.
     """
     if plans is not None and not (plans in ("best", "fewest") or re.fullmatch(r"[1-9]\d{0,4}", plans)):
         hint = suggest_value(plans, ("best", "fewest"))
         raise UsageError(f"--plans {plans}: not a number, best or fewest", hint=hint)
     if is_several(targets):
         return None
-    if plans is not None:
-        raise UsageError("--plans is for several machines, and there is one", hint="leave --plans out")
     if not targets:
         return choices
     return dataclasses.replace(choices, target=targets[0], named=choices.named | {"target"})
