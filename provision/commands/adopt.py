@@ -130,6 +130,11 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
         raise UsageError(
             f"{env} has none of {', '.join(FRAMEWORKS)}", hint="gpuenv create builds a new environment"
         )
+    if any(env.glob("lib/python3.*t")):
+        raise UsageError(
+            f"{env} has a free-threaded Python, and no row has a wheel for one",
+            hint="gpuenv create builds a new environment for a Python with the GIL",
+        )
     labels = {Version(found[name].version).local or "" for name in names}
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
         label.startswith("cu") for label in labels
