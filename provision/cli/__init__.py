@@ -100,6 +100,10 @@ def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> 
         error.findings = find_causes_in_log(error.log, error.device)
     if error.log:  # the project that uv solves for is not the user's
         error.log = error.log.replace("gpuenv-plan depends on", "you require")
+    if option := re.match(r"--[a-z-]+", error.message):
+        variable = f"GPUENV_{option[0].strip('-').replace('-', '_').upper()}"
+        if screen.environ.get(variable) and not any(w.startswith(option[0]) for w in ours):
+            error.message += f" ({variable} is set)"
     if isinstance(error, UsageError) and error.hint is None and (word := _find_command_name(ours)):
         error.hint = f"gpuenv {word} --help lists the options"
     return _show_error(screen, error)
@@ -150,8 +154,8 @@ def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
 _OF_TYPER = (
     (r"^No such command '(.*?)'.*", r"unknown command \1"),
     (r"^Got unexpected extra arguments? ?(?:\(s\) )?\((.*)\)$", r"unexpected argument: \1"),
-    (r"^Missing argument '(.*)'\.?$", r"\1 is missing"),
-    (r"^Missing option '(.*)'\.?$", r"\1 is missing"),
+    (r"^Missing argument '(.*)'\.?$", r"the argument \1 is missing"),
+    (r"^Missing option '(.*)'\.?$", r"the option \1 is missing"),
     (r"^No such option: (\S+) \(Possible options: (.*)\)", r"unknown option \1. Did you mean \2?"),
     (r"^No such option: (\S+)\.?", r"unknown option \1."),
 )

@@ -72,12 +72,9 @@ class PackageEdit:
         for name in self.drop:
             if name not in known:
                 where = f"packages of {file.name}" if file else "packages that the environment was built with"
-                raise UsageError(
-                    f"{name} is not among the {where}",
-                    hint=f"drop one of these: {', '.join(known)}"
-                    if known
-                    else f"`gpuenv drop` removes what `gpuenv add` added. If a file requires {name}, edit that file",
-                )
+                dropped = f"drop one of these: {', '.join(known)}" if known else "there is none to drop"
+                hint = f"{dropped}. If a file of the project requires {name}, edit that file, then run gpuenv sync"
+                raise UsageError(f"{name} is not among the {where}", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     if options.output is not None or options.form is not None:
         raise UsageError(
             f"{'--format' if options.form else '--output'} requires --hosts",
-            hint="to save the text, redirect standard output to a file",
+            hint="name the folder of a fleet's results: --hosts DIR. To save a report of this machine, redirect standard output",
         )
     return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
 

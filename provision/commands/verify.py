@@ -104,6 +104,8 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
     )  # fmt: skip
     check_options(wanted)
+    if options.quick and options.deep:
+        raise UsageError("--quick and --deep cannot be used together", hint="leave one of them out")
     if report:
         refuse_to_replace(report, force=options.force)
         folder = report.absolute().parent

@@ -91,7 +91,7 @@ def assert_known(form: str) -> None:
     if form in FORMATS:
         return
     near = [_ALIASES[form.lower()]] if form.lower() in _ALIASES else []
-    near = near or difflib.get_close_matches(form.lower(), FORMATS, n=1, cutoff=0.4)
+    near = near or difflib.get_close_matches(form.lower(), FORMATS, n=1)
     raise UsageError(
         f"--format {form}: not one of {', '.join(FORMATS)}" + (f". Did you mean {near[0]}?" if near else "")
     )

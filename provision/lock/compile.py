@@ -352,7 +352,9 @@ class _Run:
             self.emit(Event(kind="warning", stage="lock", text=text))
             return self._compile_once(source, form, files, cached=cached, prefer=prefer)
         lines = (*question.lines, *question.needs)
-        raise explain(done, question.sources, self.pinned.values(), lines, self.rules.archives)
+        raise explain(
+            done, question.sources, (*question.roots, *self.pinned.values()), lines, self.rules.archives
+        )
 
     def _variant_settings(self) -> dict[str, str]:
         """Return variables with which uv considers variants as the target would, and not the machine that it runs on."""

@@ -150,6 +150,7 @@ def _no_solution(
     pin = _pin(without, [*roots, *(n.text for n in needs)])
     if pin and newest:
         message = f"{without} has no version {pin}; the newest is {newest}"
+        lines = [f"{n.text} ({n.origin})" for n in needs if _pin(without, [n.text])]
     elif holdings:
         message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
     else:

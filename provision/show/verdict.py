@@ -69,6 +69,8 @@ def _describe_cpu(verdict: Verdict) -> str:
     names = [f"{f.name} {f.version}" for f in verdict.frameworks if f.version]
     checks = sum(len(device.results) for f in verdict.frameworks for device in f.devices)
     subject = f"{' and '.join(names)} work{'s' if len(names) == 1 else ''}" if names else "works"
+    if names and not checks:
+        return f"{' and '.join(names)} can be imported on the CPU; nothing was computed"
     return f"{subject} on the CPU{f' ({checks} checks)' if checks else ''}; no GPU was tested"
 
 
@@ -154,7 +156,7 @@ def _show_causes(screen: Screen, findings: Sequence[Finding]) -> None:
     """Show the first finding with its evidence. For the others, show the deciding check, or their fix."""
     show_finding(screen, findings[0])
     if len(findings) > 1:
-        screen.line("  or, less likely:")
+        screen.line("  other possible causes:")
     for finding in findings[1:]:
         title = f"{finding.cause} ({finding.confidence}): {finding.title}"
         screen.wrapped(title, indent="      ", first="    - ")

@@ -31,7 +31,11 @@ from provision.system.files import suggest_fix
             "--device cdua: not one of auto, cuda, cpu",
             "Did you mean cuda?",
         ),
-        (("verify", "--device", "gpu"), "--device gpu: expected cpu, all or cuda:N", "Did you mean cuda?"),
+        (
+            ("verify", "--device", "gpu"),
+            "--device gpu: expected cpu, all, cuda or cuda:N",
+            "Did you mean cuda?",
+        ),
         (("create",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
         (("resolve",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
         (("run",), "no program given", "gpuenv run python train.py"),
@@ -42,7 +46,7 @@ from provision.system.files import suggest_fix
             "unknown option --framwork. Did you mean --framework?",
             "gpuenv create",
         ),
-        (("add",), "PKG... is missing", "gpuenv add --help"),
+        (("add",), "the argument PKG... is missing", "gpuenv add --help"),
         (
             ("resolve", "--framework", "torch", "--gpu", "MI300X"),
             "--gpu: MI300X is an AMD GPU; gpuenv supports NVIDIA",
