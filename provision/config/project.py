@@ -285,6 +285,7 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
     root = file.parent
     _refuse_outside(said, file)
     of_file = root / said.project if said.project and not c.project else None
+    device = said.device or c.device if c.device == "auto" else c.device
     return dataclasses.replace(
         c,
         framework=list(said.frameworks),
@@ -296,9 +297,9 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
         group=[*said.groups, *c.group],
         python=c.python or (said.python if _is_version(said.python) else None),
         python_bounds="" if c.python or _is_version(said.python) else said.python or "",
-        cuda=c.cuda or said.cuda,
+        cuda=c.cuda or (said.cuda if device != "cpu" else None),  # the CUDA of the project's GPU builds
         manager=said.manager or c.manager if c.manager == _DEFAULT_MANAGER else c.manager,
-        device=said.device or c.device if c.device == "auto" else c.device,
+        device=device,
         index=said.index or c.index if c.index == "auto" else c.index,
         find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
         channel=[*c.channel, *said.channels],

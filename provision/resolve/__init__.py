@@ -129,7 +129,11 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
             if build.cuda:
                 yield (
                     f"{build.framework} {build.version} is the CUDA {build.cuda} build and runs on the CPU: "
-                    "no CPU build of it is available"
+                    + (
+                        f"CUDA {request.cuda} was requested"
+                        if request.cuda
+                        else "no CPU build of it is available"
+                    )
                 )
         return
     given = {q.target.driver_branch: q.target.driver for q in (question, *question.others)}

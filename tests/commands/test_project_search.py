@@ -43,6 +43,23 @@ def test_the_project_of_a_parent_folder_applies(below, name):
     assert f"note: the project is {root} ({name})" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("options", "cuda"),
+    [
+        (("--device", "cpu"), None),
+        (("--target", "laptop"), None),
+        (("--device", "cpu", "--cuda", "12.8"), "12.8"),
+        (("--driver", "580.65.06", "--gpu", "A100"), "12.8"),
+    ],
+)
+def test_the_cuda_of_a_project_is_that_of_its_gpu_builds(below, options, cuda):
+    below.work = root_of(below)
+    text = 'frameworks: [torch]\ncuda: "12.8"\ntargets: {laptop: {device: cpu}}\n'
+    (below.work / "gpuenv.yaml").write_text(text)
+    ran = below("resolve", "--json", "--python", "3.11", *options)
+    assert [b["cuda"] for b in ran.json["builds"]] == [cuda], ran.err
+
+
 def test_a_project_of_ones_own_folder_is_not_noted(below):
     below.work = root_of(below)
     assert "the project is" not in below("resolve").err
