@@ -39,7 +39,7 @@ from ..model import (
     Plan,
     RequirementLine,
 )
-from ..resolve.question import Question as TargetQuestion
+from ..resolve.question import Question
 from ..system import grants, trust
 from ..system.cache import cache_folder
 from ..system.files import hash_file
@@ -64,7 +64,7 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class UvQuestion:
     """What uv is asked: the requirements of a plan and a project for its Python and platform.
 
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
@@ -85,7 +85,7 @@ class Question:
     only_binary: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     python: str | None = None
-    judge: TargetQuestion | None = None
+    judge: Question | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Answer:
         return {p.name: p.version for p in self.packages}
 
 
-def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
+def ask(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
     """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
     with make_scratch("lock") as scratch:
         run = _Run(question, rules, emit, scratch)
@@ -129,7 +129,7 @@ def ask(question: Question, rules: SourceRules, emit: Emit) -> Answer:
 class _Run:
     """The runs of uv for one question, with a folder for its files."""
 
-    question: Question
+    question: UvQuestion
     rules: SourceRules
     emit: Emit
     scratch: Path
@@ -457,7 +457,7 @@ def _read_uv_options(sources: PackageSources) -> str:
 
 
 def newest(
-    named: Sequence[str], question: Question, rules: SourceRules, emit: Emit
+    named: Sequence[str], question: UvQuestion, rules: SourceRules, emit: Emit
 ) -> tuple[Mapping[str, LockedPackage], Mapping[str, str]]:
     """Return the newest release within the bounds of each named package alone, and its day of upload.
 

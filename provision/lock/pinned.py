@@ -24,7 +24,7 @@ from ..model import (
 from ..system.redaction import redact
 from ..wheels.pylock import file_name
 from .archives import SourceRules
-from .compile import Answer, Question, ask
+from .compile import Answer, UvQuestion, ask
 
 
 class CompanionError(LockError):
@@ -61,7 +61,7 @@ def lock_plan(
         for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])
     ):
         roots.append("pip")
-    question = Question(plan=plan, sources=sources, roots=tuple(roots), needs=tuple(needs), keep=keep or {})
+    question = UvQuestion(plan=plan, sources=sources, roots=tuple(roots), needs=tuple(needs), keep=keep or {})
     try:
         answer = ask(question, rules, emit)
     except LockError as error:

@@ -38,7 +38,7 @@ from ..wheels.pylock import is_source
 from . import reasons, retry
 from .archives import SourceRules, source_rules
 from .builds import Fitting, chosen_pins, pins
-from .compile import Answer, Question, ask, newest
+from .compile import Answer, UvQuestion, ask, newest
 from .known import Known, Refusal, Solution, Try
 from .named import NamedPackage, name_of, requirement
 from .pages import unruled_pages
@@ -257,7 +257,7 @@ class _Search(Known):
         if self.newest_files or not texts:
             return
         quiet = source_rules(self.context.sources, drop_event, reading=self.context.reading)
-        question = Question(plan=plan, sources=self.context.sources, roots=())
+        question = UvQuestion(plan=plan, sources=self.context.sources, roots=())
         self.newest_files, self.newest_days = newest(texts, question, quiet, self.emit)
 
     # --- one question --------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class _Search(Known):
                 f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
             )
 
-    def _question(self, one: Try) -> Question:
+    def _question(self, one: Try) -> UvQuestion:
         plan, context = one.plan, self.context
         measured = self.facts.rows.packages
         first = [*one.first, *(n.name for n in self.named if n.name in measured and n.name not in one.first)]
@@ -329,7 +329,7 @@ class _Search(Known):
         else:
             needs = self.pages.require_lines(needs, plan)
             roots = [self.pages.require(text, plan) for text in roots]
-        return Question(
+        return UvQuestion(
             plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines,
             limits=(*self._applicable(limits, plan), *one.without), keep=one.keep, prefer=self.prefer, only_binary=one.only_binary, built=one.built,
             python=find_python(plan.python or "", context.machine, self.cache), judge=self.fitting.question,

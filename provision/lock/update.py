@@ -30,10 +30,10 @@ def required_frameworks(
     With `reading` no build code runs. Raises LockError if the lines have no solution.
     """
     from .archives import source_rules
-    from .compile import Question, ask
+    from .compile import UvQuestion, ask
 
     rules = source_rules(sources, emit, reading=reading)
-    question = Question(plan=plan, sources=sources, roots=(), needs=tuple(needs))
+    question = UvQuestion(plan=plan, sources=sources, roots=(), needs=tuple(needs))
     versions = ask(question, rules, drop_event).versions
     frameworks = tuple(f for f in PROJECT_FRAMEWORKS if f in versions)
     return TransitiveFrameworks(frameworks=frameworks, unread=tuple(rules.unread))
