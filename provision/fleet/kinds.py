@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..model import (
@@ -67,10 +68,12 @@ class Fitting:
         return each[0].on_all(each[1:]) if len(each) > 1 else each[0]
 
     def alike(self, target: Target) -> Hashable:
-        """Return a key of what builds depend on. Drivers between the same two floors are alike."""
+        """Return a key of what builds depend on. Drivers between the same two floors are alike, and boards but for bad ones."""
         driver = target.driver
         place = (bisect_right(self._floors, version(driver)), major(driver)) if driver else None
+        names = " ".join(g.name or "" for g in target.gpus)
         return (
+            tuple(b for b in self._bad_boards if b in names),
             target.platform, target.driver_os, target.glibc, target.driver_cuda, target.forward_compat, place,
             tuple(g.capability for g in target.gpus),
         )  # fmt: skip
@@ -82,7 +85,13 @@ class Fitting:
         rows: tuple[CudaMajor | CudaRelease, ...] = (*p.majors, *p.cuda)
         drivers = {text for r in rows for text in (r.linux, r.windows)}
         drivers |= {g.first_driver for g in p.gpus} | {b.branch for b in p.branches}
+        drivers |= {s.version for bad in p.known_bad if bad.driver for s in SpecifierSet(bad.driver)}
         return tuple(sorted((f for f in drivers if f), key=version))
+
+    @cached_property
+    def _bad_boards(self) -> tuple[str, ...]:
+        """The parts of names of boards on which a release is bad."""
+        return tuple(sorted({bad.board for bad in self.profiles.known_bad if bad.board}))
 
     @cached_property
     def _floors(self) -> list[Version]:

@@ -52,6 +52,13 @@ def allows(bounds: str, minor: str) -> bool:
 
 
 @cache
+def _pins(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a requirement and the versions that it pins."""
+    need = Requirement(text)
+    return need.name, tuple(s.version.removesuffix(".*") for s in need.specifier if s.operator == "==")
+
+
+@cache
 def is_exact(bounds: str) -> bool:
     """Return whether the bounds name one version (==X or ===X, no wildcard)."""
     return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))
@@ -149,20 +156,16 @@ class Question:
 
     def find_bad(self, package: str, version: str, build: Build) -> KnownBadRelease | None:
         """Return the row that makes a release bad on this target beside a build, or None."""
+        if not (rows := self.bad.get((package, version))):
+            return None
         gpus = [(g.capability, g.name) for g in self.target.gpus]
         beside = {build.framework: build.version}
-        rows = self.bad.get((package, version), ())
         return next((row for row in rows if applies(row, gpus, self.target.driver, beside)), None)
 
     def pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
         """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""
-        names = {package for package, _ in self.bad}
-        for text in build.requires:
-            if not any(map(text.startswith, names)):
-                continue
-            need = Requirement(text)
-            pinned = (s.version.removesuffix(".*") for s in need.specifier if s.operator == "==")
-            yield from filter(None, (self.find_bad(need.name, v, build) for v in pinned))
+        for name, pinned in map(_pins, build.requires):
+            yield from filter(None, (self.find_bad(name, v, build) for v in pinned))
 
     @cached_property
     def driver_os(self) -> str:

@@ -11,10 +11,12 @@ from rows import rows
 
 from provision import fleet
 from provision.fleet.classes import joint_target
+from provision.fleet.kinds import Fitting
 from provision.model import (
     AvailableWheels,
     FleetHost,
     FrameworkRequest,
+    KnownBadRelease,
     PackageSources,
     Request,
     RequestContext,
@@ -284,6 +286,22 @@ def test_a_fleet_of_one_class_has_the_plan_of_its_target():
         alone = resolve(request, target, SHIPPED)
         (plan,) = planned(request, [target, target]).plans
         assert (plan.plan.builds, plan.plan.python, plan.hosts) == (alone.builds, alone.python, 2)
+
+
+def test_boards_and_drivers_differ_where_a_release_is_bad_on_one():
+    request, _ = question("torch")
+    newest = resolve(request, targets_of(H100)[0], SHIPPED).builds[0].version
+    bad = {"package": "torch", "version": newest, "effect": "refuse", "why": "", "source": ""}
+    boards = [{"gpus": [name], "driver": "580.95.05"} for name in ("RTX 5090", "RTX PRO 6000 Blackwell")]
+    drivers = [{"gpus": ["H100"], "driver": driver} for driver in ("580.95.05", "580.95.06")]
+    for pair, where in ((boards, {"board": "RTX 50"}), (drivers, {"driver": "<580.95.06"})):
+        profiles = dataclasses.replace(SHIPPED, known_bad=(KnownBadRelease(**bad, **where),))
+        for order in (pair, pair[::-1]):
+            fitting = Fitting(request, profiles, AvailableWheels())
+            served = [fitting.serving(target, 0) for target in targets_of(*order)]
+            rows = fitting.builds("linux-x86_64")[0]
+            has_newest = [any(rows[i].version == newest for i in serving) for serving in served]
+            assert has_newest == [machine is pair[1] for machine in order]
 
 
 def test_two_plans_are_apart_by_the_objections_of_both_sides():
