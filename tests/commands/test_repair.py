@@ -107,7 +107,8 @@ def test_a_framework_that_was_replaced_is_named_and_put_back(made):
     assert [(c["name"], c["locked"], c["found"]) for c in told["drift"]] == [
         ("torch", before["torch"], "2.0.1")
     ]
-    finding, triton, text_file = told["findings"]  # the index's libcudnn is a text, and its triton has no ptxas
+    # The index's libcudnn is a text, and its triton has no ptxas.
+    finding, triton, text_file = told["findings"]
     assert triton["cause"] == "toolchain_missing"
     assert text_file["cause"] == "package_files_damaged" and "libcudnn.so.9" in text_file["title"]
     assert f"torch {before['torch']} was replaced by 2.0.1" in finding["title"]
