@@ -258,9 +258,7 @@ def test_a_cluster_login_node_creates_for_the_compute_node(cluster):
         and "unproven. To verify, run `gpuenv verify" in created.words
     )
     passed = re.findall(r"^  (pass|fail|skip|warn)  (\w+(?: torch)?) ", proof.out, re.MULTILINE)
-    assert [s for status, s in passed if status == "pass"] == [
-        *("driver", "runtime", "libraries", "cudnn")
-    ]
+    assert [s for status, s in passed if status == "pass"] == ["driver", "runtime", "libraries", "cudnn"]
     assert ("fail", "framework torch") in passed and ("warn", "packages") in passed
     assert "ptxas" in proof.out, "this triton is none either"
     assert "#SBATCH --gres=gpu:1" in (cluster.work / "train.sbatch").read_text()
