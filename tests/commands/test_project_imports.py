@@ -89,7 +89,7 @@ def test_quick_uses_what_is_known(env):
 def test_a_name_that_the_installed_release_lacks_is_a_warning(env):
     site = next(env.glob("lib/python*/site-packages"))
     package(site, "api", "5.1", [], modules={
-        "api/__init__.py": "from .core import run\n", "api/core.py": "def run(): pass\n", "api/native/data.txt": "",
+        "api/__init__.py": "from .core import run\n", "api/core.py": "def run(): pass\ndef walker(): pass\n", "api/native/data.txt": "",
         "shim/__init__.py": "", "shim/deep/old.py": "sys.meta_path.insert(0, Finder())\n",
         "api/lazy/__init__.py": "def __getattr__(name): ...\n", "api/all/__init__.py": "from .x import *\n",
         "api/all/x.py": "", "plain.py": "one = 1\n",
