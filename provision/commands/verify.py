@@ -133,7 +133,10 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         verdict = _add_causes(run_verification(examined, emit, begun), lock)
         verdict = add_later_stages(examined, verdict, emit, begun)
     verdict = run_project_checks(examined, verdict, planned, emit)
-    if env.made_by_gpuenv and not options.quick and not typed:
+    # A verdict on a part of the environment, or on another device, is none on the environment.
+    planned_device = lock.plan.device if lock else None
+    is_whole = not (options.quick or options.framework or typed) and options.device in (None, planned_device)
+    if env.made_by_gpuenv and is_whole:
         if options.env is None and (link := describe_link_outside(named)):
             emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
         else:

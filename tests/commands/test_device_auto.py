@@ -130,7 +130,8 @@ def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machi
     made = gpuenv("create", *asked, "--no-verify", "--json")
     assert made.code == 0 and made.json["plan"]["device"] == "cpu"
     assert gpuenv("create", *asked, "--no-verify").code == 0, "still a machine without a GPU"
-    on_gpu = gpuenv("verify", "--device", "cuda", "--quick", "--json")
+    on_gpu = gpuenv("verify", "--device", "cuda", "--json")
+    assert not (gpuenv.work / ".venv" / ".gpuenv" / "verdict.json").exists(), "it is for the CPU"
     assert on_gpu.code == 8, "the GPU that was asked for is required"
     assert [s["stage"] for s in on_gpu.json["stages"] if s["status"] == "fail"] == ["driver"]
     gpuenv.env |= scenario(libraries, "580-h200")
