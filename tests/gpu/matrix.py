@@ -640,6 +640,8 @@ def _healthy(place: Place) -> list[Fault]:
         for i, name in enumerate(made)
     }
     return [
-        Fault(f"healthy: {name}", make, (), (), "", (frameworks[name],), healthy=True)
+        Fault(
+            f"healthy: {name}", make, (), (), "", (frameworks[name],), alone=name == "nice 19", healthy=True
+        )
         for name, make in made.items()
     ]
