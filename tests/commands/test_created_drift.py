@@ -67,7 +67,7 @@ def test_a_kept_verdict_names_the_drift(gpuenv, index, venv):
     ran = gpuenv(*CPU)
     assert ran.code == 0 and "verifying" not in ran.err, ran.out + ran.err
     assert words(ran).startswith(f"torch {venv} in the lock, 2.4.2 installed: gpuenv repair {env}")
-    assert "verdict: " in ran.out and "works on the CPU" in ran.out
+    assert "verdict: " in ran.out and "can be imported on the CPU" in ran.out
 
 
 # --- conda, whose package has another name -----------------------------------------------------------
