@@ -215,15 +215,15 @@ def replace(built: Path, place: Path) -> None:
 def recover(place: Path) -> None:
     """Complete a replacement that a kill interrupted. Raises BuildError.
 
-    An unfinished environment at the path is removed first. If the path is empty, the old environment is renamed back.
-    If both exist, the old one is removed, unless the path has a folder of another program. The draft is removed last.
+    An unfinished environment at the path is moved aside first. If the path is empty, the old environment is renamed
+    back. If both exist, the old one is removed, unless the path has a folder of another program. What is to be removed
+    is removed last: that takes long, and a process that outlived the interrupted run could make a folder at the path.
     """
     half, before = get_draft_path(place), get_old_path(place)
     try:
         if (place / MARK / UNFINISHED).exists():
             discard(half)
             place.rename(half)
-            discard(half)
         if made_by_gpuenv(before):
             if made_by_gpuenv(place):
                 discard(before)
