@@ -97,7 +97,8 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
         locks.append((path, dataclasses.replace(lock, classes=fleet.group([alone]))))
     if not locks:
         raise UsageError(
-            f"--locks {folder}: the folder has no lock of gpuenv", hint="write them with gpuenv lock"
+            f"--locks {folder}: the folder has no pylock.toml of gpuenv",
+            hint="write them with gpuenv lock. Locks of conda are not checked",
         )
     data, seen, ids = rows.load(choices), set[str](), set[str]()
     current: list[tuple[Path, Lock, list[HostClass]]] = []

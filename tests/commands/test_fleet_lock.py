@@ -219,4 +219,7 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
         refused = gpuenv(*ask[:3], *more)
         assert refused.code == 2 and said in " ".join(refused.err.split())
     (gpuenv.work / "empty").mkdir()
-    assert "the folder has no lock of gpuenv" in gpuenv("resolve", "--locks", "empty", "--driver", "595").err
+    assert (
+        "the folder has no pylock.toml of gpuenv"
+        in gpuenv("resolve", "--locks", "empty", "--driver", "595").err
+    )
