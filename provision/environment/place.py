@@ -231,6 +231,8 @@ def recover(place: Path) -> None:
                 before.rename(place)
         if made_by_gpuenv(half) or _is_empty(half):
             discard(half)
+        if _is_empty(before):  # a removal was killed after it had removed the mark
+            discard(before)
     except OSError as error:
         raise not_writable(place.parent, error) from error
 

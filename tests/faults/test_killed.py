@@ -200,6 +200,7 @@ def test_recovery_takes_away_what_was_half_made(tmp_path):
     place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
     place.get_draft_path(env).mkdir()  # killed before it could be marked
+    place.get_old_path(env).mkdir()  # killed after its mark was removed
     place.recover(env)
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
     stranger = place.get_draft_path(env)
