@@ -49,7 +49,7 @@ def mark(stage):
 
 
 def convolutions(tools, index, dtypes):
-    """Grade each case by itself, because a framework may not have all of them."""
+    """Grade each case separately, because a framework may not support all of them."""
     for name in ASKED["cases"]:
         for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
             try:

@@ -1,7 +1,7 @@
 """The main job for real: environments of torch, TensorFlow, JAX and ONNX Runtime from the index, on the CPU.
 
 Everything is as a user has it: pip's and uv's own configuration and cache. torch and TensorFlow, which take longest, are
-left to `make test-slow`; tests/unit/test_verify.py verifies torch in `make test`. Where no CPU build of torch is at hand
+left to `make test-slow`; tests/unit/test_verify.py verifies torch in `make test`. Where no CPU build of torch is available
 the test with the gigabytes of the CUDA build does it.
 """
 

@@ -1,4 +1,4 @@
-"""Run what the default verdict runs of one framework, and nothing else: the script that `run_gpu.py --compare` is held against.
+"""Run what the default verdict runs of one framework, and nothing else: `run_gpu.py --compare` compares with it.
 
     python tests/gpu/bare.py torch|jax|tensorflow [--one]
 
