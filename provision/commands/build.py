@@ -97,7 +97,7 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
         # An invalid option is reported before a damaged environment.
         request.read_named(choices, load(choices))
         matches = record.is_same(before, wanted)
-    works = state.find_python(env) is not None
+    works = place.find_python(env) is not None
     if not works or not matches:
         if works and _can_change(env, choices, before, wanted):
             state.require_vouched(env)

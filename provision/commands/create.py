@@ -183,7 +183,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
 
     if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
         return None
-    if state.find_python(env) is None or not state.is_vouched(env):
+    if place.find_python(env) is None or not state.is_vouched(env):
         return None
     before = state.read(env, "request.json") or {}
     if not before or (env / place.MARK / record.KERNEL).exists():
@@ -226,7 +226,7 @@ def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResul
 
     made_of = ", ".join(f"{b.framework} {b.version}" for b in result.plan.builds) if result.plan else ""
     try:
-        name = kernel.register(env, str(state.find_python(env)), made_of)
+        name = kernel.register(env, str(place.find_python(env)), made_of)
         state.write_vouched(env, record.KERNEL, {"name": name})
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""

@@ -164,9 +164,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
     Raises UsageError if it has no Python, and UntrustedError for root if another user can change it.
     """
     path = make_absolute(env)
-    names = ("bin/python", "bin/python.exe", "Scripts/python", "Scripts/python.exe")
-    python = path if path.is_file() else next((path / n for n in names if (path / n).exists()), None)
-    if python:
+    if python := path if path.is_file() else place.find_python(path):
         trust.may_start(python, named=True)
         return python.parent.parent, python.parent
     of_project = env == find_project_env() and locate_project_file() is not None
@@ -175,9 +173,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
         hint = "give the folder of an environment or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
-    from ..environment.place import describe_missing_python  # only needed for a wrong path
-
-    raise UsageError(describe_missing_python(path), hint=hint)
+    raise UsageError(place.describe_missing_python(path), hint=hint)
 
 
 # Six parameters: the environment's two folders, the variables to change, and how.

@@ -15,7 +15,6 @@ from .project import (
     find_active_env,
     find_project_env,
     find_project_folder,
-    holds_python,
     is_present,
     locate_project_file,
 )
@@ -28,7 +27,7 @@ def is_environment(word: str) -> bool:
     """
     path = Path(word).expanduser()
     if path.is_dir():
-        return holds_python(path) or place.made_by_gpuenv(path)
+        return place.find_python(path) is not None or place.made_by_gpuenv(path)
     return not path.exists() and not place.is_undisturbed(make_absolute(path))
 
 

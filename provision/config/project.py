@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -58,8 +59,6 @@ def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
 
 def _list_own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
     """Yield the folders above `start`, nearest first, up to the first that another user controls."""
-    if not hasattr(os, "geteuid"):
-        return  # this system has no user ids to compare
     ends = {(status.st_dev, status.st_ino) for home in homes if (status := _stat(home))}
     first = _stat(start)
     if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
@@ -215,7 +214,7 @@ def find_active_env() -> tuple[str, Path] | None:
     environ = process.environ()
     for name in _ACTIVE:
         path = Path(environ.get(name, ""))
-        if path.is_absolute() and holds_python(path):
+        if path.is_absolute() and place.find_python(path):
             return name, path
     return None
 
@@ -226,20 +225,13 @@ def is_present(env: Path) -> bool:
     return path.exists() or path.is_symlink() or not place.is_undisturbed(path)
 
 
-def holds_python(path: Path) -> bool:
-    """Return whether a folder is an environment with a Python."""
-    return any((path / name).exists() for name in ("bin/python", "Scripts/python.exe", "python.exe"))
-
-
 def _homes() -> tuple[Path, ...]:
     """Return the home folders of this user: that of HOME, and that of the user database."""
     named = [process.environ().get("HOME", "")]
-    try:
-        import pwd
+    import pwd
 
+    with contextlib.suppress(KeyError):
         named.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    except (ImportError, KeyError):
-        pass
     return tuple(Path(home) for home in named if home.startswith("/"))
 
 

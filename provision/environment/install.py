@@ -34,7 +34,6 @@ from .uv_install import (
     explain_failed_build,
     explain_install_failure,
     format_unhashed,
-    get_python,
     imports_undeclared,
     is_wheel,
     lacks_only_files,
@@ -215,7 +214,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     if not names:
         return
     done = uv.run_uv(
-        ["pip", "uninstall", *names], PackageSources(), python=get_python(env), settings=_SETTINGS
+        ["pip", "uninstall", *names], PackageSources(), python=env / "bin/python", settings=_SETTINGS
     )
     if not done.ok:
         raise BuildError(

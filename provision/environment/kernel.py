@@ -44,8 +44,6 @@ def folder(environ: Mapping[str, str]) -> Path:
         data = Path(environ["JUPYTER_DATA_DIR"])
     elif sys.platform == "darwin":
         data = home / "Library" / "Jupyter"
-    elif sys.platform == "win32":
-        data = Path(environ["APPDATA"]) / "jupyter" if environ.get("APPDATA") else home / ".jupyter" / "data"
     else:
         data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "jupyter"
     if not data.is_absolute() and not environ.get("JUPYTER_DATA_DIR"):

@@ -325,7 +325,9 @@ def refuse_mounts(path: Path) -> None:
         raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")
 
 
-_NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
+def find_python(env: Path) -> Path | None:
+    """Return the Python of an environment, which may be a link, or None without one that can be run."""
+    return next((env / n for n in ("bin/python", "bin/python3") if os.access(env / n, os.X_OK)), None)
 
 
 def locate_environment(env: Path) -> Environment:
@@ -340,21 +342,19 @@ def locate_environment(env: Path) -> Environment:
 
     path = Path(os.path.abspath(env.expanduser()))  # noqa: PTH100  # removes "..", and keeps links
     if path.is_dir():
-        python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
-        if python is None:
-            raise UsageError(describe_missing_python(path), hint=suggest_environment(path))
-        root = path
+        root, python = path, find_python(path)
     elif path.exists():
         if not os.access(path, os.X_OK):
             raise UsageError(f"{path} is a file that cannot be run", hint=suggest_environment(path))
-        python = path
-        root = path.parent.parent if path.parent.name in ("bin", "Scripts") else path.parent
+        root, python = path.parent.parent if path.parent.name == "bin" else path.parent, path
     elif path.is_symlink():
         raise UsageError(
             f"{path} is a link to {path.readlink()}, which does not exist",
             hint="The Python of this environment was removed. Create the environment again.",
         )
     else:
+        python = None
+    if python is None:
         raise UsageError(describe_missing_python(path), hint=suggest_environment(path))
     settings = root / "pyvenv.cfg"
     if settings.exists() and not settings.is_file():  # its Python would wait for a pipe
@@ -364,7 +364,7 @@ def locate_environment(env: Path) -> Environment:
         manager=_find_manager(root),
         python=str(python),
         python_version=_read_stated_version(root),
-        made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
+        made_by_gpuenv=(root / MARK / "plan.json").is_file(),
     )
 
 
@@ -372,7 +372,7 @@ def describe_missing_python(path: Path) -> str:
     """Say why a path is no environment: it is missing, or its Python is."""
     if not path.exists():
         return f"{path} does not exist"
-    return f"{path} has no Python: {'python.exe' if os.name == 'nt' else 'bin/python'} is missing"
+    return f"{path} has no Python: bin/python is missing"
 
 
 def _find_manager(root: Path) -> str | None:

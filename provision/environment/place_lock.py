@@ -2,16 +2,14 @@
 
 The lock is a file beside the folder, because all processes share its parent. The kernel unlocks it when the process
 ends. It is removed at the end, and a file of a killed run locks nothing. If the parent is not writable, the
-environment's folder itself is locked. For other hosts the file names its process.
-
-filelock's lock truncates the file and needs write permission, which fails for a file of another user. Its soft lock
-is used on file systems without locks.
+environment's folder itself is locked. For other hosts, and on file systems without locks, the file names its process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -120,8 +118,6 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
                 continue
             if void:
                 notes.append(f"taking over the lock on {place}, inactive for {STALE:g} s: {void.words}")
-            if not has_locks:
-                _lock_softly(path, stack, void=void is not None)
             stack.push(on_exit.pop_all())
             return None
 
@@ -140,9 +136,12 @@ def _has_locked(descriptor: int) -> bool:
 def _claim(opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool) -> Claim | None:
     """Claim the folder for this host until the end. Return the claim that was void. Raises ClaimedError."""
     void = None
-    if not opened.is_writable:
+    if not opened.is_writable:  # another user's file, or a full disk that a removal is to free
+        claim = None if has_locks else read_claim(opened.descriptor)
+        if claim and _is_alive(claim, opened.descriptor, path, has_locks=False):
+            raise ClaimedError(claim)
         on_exit.callback(_remove, path)
-        return None  # another user's file, or a full disk that a removal is to free: this kernel's lock must be enough
+        return None
     if opened.is_new:
         claim = read_claim(opened.descriptor)
         if claim and not claim.is_of_this_process:
@@ -226,27 +225,9 @@ def _explain_unlockable(path: Path, why: str) -> BuildError:
 
 def _lock(descriptor: int) -> None:
     """Lock an open file. Raises BusyError and OSError."""
-    import fcntl  # here, because Windows has none
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise BusyError from error
-
-
-def _lock_softly(path: Path, stack: contextlib.ExitStack, *, void: bool) -> None:
-    """Lock by the existence of a file, on a file system without locks. Older versions look for it.
-
-    A file whose process has a `void` claim is removed first. Raises BusyError and OSError.
-    """
-    from filelock import SoftFileLock, Timeout
-
-    soft = path.with_name(f"{path.name}.soft")
-    if void:
-        soft.unlink(missing_ok=True)
-    try:
-        stack.enter_context(SoftFileLock(soft, timeout=0))
-    except Timeout as error:
         raise BusyError from error
 
 

@@ -25,7 +25,7 @@ from ..system.files import write_file
 from ..system.redaction import redact_value
 from . import registry
 from .distributions import list_info_folders, read_distributions
-from .place import MARK, get_old_path, made_by_gpuenv, not_writable
+from .place import MARK, find_python, get_old_path, made_by_gpuenv, not_writable
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
@@ -146,11 +146,6 @@ def _parse(env: Path, cls: Any, data: Any) -> Any:
         return from_plain(cls, data)
     except ValueError as error:
         raise BuildError(f"{env / MARK} is damaged: {error}", hint=_AGAIN) from error
-
-
-def find_python(env: Path) -> Path | None:
-    """Return the environment's python, or None without one."""
-    return next((env / n for n in ("bin/python", "Scripts/python.exe") if (env / n).exists()), None)
 
 
 def lock_digest(lock: Lock | None) -> str | None:

@@ -94,10 +94,6 @@ def is_wheel(package: LockedPackage) -> bool:
     return urlsplit(package.url).path.endswith(".whl")
 
 
-def get_python(env: Path) -> Path:
-    return env / ("Scripts" if os.name == "nt" else "bin") / "python"
-
-
 @dataclass(frozen=True)
 class UvInstall:
     """Packages to install into an environment with uv.
@@ -161,7 +157,7 @@ class UvInstall:
                 emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
 
         # uv shows progress only on a terminal, so it gets one only if the user has one
-        watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
+        watched = emit is not None and sys.stderr.isatty()
         requirements, logins = without_credentials(self.requirements)
         # The lock chose the wheels. Build requirements are chosen now, by the rules of a solve.
         settings = uv.Settings(
@@ -171,7 +167,7 @@ class UvInstall:
         with make_scratch("install") as folder:  # private: the text contains values of variables
             file = folder / (VENV_LOCK if requirements.startswith("lock-version") else "requirements.txt")
             file.write_text(requirements, encoding="utf-8")
-            done = uv.run_uv([*words, str(file)], sources, python=get_python(self.path), settings=settings)
+            done = uv.run_uv([*words, str(file)], sources, python=self.path / "bin/python", settings=settings)
         _redact_installed(self.lock, self.path, self.target)
         return done
 

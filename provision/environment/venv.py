@@ -131,7 +131,7 @@ def _name_place(path: Path, final: Path) -> None:
     if path.name != f".{final.name}.gpuenv-new":
         return
     quoted, final_quoted = (_quote(p) for p in (path, final))
-    for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
+    for script in (path / "pyvenv.cfg", *path.glob("bin/activate*")):
         text = script.read_bytes().decode("utf-8", "surrogateescape")
         if script.name == "activate":
             head = _FIND_PLACE.replace("@PLACE@", final_quoted)

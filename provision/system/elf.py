@@ -14,11 +14,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes from an offset, fewer only at the end of the file."""
@@ -94,7 +89,7 @@ def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
 def open_elf(path: str | Path) -> Iterator[tuple[Read, int]]:
     """Open a regular file to be read in pieces. Yield a function that reads it, and its size. Raises ElfError."""
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise ElfError(getattr(error, "strerror", None) or str(error)) from error
     try:

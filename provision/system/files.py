@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -26,13 +27,8 @@ from ..errors import UsageError
 from . import untrusted
 from .redaction import clean_line
 
-try:
-    import fcntl
-except ImportError:  # Windows has neither these locks nor folder descriptors
-    fcntl = None  # type: ignore[assignment]
-
-_AS_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_AS_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # macOS has no O_PATH
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _DRAFT = ".{}.gpuenv-new"
 _DEEPEST = 60
 """The most nested folders: more than any package has, and fewer than a path can name."""
@@ -98,10 +94,6 @@ class OpenFolder:
     def __init__(self, path: Path, *, root: Path) -> None:
         """Open the folder, after creating missing folders below `root`. Raises OSError."""
         self.path = resolve(path, root)
-        self._fd: int | None = None
-        if os.open not in os.supports_dir_fd:
-            self.path.mkdir(parents=True, exist_ok=True)
-            return
         real_root = Path(os.path.realpath(root))
         self._fd = os.open(real_root, _AS_FOLDER)
         try:
@@ -122,35 +114,29 @@ class OpenFolder:
         self.close()
         self._fd = inner
 
-    def _at(self, name: str) -> str:
-        """Return a name in the form that functions of `os` require with `dir_fd`."""
-        return name if self._fd is not None else str(self.path / name)
-
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
         """Open a file of this folder that is not a link. Raises OSError."""
-        return os.open(self._at(name), flags | _NO_LINK, mode, dir_fd=self._fd)
+        return os.open(name, flags | _NO_LINK, mode, dir_fd=self._fd)
 
     def stat(self, name: str) -> os.stat_result | None:
         """Return the status of a name without following links, or None if it is missing."""
         try:
-            return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def remove(self, name: str) -> None:
         """Remove a file that may be missing. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._at(name), dir_fd=self._fd)
+            os.unlink(name, dir_fd=self._fd)
 
     def replace(self, old: str, new: str) -> None:
         """Rename a file of this folder. Raises OSError."""
-        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.replace(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        os.close(self._fd)
 
     def __enter__(self) -> OpenFolder:
         return self
@@ -178,7 +164,7 @@ class Draft:
         try:
             old = self._old(path)
             self._number = self._open_locked(mode)
-            if old is not None and hasattr(os, "fchmod"):
+            if old is not None:
                 os.fchmod(self._number, stat.S_IMODE(old.st_mode) & 0o777)
         except BaseException:
             self._folder.close()
@@ -212,14 +198,12 @@ class Draft:
 
     def _is_new(self, number: int) -> bool:
         """Return whether an open draft is locked by this run. Clear the content of a killed run."""
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(number, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(number, fcntl.LOCK_EX)
         opened, there = os.fstat(number), self._folder.stat(self._name)
         if there is None or not os.path.samestat(opened, there):
             return False  # the other run has committed it
-        is_own = not hasattr(os, "geteuid") or opened.st_uid == os.geteuid()
-        if opened.st_nlink == 1 and is_own and opened.st_size == 0:
+        if opened.st_nlink == 1 and opened.st_uid == os.geteuid() and opened.st_size == 0:
             return True
         self._folder.remove(self._name)
         return False
@@ -354,7 +338,7 @@ def _stream(path: Path) -> int | None:
     if text in _NAMED or descriptor:
         return os.dup(int(descriptor[1]) if descriptor else _NAMED[text])
     # Opening a pipe in the file's place could block until another program reads it.
-    number = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    number = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     os.set_blocking(number, True)
     return number
 

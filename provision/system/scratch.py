@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks: only one run at a time is safe
-    fcntl = None  # type: ignore[assignment]
-
 _SCRATCH = "gpuenv-scratch-"
 _YOUNG = 600.0  # seconds until a new folder has its final name
-
-
-def _is_own(status: os.stat_result) -> bool:
-    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def _lock(number: int, *, wait: bool) -> bool:
@@ -26,8 +18,6 @@ def _lock(number: int, *, wait: bool) -> bool:
 
     On a file system without locks it always succeeds.
     """
-    if fcntl is None:
-        return True
     try:
         fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -46,10 +36,6 @@ def make_scratch(purpose: str) -> Iterator[Path]:
     import shutil
     import tempfile
 
-    if fcntl is None:
-        with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as name:
-            yield Path(name)
-        return
     _sweep(Path(tempfile.gettempdir()))
     # It is locked before it gets the name that other runs remove.
     with contextlib.ExitStack() as kept:
@@ -77,7 +63,7 @@ def _sweep(folder: Path) -> None:
                 continue
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                if _is_own(os.fstat(number)) and _lock(number, wait=False):
+                if os.fstat(number).st_uid == os.geteuid() and _lock(number, wait=False):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(number)

@@ -5,7 +5,7 @@ it was opened, so that nobody can replace it between check and reading. A group 
 user's own private group is not: the umask 002 of many systems lets it write to every file.
 
 For root only root's files count. Files of a project and records of an environment may also belong to the owner of
-their folder, so that a container works on a mounted checkout. Systems without user ids trust every file.
+their folder, so that a container works on a mounted checkout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ..errors import UsageError
 from . import untrusted
 from .files import write_file
 
-_HAS_USERS = hasattr(os, "geteuid")
 _ROOT = 0
 _MOST_LINKS = 40
 """The most links that the kernel follows in one path (path_resolution(7))."""
@@ -159,7 +158,7 @@ def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) 
     accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(untrusted.open_regular(path))
-        if _HAS_USERS and not accepted and not untrusted.is_handed_on(path):
+        if not accepted and not untrusted.is_handed_on(path):
             status = os.fstat(file.fileno())
             if reason := _find_fault(str(path), _list_trusted(beside), status):
                 raise UntrustedError(path, reason, hint)
@@ -170,7 +169,7 @@ def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) 
 def refuse_foreign_folder(env: Path) -> None:
     """Raise UntrustedError for an existing environment that nobody named, if another user can change it."""
     env = env.absolute()
-    if not _HAS_USERS or _Session.accepts_project or not env.exists():
+    if _Session.accepts_project or not env.exists():
         return
     if reason := _find_fault(str(env), _list_trusted(env.parent if _is_root() else None), env.stat()):
         name = "" if _is_root() else ", or name the environment"
@@ -186,7 +185,7 @@ def may_start(program: Path, *, named: bool = False) -> None:
     The Python that runs gpuenv may start. So may a program that was `named`, except for root, who has to accept it.
     Raises OSError.
     """
-    if not _HAS_USERS or (named and (_Session.accepts_project or not _is_root())):
+    if named and (_Session.accepts_project or not _is_root()):
         return
     reason = _find_fault(str(program), _list_trusted())
     # Only by this path: an environment's link to it is a Python that runs the environment's code.
@@ -226,8 +225,6 @@ def filter_path(path: str) -> str:
 
 
 def _may_hold_programs(folder: Path) -> bool:
-    if not _HAS_USERS:
-        return True
     try:
         if _is_root():
             return _find_fault(str(folder), _list_trusted()) is None
@@ -264,7 +261,7 @@ def assert_unchangeable(paths: Iterable[Path], *, without: Container[str] = ()) 
 
 
 def _is_root() -> bool:
-    return _HAS_USERS and os.geteuid() == _ROOT
+    return os.geteuid() == _ROOT
 
 
 def _list_trusted(beside: Path | None = None) -> frozenset[int]:
@@ -442,8 +439,6 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
         status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208  # names alone are wanted
     except OSError:
         return folder  # whoever writes to it reports the error
-    if not _HAS_USERS:
-        return folder
     refuse_foreign_cache(folder)
     if status.st_mode & 0o1777 == _PRIVATE:
         return folder
@@ -469,7 +464,7 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
 def refuse_foreign_cache(folder: Path) -> None:
     """Raise UntrustedError for an existing cache of another user."""
     with contextlib.suppress(OSError):
-        if _HAS_USERS and (owner := folder.stat().st_uid) != os.geteuid():
+        if (owner := folder.stat().st_uid) != os.geteuid():
             raise UntrustedError(folder, f"{folder} belongs to {_name_user(owner)}", _OTHER_CACHE)
 
 
@@ -560,8 +555,6 @@ def _make_own_temporary() -> str:
     """Return a folder that only this user can have written to."""
     import tempfile
 
-    if not hasattr(os, "getuid"):
-        return tempfile.mkdtemp(prefix="gpuenv-")
     path = Path(tempfile.gettempdir(), f"gpuenv-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)

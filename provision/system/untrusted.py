@@ -50,7 +50,7 @@ def open_regular(path: Path) -> IO[bytes]:
     if is_handed_on(path):
         return path.open("rb")
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError(errno.EINVAL, "is not a regular file", str(path))

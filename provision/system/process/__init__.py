@@ -280,9 +280,8 @@ def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     os.execvpe(argv[0], list(argv), dict(env))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -60,10 +61,6 @@ def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
 
 def limit(name: str) -> int | None:
     """Return a limit of this process ("RLIMIT_AS"), or None without one."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
     soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft in (resource.RLIM_INFINITY, -1) else soft
 
@@ -142,8 +139,8 @@ class _Relay:
         return bytes(self._head) + b"".join(self._last)
 
 
-_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_FROM_KEYBOARD = ("SIGINT", "SIGQUIT")
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _AFTERWARDS = 0.5  # seconds for the program's children to finish writing
 
 
@@ -157,7 +154,7 @@ def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
     target = sys.stderr.fileno()
     sys.stdout.flush()
     sys.stderr.flush()
-    ours, theirs = _terminal(target) if os.isatty(target) and os.name == "posix" else os.pipe()
+    ours, theirs = _terminal(target) if os.isatty(target) else os.pipe()
     forwarder = _SignalForwarder(ours)
     try:
         # The handlers are set before the child starts. Earlier signals are forwarded after its start.
@@ -218,11 +215,10 @@ class _SignalForwarder:
         self.child: subprocess.Popen[bytes] | None = None
         self.early: list[int] = []
         self._before: dict[int, Any] = {}
-        for name in (*_FORWARDED, *_FROM_KEYBOARD):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                self._take(number, self._send_on if name in _FORWARDED else _ignore)
-        if os.isatty(terminal) and hasattr(signal, "SIGWINCH"):
+        for number in (*_FORWARDED, *_FROM_KEYBOARD):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._take(number, self._send_on if number in _FORWARDED else _ignore)
+        if os.isatty(terminal):
             self._take(signal.SIGWINCH, lambda *_: _same_size(sys.stderr.fileno(), terminal))
 
     def _take(self, number: int, handler: Callable[[int, Any], None]) -> None:
