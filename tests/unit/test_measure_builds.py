@@ -155,11 +155,11 @@ def small_index(tmp_path):
     inside = {"torch/version.py": "cuda: Optional[str] = None\n"}
     add("torch", "torch-2.6.0-cp312-cp312-win_amd64.whl", wheel("torch", "2.6.0", pins, files=inside.items()))
     add("torch", "torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl", wheel("torch", "2.6.0", pins))
-    add(
-        "torchvision",
-        "torchvision-0.21.0-cp312-cp312-win_amd64.whl",
-        wheel("torchvision", "0.21.0", ["torch==2.6.0"]),
-    )
+    for tag, needs in (
+        ("cp312-cp312-manylinux1_x86_64", "torch==2.6.0"),
+        ("cp313-cp313-manylinux2014_aarch64", "torch"),
+    ):
+        add("torchvision", f"torchvision-0.21.0-{tag}.whl", wheel("torchvision", "0.21.0", [needs]))
     ops = {
         "nvidia/cudnn/lib/libcudnn.so.9": "",
         "nvidia/cudnn/lib/libcudnn_ops.so.9": bytes(100) + fatbin((2, 75), (1, 90)),

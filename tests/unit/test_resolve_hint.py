@@ -205,7 +205,7 @@ def test_the_smallest_change_is_named(asked, machine, hint):
         ("torch==2.15.0", {}, "torch==2.14.1"),
         ("torch==2.4.1", {"driver": "570.26", "gpus": ["12.0"]}, "torch==2.7.0"),
         ("torch>=2.13", {"driver": "570.26", "gpus": ["12.0"], "cuda": "12"}, "torch==2.11.0"),
-        ("torch<1.0", {"python": "3.10"}, "torch==1.12.0"),
+        ("torch<1.0", {"python": "3.10"}, "torch==1.11.0"),
         ("torch==2.7.2", {}, "torch==2.7.1"),
         ("jax==0.4.16", {"python": "3.10"}, "jax==0.4.23"),
     ],
