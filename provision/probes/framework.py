@@ -61,7 +61,7 @@ def convolutions(tools, index, dtypes):
                     lambda name, dtype: convolution_inputs(name, dtype, tools["array"]),
                     lambda name, arrays: reference(CASES[name], *arrays, tools["zeros"]),
                 )
-            except NotImplementedError as reason:
+            except Unserved as reason:
                 tell("unserved", device=index, case=name, dtype=dtype, reason=str(reason))
         if name == ASKED["cases"][0]:
             silence_cudnn()
@@ -135,7 +135,7 @@ def backends(tools, places):
             jobs = [("causal_64", [d for d in dtypes if d in ("float16", "bfloat16")][-1])]
             try:
                 attend("attention_backend", tools, index, jobs, backend)
-            except NotImplementedError as reason:
+            except Unserved as reason:
                 tell("unserved", device=index, case=backend, dtype="attention", reason=str(reason))
             except Exception as error:
                 failed("attention_backend", error)

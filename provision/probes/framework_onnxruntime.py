@@ -114,7 +114,7 @@ def prepare_onnxruntime(onnxruntime):
         case, (x, w, gy) = CASES[name], arrays
         model = "conv2d" if case is CASES["conv2d"] else name
         if model != name:
-            raise NotImplementedError("ONNX Runtime has no such choice")
+            raise Unserved("ONNX Runtime has no such choice")
         rank = len(case["size"])
         first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to ONNX's (N, C, *S)
         last = (0,) + tuple(range(2, rank + 2)) + (1,)

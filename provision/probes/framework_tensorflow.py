@@ -63,7 +63,7 @@ def prepare_tensorflow(tf):
                 gx, gw = tape.gradient(y, [a, b], output_gradients=g)
             except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError) as error:
                 if device < 0 and case.get("groups", 1) > 1:  # most paths on the CPU cannot
-                    raise NotImplementedError(error.message.split("}} ")[-1].split(".")[0])
+                    raise Unserved(error.message.split("}} ")[-1].split(".")[0])
                 raise
         return tuple(v.numpy().astype(numpy.float64) for v in (y, gx, gw))
 

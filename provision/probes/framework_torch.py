@@ -159,7 +159,7 @@ def _attend_torch(torch, place, name, kind, arrays, default):
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     except RuntimeError as error:
         if "No available kernel" in str(error):
-            raise NotImplementedError("torch has no kernel of it for this GPU")
+            raise Unserved("torch has no kernel of it for this GPU")
         raise
     (y * gy).sum().backward()
     return [a.detach().to("cpu", torch.float64).permute(0, 2, 1, 3) for a in (y, q.grad, k.grad, v.grad)]

@@ -10,6 +10,11 @@ import itertools
 import math
 import random
 
+
+class Unserved(Exception):
+    """A framework does not have what is asked, and says so. Its own NotImplementedError can also mean a broken build."""
+
+
 PASSES = {
     "convolution": ("forward", "grad_input", "grad_weight"),
     "matmul": ("forward", "grad_input", "grad_weight", "grad_bias"),
@@ -265,7 +270,7 @@ def sweep(stage, device, jobs, compute, inputs, reference):
 
     `jobs` are (case, dtype). `inputs(case, dtype)` returns float64 arrays of numbers that the type can represent
     exactly, so only the error of the framework is measured. `compute(device, [(case, dtype, arrays)])` returns its
-    results as float64 CPU arrays, or raises NotImplementedError with a reason.
+    results as float64 CPU arrays, or raises Unserved.
     """
     place = "the CPU" if device < 0 else "device %d" % device
     what = jobs[0][0] if len(jobs) == 1 else stage

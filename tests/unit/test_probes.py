@@ -144,6 +144,25 @@ def test_paths_that_are_no_utf_8_survive():
     assert os.fsencode(told.last("p")["path"]) == b"/x/\xff"
 
 
+@rows(("error", "kinds"), [("Unserved", {"unserved"}), ("NotImplementedError", {"failed"})])
+def test_only_the_probe_says_that_a_framework_lacks_something(error, kinds):
+    """A broken build raises NotImplementedError itself: "Could not run 'aten::...' with arguments from the 'CUDA' backend"."""
+    stub = f"""
+def import_stub():
+    begin("framework", "importing stub")
+    wait_for_turn()
+
+def prepare_stub(framework):
+    def convolve(*job):
+        raise {error}("not here")
+    return {{"convolve": convolve, "array": lambda flat, shape, dtype: flat, "zeros": list}}
+
+ASKED.update(framework="stub", device="cpu", cases=["conv2d"], pattern="^$")
+"""
+    told = run_text(probe.join_sources("operations") + stub + probe.join_sources("framework"))
+    assert {r["kind"] for r in told.records} & {"unserved", "failed"} == kinds
+
+
 # --- grading, in the probes' own text; arrays are what slices, @ and reshape need, in plain Python
 
 
