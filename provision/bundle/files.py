@@ -14,7 +14,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import registry
@@ -23,6 +22,7 @@ from ..index import uv
 from ..index.downloads import FileRequest, download, is_right, part
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
+from ..model.values import dataclass
 from ..system import process
 from ..system.files import make_folder, write_file
 from ..system.redaction import clean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import detect
@@ -14,6 +13,7 @@ from ..lock.accept import check_lock
 from ..lock.context import described_target
 from ..lock.formats import locking
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Lock, Machine, Plan, Target, format_bytes
+from ..model.values import dataclass
 from ..wheels import pylock
 from . import find_newer_glibc
 from .packages import get_bundle_path

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..model.declare import OUTPUT, option
+from ..model.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

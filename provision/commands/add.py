@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -11,6 +9,7 @@ from ..config.file import CONFIG_NAME
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.declare import argument
+from ..model.values import dataclass
 from .edit import EditOptions, PackageEdit, apply_edit
 
 

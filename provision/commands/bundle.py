@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..bundle import README, assert_writable, claim, is_whole, locks_of, refuse_edited
@@ -47,6 +46,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from ..config.options import Choices, get_cache_dir
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.declare import group
+from ..model.values import dataclass
 from ..system import cache
 
 

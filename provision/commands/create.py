@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import record
@@ -18,6 +17,7 @@ from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, is_good
 from ..model.declare import BUILD, SOURCES, argument, group, option
+from ..model.values import dataclass
 from ..system import process, untrusted
 
 

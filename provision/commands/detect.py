@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Emit, Event, Machine, VariantProperties, drop_event
 from ..model.declare import option
+from ..model.values import dataclass
 from ..system.trust import settle_cache
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from ..model import (
     from_plain,
 )
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..system import untrusted
 from .causes import find_causes, read_device
 

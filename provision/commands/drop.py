@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..config.edit import parse_package_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..model.declare import argument
+from ..model.values import dataclass
 from .edit import EditOptions, PackageEdit, apply_edit
 
 

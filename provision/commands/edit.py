@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -24,6 +23,7 @@ from ..lock.context import refuse_cuda_for_cpu
 from ..lock.formats import NAMES, locking
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, group, option
+from ..model.values import dataclass
 from ..wheels import pylock
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.

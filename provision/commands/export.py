@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import rows
@@ -28,6 +27,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import REQUIRED, argument, group, option
+from ..model.values import dataclass
 from ..system.files import (
     is_stdout,
     is_stream,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -11,6 +10,7 @@ from packaging.utils import canonicalize_name
 from ..config.options import Choices
 from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
 from ..model.declare import group, option
+from ..model.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

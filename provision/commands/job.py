@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +24,7 @@ from ..model import (
     Verdict,
     as_document,
 )
+from ..model.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

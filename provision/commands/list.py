@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from ..environment import place, registry, state
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
+from ..model.values import dataclass
 
 _SECONDS = 3.0  # time for measuring: the 25000 files of a torch environment take 0.2 s if they are cached
 _FRESH = 600.0  # seconds until a size is measured again

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.env import note_project
@@ -26,6 +25,7 @@ from ..lock.project import lock_name
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..index.http import Http
 from ..index.places import default_index
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..profiles import measure
 from ..profiles.files import check_table, difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name

@@ -11,7 +11,6 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from ..model import (
     as_plain,
     from_plain,
 )
+from ..model.values import dataclass
 from ..system import process
 from ..system.cache import move_bytecode
 from .causes import explain_failure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.options import Choices, make_absolute
@@ -13,6 +12,7 @@ from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..system import process
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

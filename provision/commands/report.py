@@ -11,7 +11,6 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -36,6 +35,7 @@ from ..model import (
     from_plain,
 )
 from ..model.declare import argument, option
+from ..model.values import dataclass
 from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
 from ..system.files import is_stdout, refuse_to_replace, signed, suggest_fix, write_output

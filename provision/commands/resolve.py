@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from ..model import (
     normalize_name,
 )
 from ..model.declare import group, option
+from ..model.values import dataclass
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system import process, trust

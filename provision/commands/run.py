@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from ..model import (
     drop_event,
 )
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..system import process, trust
 from ..system.process import foreground
 from ..system.process.gpu import ContextWatch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import rows
@@ -29,6 +28,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..system import process
 from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin, check_options

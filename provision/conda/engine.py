@@ -14,13 +14,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ..errors import GpuenvError, UsageError
 from ..index.refusals import CONDA_CHANNEL, find_refusal
+from ..model.values import dataclass
 from ..system import process, trust
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch

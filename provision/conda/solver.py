@@ -12,7 +12,6 @@ import fnmatch
 import platform as system
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from ..model import (
     TargetGpu,
     VersionBound,
 )
+from ..model.values import dataclass
 from ..resolve.question import Question
 from ..system import process
 from ..system.kernels import how_they_run

@@ -7,13 +7,14 @@ import difflib
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, MANAGERS, PLATFORMS
 from ..model.declare import CHOICE, SOURCES, TARGET, option
+from ..model.values import dataclass
 from ..system import trust
 
 if TYPE_CHECKING:

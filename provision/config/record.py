@@ -6,13 +6,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..environment import place, registry, state
 from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, as_plain
+from ..model.values import dataclass
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
 from ..system.redaction import redact_value

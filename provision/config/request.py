@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -35,6 +34,7 @@ from ..model import (
     is_cpu_build,
     normalize_name,
 )
+from ..model.values import dataclass
 from ..requirements.quote import parse_requirement, suggest_version
 from .file import CONFIG_NAME
 from .options import Choices, check_values, suggest_value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +20,7 @@ from ..model import (
     TargetGpu,
     from_plain,
 )
+from ..model.values import dataclass
 from ..resolve import gpu_named
 from ..resolve.question import has_prefix, version
 from ..system import trust

@@ -10,10 +10,11 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
+from ..model.values import dataclass
 from .files import DeviceFile, read_text, under
 from .query import DriverAnswer
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..model import Driver, Evidence, Finding, Gpu
+from ..model.values import dataclass
 from .causes import (
     NVML_GPU_LOST,
     NVML_NO_PERMISSION,

@@ -10,10 +10,10 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, Gpu, LibraryFile
+from ..model.values import dataclass
 from ..system import trust, untrusted
 from ..system.loader_cache import loader_cache
 from ..system.redaction import redact_variable

@@ -9,11 +9,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..model import PythonInstallation
+from ..model.values import dataclass
 from ..system import process, trust
 from .files import is_there, list_entries, read_text, under
 

@@ -14,11 +14,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..model import Gpu, GpuMemoryHolder
+from ..model.values import dataclass
 from ..system import process, trust
 from ..system.redaction import clean
 from .files import (

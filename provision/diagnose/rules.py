@@ -14,13 +14,14 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from packaging.version import Version
 
 from ..errors import DataError
 from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles, Sign
+from ..model.values import dataclass
 from .context import Circumstances
 from .facts import CONDITIONS, Facts
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions

@@ -13,12 +13,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model import normalize_name
+from ..model.values import dataclass
 from ..system import untrusted
 from ..system.files import hash_readable
 

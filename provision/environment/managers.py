@@ -6,7 +6,6 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,6 +20,7 @@ from ..model import (
     UnlockedPackage,
     normalize_name,
 )
+from ..model.values import dataclass
 
 if TYPE_CHECKING:
     from ..model import Emit, PackageSources

@@ -14,7 +14,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -36,6 +35,7 @@ from ..model import (
     format_bytes,
     normalize_name,
 )
+from ..model.values import dataclass
 from ..system import process, untrusted
 from ..system.files import write_file
 from ..system.redaction import clean, redact_value

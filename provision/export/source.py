@@ -6,12 +6,12 @@ import hashlib
 import importlib.metadata
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
+from ..model.values import dataclass
 from ..system import untrusted
 from ..system.files import suggest_fix, write_file
 from ..system.redaction import redact

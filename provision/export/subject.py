@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage, find_lock_target
+from ..model.values import dataclass
 from ..system.wheel_file import plain_name
 from ..templates import fill, oneline
 

@@ -8,10 +8,10 @@ why two plans are not one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
+from ..model.values import dataclass
 from .classes import group as group
 from .cover import PackageCover
 from .differences import Side, explain, would_merge_packages

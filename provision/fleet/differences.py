@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from ..model import HostClass, PlanDifference, Target
+from ..model.values import dataclass
 from ..resolve.objections import objections
 from ..resolve.question import version
 from .classes import joint_target

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from ..model import (
     RequestContext,
     Target,
 )
+from ..model.values import dataclass
 from ..resolve.choice import candidates, fit, in_order
 from ..resolve.objections import fits
 from ..resolve.question import Question, is_exact, major, version

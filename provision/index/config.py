@@ -13,12 +13,12 @@ import configparser
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import LockError
 from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, PackageSources, Plan
+from ..model.values import dataclass
 from ..system import trust
 
 _TEXTS = {

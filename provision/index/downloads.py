@@ -11,12 +11,13 @@ import urllib.error
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import client as http_client
 from pathlib import Path
 
 from ..errors import BuildError, LockError
 from ..model import LockedPackage
+from ..model.values import dataclass
 from ..system import process, trust
 from ..system.files import hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact

@@ -16,13 +16,14 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.message import Message
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from ..errors import LockError
 from ..model import normalize_name
+from ..model.values import dataclass
 from ..system.redaction import clean_line, redact
 
 Cause = Literal[

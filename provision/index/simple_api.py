@@ -7,7 +7,6 @@ import html.parser
 import json
 import re
 import urllib.parse
-from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
@@ -18,6 +17,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
+from ..model.values import dataclass
 from ..system.redaction import clean_line, redact
 from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
 from .http import Http, Response

@@ -16,12 +16,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..model import PackageSources
+from ..model.values import dataclass
 from ..system import process, trust
 from ..system.scratch import make_scratch
 from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
+from ..model.values import dataclass
 from ..resolve.choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS

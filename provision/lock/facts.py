@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
+from ..model.values import dataclass
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
     LockedSet,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -15,6 +15,7 @@ from ..index.config import own_cache
 from ..index.simple_api import File, version_of
 from ..index.wheel_names import wheel_tags
 from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
+from ..model.values import dataclass
 from ..resolve.question import meets, version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata

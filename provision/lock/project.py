@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import record, rows
@@ -21,6 +20,7 @@ from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
+from ..model.values import dataclass
 from ..wheels import pylock
 from .accept import accept_lock, check_lock, read_lock, virtual_packages
 from .changes import list_differences, refuse_differences

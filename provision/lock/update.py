@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..config.options import Choices, get_cache_dir
 from ..config.sources import apply_limit, limit_sources
@@ -20,6 +19,7 @@ from ..model import (
     TransitiveFrameworks,
     drop_event,
 )
+from ..model.values import dataclass
 
 
 def required_frameworks(
@@ -52,7 +52,7 @@ def solve_like(
     choices: Choices,
     emit: Emit,
     lock: Lock | None = None,
-    upgrade: Upgrade = Upgrade(),  # frozen
+    upgrade: Upgrade = Upgrade(),  # noqa: B008  # frozen
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -27,6 +26,7 @@ from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
 from ..index.wheel_names import wheel_tags
 from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
+from ..model.values import dataclass
 from ..resolve.choice import in_order
 from ..resolve.objections import device_objections, objections
 from ..resolve.question import Question, ask_on_all, major

@@ -3,8 +3,9 @@
 Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes five times as long to define.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from .values import dataclass
 
 
 class WheelPage(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from .values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+from .values import dataclass
 
 ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu", "cudnn"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from .machine import Target
 from .plan import HostClass, Lock, Plan
+from .values import dataclass
 from .words import Device, Manager
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from .values import dataclass
 from .words import Confidence
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from .machine import Machine, Target
 from .plan import PassedOverBuild
+from .values import dataclass
 from .words import CheckKind, Device, Manager
 
 if TYPE_CHECKING:

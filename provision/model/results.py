@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from .environment import Environment
 from .machine import Finding, Machine
 from .plan import Lock, Plan
+from .values import dataclass
 from .verdict import Verdict, is_expected
 
 

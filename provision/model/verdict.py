@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from .environment import EnvironmentChange
 from .machine import Evidence, Finding, LibraryFile
+from .values import dataclass
 from .words import CheckKind, Device, Outcome, Status
 
 

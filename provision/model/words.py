@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, get_args
+
+from .values import dataclass
 
 Device = Literal["auto", "cuda", "cpu"]
 

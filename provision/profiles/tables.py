@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import model
+from ..model.values import dataclass
 
 Row = dict[str, Any]
 TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..model import (
     Evidence,
@@ -21,6 +21,7 @@ from ..model import (
     is_stack_package,
     normalize_name,
 )
+from ..model.values import dataclass
 from ..system.redaction import clean
 from .anonymize import PersonalData, anonymize_text
 

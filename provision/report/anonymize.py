@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from ..model import FRAMEWORKS
+from ..model.values import dataclass
 from ..system.redaction import STARS, redact_text
 
 

@@ -9,7 +9,6 @@ import re
 import shlex
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from optparse import Values
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from packaging.markers import Marker
 
 from ..errors import MissingPathError, UsageError
 from ..model import RequirementLine
+from ..model.values import dataclass
 from ..system import grants
 from ..system.untrusted import file_name_of_url
 from . import quote

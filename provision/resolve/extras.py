@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine, Satellite
+from ..model.values import dataclass
 from .question import is_exact, major, meets, specifiers, version
 
 

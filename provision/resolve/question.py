@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, cached_property
 
 from packaging.requirements import Requirement
@@ -23,6 +23,7 @@ from ..model import (
     RequestContext,
     Target,
 )
+from ..model.values import dataclass
 from ..profiles.known_bad import applies
 
 

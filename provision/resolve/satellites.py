@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 from packaging.requirements import Requirement
@@ -16,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..model import Build, LockedPackage, Profiles, Satellite, ToolkitRelease
+from ..model.values import dataclass
 from ..system.kernels import how_they_run
 from .boards import named
 from .objections import floor_of

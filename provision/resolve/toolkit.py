@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
+from ..model.values import dataclass
 from .question import Question, major, meets, version
 
 NVCC = "nvcc"

@@ -12,8 +12,9 @@ import re
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..model.values import dataclass
 
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes from an offset, fewer only at the end of the file."""

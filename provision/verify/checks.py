@@ -13,10 +13,10 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Check, CheckResult, Emit, Environment, Event, Evidence, Finding, StageResult, Verdict
+from ..model.values import dataclass
 from ..system import process
 from ..system.process import foreground
 from ..system.redaction import clean, clean_line

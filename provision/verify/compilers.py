@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler
+from ..model.values import dataclass
 from ..profiles.findings import find_fix, make_finding
 from ..system import untrusted
 from . import fixes

@@ -10,7 +10,7 @@ import platform
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
+from ..model.values import dataclass
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
 from .libraries import make_pip_command, name_nvidia_wheel

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..environment.distributions import (
     list_distributions,
 )
 from ..model import FRAMEWORKS, Environment, normalize_name
+from ..model.values import dataclass
 from ..system import process, untrusted
 from ..system.files import hash_readable
 

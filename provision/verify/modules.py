@@ -8,13 +8,14 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from ..environment.distributions import list_distributions
 from ..model import Evidence, Finding, StageResult
+from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..system.redaction import clean_line
 

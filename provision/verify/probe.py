@@ -11,11 +11,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..model import Evidence
+from ..model.values import dataclass
 from ..system import process
 from ..system.redaction import clean
 from ..system.scratch import make_scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..model import (
     GradedResult,
     LibraryFile,
 )
+from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from .causes import (

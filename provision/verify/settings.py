@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
+from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..system import process
 from .libraries import list_libraries

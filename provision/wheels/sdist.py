@@ -10,7 +10,6 @@ import re
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError, UsageError
 from ..index.archives import DAMAGED, list_sdist
+from ..model.values import dataclass
 from ..system import untrusted
 from ..system.toml import tomllib
 

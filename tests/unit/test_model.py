@@ -1,8 +1,10 @@
 """Values to plain data and back."""
 
 import ast
+import copy
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from provision.model import (
     as_plain,
     from_plain,
 )
+from provision.model.values import dataclass
 
 PLAN = Plan(
     builds=(PlannedBuild(framework="torch", version="2.10.0", cuda="12.8", index="pypi", requirements=("torch===2.10.0",)),),
@@ -102,6 +105,40 @@ def test_all_model_classes_are_public_frozen_slotted_and_keyword_only():
     assert {"Plan", "Lock", "Verdict", "Machine", "Target"} <= {n.__name__ for n in nouns}
     assert set(model.__all__) <= set(dir(model))
     for noun in nouns:
-        assert noun.__dataclass_params__.frozen and hasattr(noun, "__slots__"), noun
+        assert hasattr(noun, "__slots__"), noun
+        for field in dataclasses.fields(noun)[:1]:
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(object.__new__(noun), field.name, None)
         if noun is not model.Evidence:  # a quotation and its source, written a hundred times
             assert all(field.kw_only for field in dataclasses.fields(noun)), noun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sized:
+    name: str
+    size: int = 1
+    parts: list[str] = dataclasses.field(default_factory=list)
+    seen: int = dataclasses.field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Placed(Sized):
+    where: str = "here"
+
+
+def test_a_frozen_value_does_what_a_dataclass_does():
+    """`provision.model.values` makes classes in its own way."""
+    one = Sized(name="a", size=2)
+    assert repr(one) == "Sized(name='a', size=2, parts=[], seen=0)"
+    assert one == Sized(size=2, name="a", seen=7) and one != Sized(name="a") and one != "a"
+    assert one.parts is not Sized(name="a").parts
+    assert dataclasses.replace(one, size=3) == Sized(name="a", size=3)
+    assert hash(Sized(name="a", parts=())) == hash(Sized(parts=(), name="a", seen=1))
+    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
+    assert Placed("there", name="a") == Placed(name="a", where="there") != one
+    for change in (lambda: setattr(one, "size", 3), lambda: delattr(one, "size")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            change()
+    for words, names in (((), {}), ((), {"name": "a", "colour": 1}), (("a", "b"), {"name": "c"})):
+        with pytest.raises((TypeError, ValueError)):
+            Placed(*words, **names)

@@ -12,7 +12,6 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,6 +28,7 @@ from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
 from ...index.wheel_names import cpython_markers
 from ...model import PLATFORMS
+from ...model.values import dataclass
 from ...system import trust
 from ...system.redaction import redact
 from ...system.wheel_file import parse_wheel

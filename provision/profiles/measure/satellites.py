@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -24,6 +23,7 @@ from ... import model
 from ...errors import LockError
 from ...index.archives import DAMAGED, read_of_sdist
 from ...index.simple_api import File
+from ...model.values import dataclass
 from ...system import untrusted
 from ...system.elf import ElfError, read_elf
 from ...system.fatbins import FatBinaries, from_binaries
