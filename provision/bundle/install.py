@@ -7,10 +7,10 @@ from pathlib import Path
 
 from .. import detect
 from ..config.options import Choices, get_cache_dir
+from ..config.target import described_target
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
-from ..lock.context import described_target
 from ..lock.formats import locking
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Lock, Machine, Plan, Target, format_bytes
 from ..model.values import dataclass

@@ -22,7 +22,7 @@ from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.changes import list_differences
-from ..lock.context import judge_request
+from ..lock.request import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .job import BuildJob

@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from ..config import record, request
+from ..config import record
 from ..config.file import read_config
 from ..config.options import Choices
 from ..config.rows import load
@@ -26,15 +26,15 @@ from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import foresee, read_lock_inside
-from ..lock.context import (
+from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
+from ..lock.request import judge_request, read_named
+from ..lock.stack import (
     RECREATE,
     is_kept,
-    judge_request,
     read_same_stack_request,
     refuse_idle_gpu,
     refuse_other_stack,
 )
-from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..model import (
     CreateResult,
     Emit,
@@ -95,7 +95,7 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
-        request.read_named(choices, load(choices))
+        read_named(choices, load(choices))
         matches = record.is_same(before, wanted)
     works = place.find_python(env) is not None
     if not works or not matches:

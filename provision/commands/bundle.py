@@ -28,9 +28,10 @@ from ..config.target import read_target
 from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock, virtual_packages
-from ..lock.context import get_locking, judge_request
 from ..lock.fleet import plan_locks, solve_lock
+from ..lock.formats import get_locking
 from ..lock.project import solve_or_read_lock
+from ..lock.request import judge_request
 from ..lock.update import Upgrade
 from ..model import (
     Bundle,

@@ -101,7 +101,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..config.grants import read_user_grants
     from ..environment import kernel
-    from ..lock.context import get_locking
+    from ..lock.formats import get_locking
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager
     from . import build

@@ -19,8 +19,8 @@ from ..config.project import apply_project, find_project_folder, list_stack_pack
 from ..config.record import others
 from ..environment import place, state
 from ..errors import ResolveError, UsageError
-from ..lock.context import refuse_cuda_for_cpu
 from ..lock.formats import NAMES, locking
+from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, group, option
 from ..model.values import dataclass

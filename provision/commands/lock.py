@@ -19,9 +19,10 @@ from ..config.project import apply_project, digest_inputs, find_project_folder, 
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
 from ..lock.changes import refuse_differences
-from ..lock.context import get_locking, judge_request
+from ..lock.formats import get_locking
 from ..lock.needs import WheelNeeds
 from ..lock.project import lock_name
+from ..lock.request import judge_request
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, group, option

@@ -28,7 +28,8 @@ from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
-from ..lock.context import LOOKING, get_locking, judge_request
+from ..lock.formats import get_locking
+from ..lock.request import judge_request
 from ..model import (
     CudaCompiler,
     Emit,
@@ -244,7 +245,7 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
     cuda = _nvcc_of(plan)
     if cuda is None or choices.target or not plan.platform.startswith("linux"):
         return None
-    if plan.platform != LOOKING.platform:
+    if plan.platform != detect.detect(()).target.platform:
         return None
     row = next((row for row in rows.load(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None

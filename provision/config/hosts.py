@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..detect import judge_device
 from ..errors import MachineError, UsageError
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain, name_few
 from ..system import trust
 from .options import STDIN, Choices
 from .project import apply_project
-from .target import MachineReader, complete_driver, read_request_target
+from .target import complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
 _HINT = "write one with `gpuenv detect --json`"
@@ -37,7 +38,6 @@ class _Reading:
     """The hosts that were read so far. A target that many hosts have is checked and stored once."""
 
     choices: Choices
-    look: MachineReader
     data: Profiles
     named: dict[str, Target] = field(default_factory=dict)
     left_out: list[UnservedHosts] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _Reading:
         driver = data.get("driver")
         if target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem")):
             return "cuda"
-        device, reason = self.look.judge_device("auto", from_plain(Machine, data))
+        device, reason = judge_device("auto", from_plain(Machine, data))
         if device == "cpu":
             self.without_gpu.setdefault(reason, []).append(host)
         return device
@@ -127,7 +127,7 @@ def _device_of(wanted: str, target: Target) -> Device:
 
 
 def read_hosts(
-    targets: Sequence[Path], choices: Choices, data: Profiles, look: MachineReader
+    targets: Sequence[Path], choices: Choices, data: Profiles
 ) -> tuple[list[FleetHosts], list[UnservedHosts], tuple[str, ...]]:
     """Return the hosts by the options that they are planned with, the hosts that cannot be planned, and notes.
 
@@ -139,7 +139,7 @@ def read_hosts(
                 f"--{name.replace('_', '-')} describes one machine, but --target names several",
                 hint=f"leave --{name.replace('_', '-')} out, or give one --target",
             )
-    reading = _Reading(apply_project(choices), look, data)
+    reading = _Reading(apply_project(choices), data)
     for path in targets:
         if str(path) == STDIN:
             _read_lines(reading)
@@ -195,7 +195,7 @@ def _read_lines(reading: _Reading) -> None:
 def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
     merged = apply_project(dataclasses.replace(choices, target=name))
-    _, target = read_request_target(merged, reading.data, reading.look)
+    _, target = read_request_target(merged, reading.data)
     device = _device_of(merged.device, target)
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
     try:

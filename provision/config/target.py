@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from .. import detect
 from ..errors import ResolveError, UsageError
 from ..model import (
     PLATFORMS,
     CudaMajor,
     CudaRelease,
-    Device,
     Machine,
     Profiles,
     Target,
     TargetGpu,
     from_plain,
 )
-from ..model.values import dataclass
 from ..resolve import gpu_named
 from ..resolve.question import has_prefix, version
 from ..system import trust
 from .options import Choices, get_cache_dir
+from .rows import load
 
 _DEFAULT_GLIBC = "2.35"
 _PARTS_OF_DRIVER = 3
@@ -32,26 +33,12 @@ _PARTS_OF_DRIVER = 3
 T = TypeVar("T")
 
 
-class DetectFunction(Protocol):
-    """A function that reads parts of this machine. It keeps the answers of Pythons in `cache`."""
-
-    def __call__(self, parts: Collection[str], *, cache: Path | None = None) -> Machine: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineReader:
-    """The functions that read and judge this machine. The command passes those of the stage `detect`."""
-
-    detect: DetectFunction
-    judge_device: Callable[[Device, Machine], tuple[Device, str]]
-
-    @property
-    def platform(self) -> str:
-        """The platform of this machine."""
-        return self.detect(()).target.platform
+def described_target(c: Choices) -> Target | None:
+    """Return the target that the options describe, or None if they mean this machine. Raises UsageError."""
+    return read_request_target(c, load(c))[1] if c.elsewhere else None
 
 
-def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tuple[Machine | None, Target]:
+def read_request_target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
     """Return this machine if the options mean it, and the target. Raises UsageError, ResolveError."""
     if c.planned:
         return None, c.planned
@@ -64,12 +51,12 @@ def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tupl
         target = read_target(c.target)
         _check_target(c, target)
         return None, complete_driver(target, data)
-    here = look.detect(()).target
+    here = detect.detect(()).target
     elsewhere = c.platform is not None and c.platform != here.platform
     if c.driver or c.gpu or elsewhere:
         return None, complete_driver(_make_target(c, data, here), data)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
-    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=get_cache_dir(c))
+    machine = detect.detect(parts | (set() if c.python else {"pythons"}), cache=get_cache_dir(c))
     _refuse_other_systems(machine)
     target = machine.target
     if c.glibc:
@@ -179,19 +166,17 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
         raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
 
 
-def choose_device(
-    c: Choices, machine: Machine | None, target: Target, look: MachineReader
-) -> tuple[str, str]:
+def choose_device(c: Choices, machine: Machine | None, target: Target) -> tuple[str, str]:
     """Return the device ("cuda" or "cpu") and the reason in one sentence. Raises MachineError."""
     if c.device != "auto":
         if c.device == "cuda" and machine is not None:
-            return look.judge_device("cuda", machine)
+            return detect.judge_device("cuda", machine)
         return c.device, f"--device {c.device} was given"
     if machine is not None:
-        return look.judge_device("auto", machine)
+        return detect.judge_device("auto", machine)
     described = read_json("target", c.target, _read_machine) if c.target and not c.planned else None
     if described and not (target.driver and target.gpus and not described.driver.problem):
-        return look.judge_device("auto", described)  # as for a fleet: never the CPU beside a broken driver
+        return detect.judge_device("auto", described)  # as for a fleet: never the CPU beside a broken driver
     if target.driver or target.gpus:
         return "cuda", "the target has a driver or GPUs"
     return "cpu", "The target names no driver and no GPU"
@@ -207,20 +192,18 @@ def get_minor_version(python: str | None) -> str | None:
     return ".".join(python.rstrip("t").split(".")[:2]) + "t" * python.endswith("t")
 
 
-def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:
+def list_pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[str, ...]:
     """Return the installed minor versions of Python: gpuenv's own first, then the newest.
 
     They also count for another machine of this platform: a login node builds for its compute nodes on a
     shared disk.
     """
-    import sys
-
     if c.python:
         return ()
     if machine is None:
-        if target.platform != look.platform:
+        if target.platform != detect.detect(()).target.platform:
             return ()
-        machine = look.detect({"pythons"}, cache=get_cache_dir(c))
+        machine = detect.detect({"pythons"}, cache=get_cache_dir(c))
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     minors = {get_minor_version(p.version) or "" for p in machine.pythons}
     return tuple(sorted(minors, key=lambda m: (m != running, -int(m.split(".")[1]))))

@@ -11,11 +11,11 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from .. import detect
-from ..config import request, rows
+from ..config import rows
 from ..config.grants import read_user_grants
 from ..config.options import Choices, get_cache_dir
+from ..config.target import described_target
 from ..errors import LockError, MachineError, MissingVariableError
-from ..lock.formats import locking
 from ..model import (
     AvailableWheels,
     Emit,
@@ -30,7 +30,8 @@ from ..model import (
 )
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
-from .context import described_target, get_locking
+from .formats import get_locking, locking
+from .request import read_named
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 
@@ -133,7 +134,7 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
     """Raise LockError if a requested framework is not in the lock's plan."""
     if not choices.framework:
         return
-    wanted, _ = request.read_named(choices, rows.load(choices))
+    wanted, _ = read_named(choices, rows.load(choices))
     locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in locked or not SpecifierSet(one.specifier).contains(

@@ -37,10 +37,11 @@ from ..resolve.planner import plan_request
 from ..system.files import refuse_to_replace
 from .accept import read_old_lock, virtual_packages
 from .archives import source_rules
-from .context import LOOKING, get_locking, judge_request
 from .existing import refuse_downgrades, without_plan
+from .formats import get_locking
 from .named import read_named_packages
 from .needs import WheelNeeds
+from .request import judge_request
 from .update import Upgrade, solve_like
 from .uv_errors import first_reason, is_named
 
@@ -54,7 +55,7 @@ def plan_targets(
     With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
     get_locking(choices)
-    groups, left_out, notes = read_hosts(targets, choices, rows.load(choices), LOOKING)
+    groups, left_out, notes = read_hosts(targets, choices, rows.load(choices))
     for group in groups:
         if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(

@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..errors import LockError
+from ..config.options import Choices, check_values
+from ..config.sources import check_limits
+from ..errors import LockError, UsageError
 from ..model import AvailableWheels, FrameworkRequest, Lock, Profiles, Request, RequestContext
 
 
@@ -136,3 +138,16 @@ NAMES = tuple(_LOCKS)
 def locking(manager: str) -> Locks:
     """Return the locks of a manager."""
     return _LOCKS[manager]
+
+
+def get_locking(choices: Choices) -> Locks:
+    """Return the locking half of the chosen manager. Raises UsageError for options that it does not have."""
+    check_values(choices)
+    chosen = locking(choices.manager)
+    check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
+    if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
+        raise UsageError(
+            f"--python {python}: gpuenv plans no {choices.manager} environment with a free-threaded Python",
+            hint=f"use --python {python.rstrip('t')}",
+        )
+    return chosen

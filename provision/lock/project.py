@@ -24,8 +24,9 @@ from ..model.values import dataclass
 from ..wheels import pylock
 from .accept import accept_lock, check_lock, read_lock, virtual_packages
 from .changes import list_differences, refuse_differences
-from .context import apply_lock, explain_unfit, get_locking, is_kept, judge_request, read_same_stack_request
-from .formats import locking
+from .formats import get_locking, locking
+from .request import judge_request
+from .stack import apply_lock, explain_unfit, is_kept, read_same_stack_request
 from .update import solve_like
 
 

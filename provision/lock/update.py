@@ -16,7 +16,6 @@ from ..model import (
     Plan,
     RequestContext,
     RequirementLine,
-    TransitiveFrameworks,
     drop_event,
 )
 from ..model.values import dataclass
@@ -24,10 +23,11 @@ from ..model.values import dataclass
 
 def required_frameworks(
     plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, reading: bool
-) -> TransitiveFrameworks:
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the frameworks in uv's answer to a project's lines. `plan` has the Python and the platform.
 
-    With `reading` no build code runs. Raises LockError if the lines have no solution.
+    With `reading` no build code runs, and packages whose requirements only a build can state are returned too. Raises
+    LockError if the lines have no solution.
     """
     from .archives import source_rules
     from .compile import UvQuestion, ask
@@ -35,8 +35,7 @@ def required_frameworks(
     rules = source_rules(sources, emit, reading=reading)
     question = UvQuestion(plan=plan, sources=sources, roots=(), needs=tuple(needs))
     versions = ask(question, rules, drop_event).versions
-    frameworks = tuple(f for f in PROJECT_FRAMEWORKS if f in versions)
-    return TransitiveFrameworks(frameworks=frameworks, unread=tuple(rules.unread))
+    return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
 
 @dataclass(frozen=True)

@@ -291,17 +291,6 @@ _NO_DEMANDS = ProjectRequirements()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransitiveFrameworks:
-    """The frameworks that a project's packages require.
-
-    `unread` are packages that were left out, because only their build can state their requirements.
-    """
-
-    frameworks: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestContext:
     """The input of the stages: the request, its target, and the sources of packages.
 

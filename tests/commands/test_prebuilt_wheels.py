@@ -12,9 +12,9 @@ from wheel_pages import serving_pages
 
 from provision.config.options import Choices
 from provision.lock.builds import Fitting
-from provision.lock.context import judge_request
 from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
+from provision.lock.request import judge_request
 from provision.model import LockedPackage, drop_event
 from provision.resolve.planner import plan_request
 

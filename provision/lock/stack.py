@@ -1,82 +1,16 @@
-"""Read the request of options, on this machine or on the device, CUDA and Python of a lock."""
+"""The stack of an environment or a lock, which a change keeps: its target, device, CUDA and Python."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
-from .. import detect
-from ..config import request, rows, target as targets
-from ..config.options import Choices, check_values
-from ..config.sources import check_limits
-from ..config.target import MachineReader
+from ..config.options import Choices
 from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
-from ..model import (
-    Emit,
-    Lock,
-    PackageSources,
-    Plan,
-    RequestContext,
-    RequirementLine,
-    Target,
-    TransitiveFrameworks,
-)
-from .formats import Locks, locking
-
-LOOKING = MachineReader(detect=detect.detect, judge_device=detect.judge_device)
-
-
-def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
-    """Return the request of the options. With `reading` no source code runs.
-
-    If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
-    DataError.
-    """
-    assumed = get_locking(choices).assumed_gpu()
-    by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
-    try:
-        context = _judged(choices, emit, reading=reading)
-    except MachineError:
-        if not assumed or choices.device == "cpu":
-            raise
-        context = _judged(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
-    if assumed and context.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
-        request = dataclasses.replace(context.request, device="cuda")
-        return dataclasses.replace(context, request=request, reason=assumed)
-    return context
-
-
-def get_locking(choices: Choices) -> Locks:
-    """Return the locking half of the chosen manager. Raises UsageError for an unknown one."""
-    check_values(choices)
-    chosen = locking(choices.manager)
-    check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
-    if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
-        raise UsageError(
-            f"--python {python}: gpuenv plans no {choices.manager} environment with a free-threaded Python",
-            hint=f"use --python {python.rstrip('t')}",
-        )
-    return chosen
-
-
-def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
-    def bring(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> TransitiveFrameworks:
-        from .update import required_frameworks
-
-        return required_frameworks(plan, sources, needs, emit, reading=reading)
-
-    plans_first = get_locking(choices).PLANS_FIRST
-    return request.read_context(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
-
-
-def described_target(choices: Choices) -> Target | None:
-    """Return the target that the options describe, or None if they mean this machine. Raises UsageError."""
-    if not choices.elsewhere:
-        return None
-    return targets.read_request_target(choices, rows.load(choices), LOOKING)[1]
-
+from ..model import Emit, Lock, Plan, RequestContext
+from .formats import locking
+from .request import judge_request
 
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"
 

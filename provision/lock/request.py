@@ -1,4 +1,4 @@
-"""Make a request of options: frameworks, bounds, packages and sources."""
+"""Make a request of options: the machine or target, frameworks, bounds, packages and sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..errors import UsageError
+from ..config.file import CONFIG_NAME
+from ..config.options import Choices, suggest_value
+from ..config.project import add_python_bounds, merge_sources, read_requirements
+from ..config.rows import load
+from ..config.sources import list_available_wheels, read_sources
+from ..config.target import choose_device, get_minor_version, list_pythons, read_request_target
+from ..errors import MachineError, UsageError
 from ..index.wheel_names import markers_of
 from ..model import (
     CPU_PACKAGES,
@@ -19,6 +25,7 @@ from ..model import (
     FRAMEWORKS,
     AvailableWheels,
     CpuOnlyFramework,
+    Emit,
     FrameworkRequest,
     PackageSources,
     PackageTrap,
@@ -28,67 +35,129 @@ from ..model import (
     Request,
     RequestContext,
     RequirementLine,
-    Target,
-    TransitiveFrameworks,
     VersionBound,
     is_cpu_build,
     normalize_name,
 )
-from ..model.values import dataclass
+from ..requirements.lines import may_apply
 from ..requirements.quote import parse_requirement, suggest_version
-from .file import CONFIG_NAME
-from .options import Choices, check_values, suggest_value
-from .project import add_python_bounds, merge_sources, read_requirements
-from .rows import load
-from .sources import list_available_wheels, read_sources
-from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
+from .formats import get_locking
+from .update import required_frameworks
+
+_ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
+Brought = tuple[Sequence[str], Sequence[str]]
+"""The frameworks that packages require, and the packages whose requirements only a build can state."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedRequirement:
-    """A package that is required by name, and its origin. The origin is None for an option."""
+def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
+    """Return the request of the options. With `reading` no source code runs.
 
-    need: Requirement
-    origin: str | None = None
-
-
-def check_traps(
-    requirements: Iterable[NamedRequirement],
-    known: Profiles,
-    supply: AvailableWheels,
-    sources: PackageSources,
-    *,
-    replaced: bool = True,
-) -> tuple[str, ...]:
-    """Return warnings about packages that are not what their names suggest.
-
-    A package with a URL, or in a folder of wheels, is accepted. `replaced` is true if the plan has a CUDA,
-    which selects the replacements. Raises UsageError for a package that is never meant.
+    If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
+    DataError.
     """
-    by_name: dict[str, list[PackageTrap]] = {}
-    for row in known.traps:
-        by_name.setdefault(canonicalize_name(row.package), []).append(row)
-    local_wheels = {wheel.name for wheel in supply.wheels}
-    pages = any("://" in place for place in sources.find_links)
-    warnings = []
-    for one in requirements:
-        name = canonicalize_name(one.need.name)
-        for row in () if name in local_wheels else by_name.get(name, ()):
-            if (replaced and row.action == "replace") or not _may_be(one.need, row):
-                continue
-            if row.action != "warn" and not pages:
-                raise UsageError(_sentence(one, row), hint=_hint(one, row))
-            warnings.append(f"{_sentence(one, row)}; {_hint(one, row)}")
-    return tuple(dict.fromkeys(warnings))
+    assumed = get_locking(choices).assumed_gpu()
+    by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
+    try:
+        context = _read_context(choices, emit, reading=reading)
+    except MachineError:
+        if not assumed or choices.device == "cpu":
+            raise
+        context = _read_context(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
+    if assumed and context.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
+        request = dataclasses.replace(context.request, device="cuda")
+        return dataclasses.replace(context, request=request, reason=assumed)
+    return context
 
 
-def named_packages(
+def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
+    """Return the request of the options, and of the machine if they leave it open.
+
+    With `reading` packages that need source code are left out. Raises UsageError, MachineError, DataError.
+    """
+    plans_first = get_locking(c).PLANS_FIRST  # conda channels use other names
+    data = load(c)
+    wanted, packages = read_named(c, data)
+    machine, target = read_request_target(c, data)
+    demands = add_python_bounds(read_requirements(c, data, target), c)
+    where = merge_sources(read_sources(c, data), c, demands)
+    supply = list_available_wheels(where)
+    device, reason = choose_device(c, machine, target)
+    if plans_first:
+        by_name = _list_by_name(packages, demands, markers_of(target.platform))
+        warnings = _check_traps(by_name, data, supply, where, replaced=device == "cuda")
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
+    pythons = list_pythons(c, machine, target)
+    python = get_minor_version(c.python) or next(iter(pythons), None)
+
+    def bring(needs: Sequence[RequirementLine]) -> Brought:
+        if not (python and needs):
+            return (), ()
+        plan = Plan(
+            builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+        )
+        return required_frameworks(plan, where, needs, emit, reading=reading)
+
+    named = {w.name for w in wanted}
+    frameworks: Sequence[str] = demands.frameworks
+    if plans_first and device == "cuda":
+        demands, frameworks, only_cpu = _sort_cpu_builds(demands, named, bring)
+        if only_cpu and c.device == "auto":
+            device, reason = "cpu", only_cpu
+    elif plans_first:
+        demands = _keep_cpu_packages(demands, named)
+        frameworks = demands.frameworks
+    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
+    if not wanted:
+        if python is None or not demands.needs:
+            files = ", ".join(Path(file).name for file in demands.files) or "the project"
+            raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
+        wanted = tuple(FrameworkRequest(name=n) for n in _require_brought(demands, bring(demands.needs)))
+    if plans_first and device == "cuda":
+        notes = _note_cpu_packages(packages, [w.name for w in wanted])
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    bounds = (*demands.bounds, *_bounds_of_packages(wanted, demands, data))
+    if plans_first and device == "cpu":
+        demands = _leave_out_gpu_packages(demands, wanted, data)
+    request = Request(
+        frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
+        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+    )  # fmt: skip
+    return RequestContext(
+        request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
+        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
+    )  # fmt: skip
+
+
+def _require_brought(demands: ProjectRequirements, brought: Brought) -> Sequence[str]:
+    """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
+    frameworks, unread = brought
+    if not frameworks and unread:
+        raise UsageError(
+            "no --framework given, and no package with readable metadata requires one",
+            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
+        )
+    if not frameworks:
+        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
+        by_name = [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
+        raise UsageError(
+            f"no --framework given, and the packages of {files} require none",
+            hint="; ".join(filter(None, (_make_cpu_hint(by_name), _ANY_FRAMEWORK))),
+        )
+    return frameworks
+
+
+# --- packages that are not what their names suggest ---------------------------------------------------
+
+
+def _list_by_name(
     packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
-) -> Iterator[NamedRequirement]:
-    """Yield the packages that options and files require by name alone, if their marker may apply."""
-    from ..requirements.lines import may_apply
+) -> Iterator[tuple[Requirement, str]]:
+    """Yield the packages that options and files require by name alone, if their marker may apply.
 
-    texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
+    Each has its origin, which is "" for an option.
+    """
+    texts = [(text, "") for text in packages]
     texts += [
         (need.text, need.origin)
         for need in demands.needs
@@ -100,7 +169,42 @@ def named_packages(
         except InvalidRequirement:
             continue  # a line that only uv can read
         if not need.url and may_apply(need.marker, markers):
-            yield NamedRequirement(need=need, origin=origin)
+            yield need, origin
+
+
+def _check_traps(
+    requirements: Iterable[tuple[Requirement, str]],
+    known: Profiles,
+    supply: AvailableWheels,
+    sources: PackageSources,
+    *,
+    replaced: bool,
+) -> tuple[str, ...]:
+    """Return warnings about packages that are not what their names suggest.
+
+    A package in a folder of wheels is accepted. `replaced` is true if the plan has a CUDA, which selects the
+    replacements. Raises UsageError for a package that is never meant.
+    """
+    by_name: dict[str, list[PackageTrap]] = {}
+    for row in known.traps:
+        by_name.setdefault(canonicalize_name(row.package), []).append(row)
+    local_wheels = {wheel.name for wheel in supply.wheels}
+    pages = any("://" in place for place in sources.find_links)
+    warnings = []
+    for need, origin in requirements:
+        name = canonicalize_name(need.name)
+        for row in () if name in local_wheels else by_name.get(name, ()):
+            if (replaced and row.action == "replace") or not _may_be(need, row):
+                continue
+            where = f" ({origin})" if origin else ""
+            why = row.why[0].lower() + row.why[1:].rstrip(".")
+            text = (
+                f"{need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
+            )
+            if row.action != "warn" and not pages:
+                raise UsageError(text, hint=_suggest_instead(need, row))
+            warnings.append(f"{text}; {_suggest_instead(need, row)}")
+    return tuple(dict.fromkeys(warnings))
 
 
 def _may_be(need: Requirement, row: PackageTrap) -> bool:
@@ -111,65 +215,48 @@ def _may_be(need: Requirement, row: PackageTrap) -> bool:
     )
 
 
-def _sentence(one: NamedRequirement, row: PackageTrap) -> str:
-    where = f" ({one.origin})" if one.origin else ""
-    why = row.why[0].lower() + row.why[1:].rstrip(".")
-    return f"{one.need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
-
-
-def _hint(one: NamedRequirement, row: PackageTrap) -> str:
+def _suggest_instead(need: Requirement, row: PackageTrap) -> str:
     if row.instead is None:
-        return f"remove {one.need.name}, or give its wheel with --find-links"
+        return f"remove {need.name}, or give its wheel with --find-links"
     framework = row.instead.partition("[")[0]
     if framework in FRAMEWORKS:
         return f"--framework {framework}, or {row.instead} in a requirements file"
     return f"write {row.instead}"
 
 
+# --- CPU builds ---------------------------------------------------------------------------------------
+
 # Packages for the CPU whose GPU build has another name, and is no framework of a plan
 _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SortedBuilds:
-    """The requirements of a project with its CPU builds sorted.
-
-    `only_cpu` states why nothing is for a GPU, or is None.
-    """
-
-    demands: ProjectRequirements
-    frameworks: tuple[str, ...]
-    only_cpu: str | None = None
-
-
-def sort_cpu_builds(
+def _sort_cpu_builds(
     demands: ProjectRequirements,
     named: Collection[str],
-    bring: Callable[[tuple[RequirementLine, ...]], Sequence[str]],
-) -> SortedBuilds:
+    bring: Callable[[Sequence[RequirementLine]], Brought],
+) -> tuple[ProjectRequirements, Sequence[str], str]:
     """Treat CPU builds as ordinary packages if a framework is planned for a GPU.
 
     Such a framework is `named` by an option, named by the files, or required by other packages, which `bring`
-    lists.
+    lists. Return the requirements, their frameworks, and why nothing is for a GPU, "" if something is.
     """
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
-        return SortedBuilds(demands=demands, frameworks=demands.frameworks)
+        return demands, demands.frameworks, ""
     beside = _as_packages(demands, builds)
-    frameworks = beside.frameworks
+    frameworks: Sequence[str] = beside.frameworks
     cpu_needs = {need for build in builds for need in build.needs}
     if not (named or frameworks) and any(not n.constraint and n not in cpu_needs for n in beside.needs):
         cpu = {build.framework for build in builds}
-        frameworks = tuple(f for f in bring(beside.needs) if f not in cpu)
+        frameworks = [f for f in bring(beside.needs)[0] if f not in cpu]
     if named or frameworks:
-        notes = tuple(map(_describe_packages, builds))
-        beside = dataclasses.replace(beside, left_out=(*beside.left_out, *notes))
-        return SortedBuilds(demands=beside, frameworks=frameworks)
+        notes = map(_describe_packages, builds)
+        return dataclasses.replace(beside, left_out=(*beside.left_out, *notes)), frameworks, ""
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
     why = f"{names} {'is a CPU package' if one else 'are CPU packages'}. To use the GPU: {gpu}"
-    return SortedBuilds(demands=demands, frameworks=demands.frameworks, only_cpu=why)
+    return demands, demands.frameworks, why
 
 
 def _keep_cpu_packages(demands: ProjectRequirements, named: Collection[str]) -> ProjectRequirements:
@@ -207,7 +294,7 @@ def _describe_packages(build: CpuOnlyFramework) -> str:
     )
 
 
-def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
+def _note_cpu_packages(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
     """Return notes on packages of `--with` and `packages:` that are CPU builds of frameworks that are not
     planned."""
     needs = [Requirement(text) for text in packages]
@@ -219,7 +306,7 @@ def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, 
     )
 
 
-def make_cpu_hint(texts: Sequence[str]) -> str | None:
+def _make_cpu_hint(texts: Sequence[str]) -> str | None:
     """Return a hint on a CPU package if no framework is named, or None."""
     for need in map(Requirement, texts):
         name = canonicalize_name(need.name)
@@ -231,71 +318,6 @@ def make_cpu_hint(texts: Sequence[str]) -> str | None:
                 f"{need.name} is a CPU package. The GPU package is {other}. Neither is a framework of gpuenv"
             )
     return None
-
-
-_ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
-Bring = Callable[[Plan, PackageSources, Sequence[RequirementLine]], TransitiveFrameworks]
-"""Lists the frameworks that packages bring, for the Python and the platform of a plan."""
-
-
-# Longer than most functions: each value depends on several of those before it, so parts would have many parameters.
-def read_context(
-    c: Choices, look: MachineReader, bring: Bring, *, reading: bool = False, plans_first: bool = True
-) -> RequestContext:
-    """Return the request of the options, and of the machine if they leave it open.
-
-    With `reading` no source code runs, and packages that need it are left out. `plans_first` is true for a
-    manager that installs wheels of a plan. Raises UsageError, MachineError, DataError.
-    """
-    data = load(c)
-    check_values(c)
-    wanted, packages = read_named(c, data)
-    machine, target = read_request_target(c, data, look)
-    demands = add_python_bounds(read_requirements(c, data, target), c)
-    where = merge_sources(read_sources(c, data), c, demands)
-    supply = list_available_wheels(where)
-    device, reason = choose_device(c, machine, target, look)
-    if plans_first:  # conda channels use other names
-        by_name = named_packages(packages, demands, markers_of(target.platform))
-        warnings = check_traps(by_name, data, supply, where, replaced=device == "cuda")
-        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
-    pythons = list_pythons(c, machine, target, look)
-    python = get_minor_version(c.python) or next(iter(pythons), None)
-    named = {w.name for w in wanted}
-    frameworks = demands.frameworks
-    if plans_first and device == "cuda":
-        sorted_builds = sort_cpu_builds(
-            demands,
-            named,
-            lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
-        )
-        demands, frameworks = sorted_builds.demands, sorted_builds.frameworks
-        if sorted_builds.only_cpu and c.device == "auto":
-            device, reason = "cpu", sorted_builds.only_cpu
-    elif plans_first:
-        demands = _keep_cpu_packages(demands, named)
-        frameworks = demands.frameworks
-    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
-    if not wanted:
-        brought = _require_transitive_frameworks(
-            demands, target, python, lambda plan: bring(plan, where, demands.needs)
-        )
-        wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
-    if plans_first and device == "cuda":
-        notes = list_notes(packages, [w.name for w in wanted])
-        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
-    bounds = (*demands.bounds, *_bounds_of_packages(wanted, demands, data))
-    if plans_first and device == "cpu":
-        demands = _leave_out_gpu_packages(demands, wanted, data)
-    request = Request(
-        frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
-        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
-    )  # fmt: skip
-    return RequestContext(
-        request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
-        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
-    )  # fmt: skip
 
 
 def _bounds_of_packages(
@@ -334,52 +356,6 @@ def _leave_out_gpu_packages(
     )
 
 
-def _frameworks_in(
-    needs: Sequence[RequirementLine],
-    target: Target,
-    python: str | None,
-    bring: Callable[[Plan], TransitiveFrameworks],
-) -> tuple[str, ...]:
-    """Return the frameworks that packages require, or none if no Python is known to solve them for."""
-    return bring(_without_builds(target, python)).frameworks if python and needs else ()
-
-
-def _without_builds(target: Target, python: str) -> Plan:
-    return Plan(
-        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
-    )
-
-
-def _require_transitive_frameworks(
-    demands: ProjectRequirements,
-    target: Target,
-    python: str | None,
-    bring: Callable[[Plan], TransitiveFrameworks],
-) -> TransitiveFrameworks:
-    """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
-    if python is None or not demands.needs:
-        files = ", ".join(Path(file).name for file in demands.files) or "the project"
-        raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
-    brought = bring(_without_builds(target, python))
-    if not brought.frameworks and brought.unread:
-        raise UsageError(
-            "no --framework given, and no package with readable metadata requires one",
-            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
-        )
-    if not brought.frameworks:
-        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
-        raise UsageError(
-            f"no --framework given, and the packages of {files} require none",
-            hint="; ".join(filter(None, (make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))),
-        )
-    return brought
-
-
-def _texts(demands: ProjectRequirements) -> list[str]:
-    """Return the requirements that are a name with bounds."""
-    return [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
-
-
 def _implied_framework(name: str, data: Profiles) -> str | None:
     """Return the framework of programs that use a package, such as jax for flax."""
     packages = {normalize_name(row.package): row.implies for row in data.imports if row.implies}
@@ -416,7 +392,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     _refuse_bounds_of_nvcc(along)
     packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
-        hint = make_cpu_hint([str(need) for need in along])
+        hint = _make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
