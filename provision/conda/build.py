@@ -12,7 +12,12 @@ from typing import Any
 
 from ..environment import place, state
 from ..environment.distributions import read_distributions
-from ..environment.install import install_wheels, put_back as put_back_wheels, take_out
+from ..environment.install import (
+    describe_copies,
+    install_wheels,
+    put_back as put_back_wheels,
+    take_out,
+)
 from ..environment.managers import Building, RepairWork, compare_locks
 from ..environment.transaction import at_its_path
 from ..environment.uv_install import UvInstall
@@ -43,7 +48,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     channelled, wheels = _split(lock.packages)
     text = f"installing {len(channelled)} conda packages"
     how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
-    link(lock, prefix, how, distrust=how.distrust)
+    _note_copies(link(lock, prefix, how, distrust=how.distrust), how)
     activation.write_scripts(prefix, channelled, list_specs(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
@@ -57,7 +62,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     take_out(prefix, [n for n in step.out if not before[n].is_conda])
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
-        link(new, prefix, how, replaced=gone)
+        _note_copies(link(new, prefix, how, replaced=gone), how)
         activation.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, how)
     how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
@@ -99,8 +104,11 @@ def _split(packages: Sequence[LockedPackage]) -> tuple[tuple[LockedPackage, ...]
 _UNPACKED = 4.1
 
 
-def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
-    """Make the engine link the lock's conda packages into a prefix. `more` extends the request. Raises BuildError."""
+def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> int:
+    """Make the engine link the lock's conda packages into a prefix, and return the bytes that it had to copy.
+
+    `more` extends the request. Raises BuildError.
+    """
     packages = [p for p in lock.packages if p.is_conda]
     request = {
         "packages": [dataclasses.asdict(p) for p in packages],
@@ -115,6 +123,13 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
     answer = engine.ask("install", request | more, _make_event_handler(how.emit), BuildError)
     if "error" in answer:
         raise _explain(answer["error"], prefix, packages)
+    return int(answer["copied"])
+
+
+def _note_copies(copied: int, how: Building) -> None:
+    if copied:
+        text = describe_copies(copied, engine.cache_dir(how.sources.cache_dir), how.env)
+        how.emit(Event(kind="note", stage="build", text=text))
 
 
 def list_specs(lock: Lock) -> list[str]:

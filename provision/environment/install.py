@@ -76,11 +76,14 @@ def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
     found = (one for site in find_sites(env) for one in list_distributions(str(site)) if one.name in names)
     size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
-    text = f"{format_bytes(size)} were copied, because the cache {cache} is on another file system than {env.parent}"
-    emit(
-        Event(
-            kind="note", stage="build", text=f"{text}. A cache beside it is linked instead: --cache-dir DIR"
-        )
+    emit(Event(kind="note", stage="build", text=describe_copies(size, cache, env)))
+
+
+def describe_copies(size: int, cache: Path, env: Path) -> str:
+    """Return what a cache on another file system costs, and the option that avoids it."""
+    return (
+        f"{format_bytes(size)} were copied, because the cache {cache} is on another file system than {env.parent}. "
+        "A cache beside it is linked instead: --cache-dir DIR"
     )
 
 

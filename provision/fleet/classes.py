@@ -98,8 +98,9 @@ def _name(target: Target, device: str, *, driver_parts: int, with_glibc: bool = 
         words.append("wsl")
     if with_glibc and target.glibc:
         words.append(f"glibc{target.glibc}")
-    name = "-".join(re.sub(r"[^a-z0-9.]+", "-", w.lower()).strip("-.") for w in words if w)
-    return name.strip("-.")[:_MOST_LETTERS] or "any"
+    # PEP 751 allows no dot in the name of a lock, which has the id.
+    name = "-".join(re.sub(r"[^a-z0-9_]+", "-", w.lower().replace(".", "_")) for w in words if w)
+    return name.strip("-_")[:_MOST_LETTERS] or "any"
 
 
 def joint_target(targets: Iterable[Target]) -> Target:

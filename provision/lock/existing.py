@@ -12,8 +12,8 @@ from ..config.options import Choices
 from ..config.target import complete_driver
 from ..errors import LockError, UsageError
 from ..model import (
+    LOCK_NAMES,
     VENV_CLASS_LOCKS,
-    VENV_LOCK,
     Fleet,
     FleetHost,
     FleetLock,
@@ -23,19 +23,22 @@ from ..model import (
     Lock,
     Target,
     UnservedHosts,
+    find_lock_manager,
+    find_lock_target,
     name_few,
 )
 from ..resolve.question import version
 from ..wheels import pylock
 from .accept import check_lock
+from .formats import locking
 
 _OF_THE_LOCKS = ("target", "driver_os", "gpu", "gpus", "platform")
 
 
 def read_fleet_locks(folder: Path) -> list[tuple[Path, Lock]]:
-    """Return the locks of fleets in a folder, the one that was written last first. Other files are left out."""
+    """Return the locks of fleets in a folder. Other files are left out."""
     found = []
-    for path in sorted(folder.glob(VENV_CLASS_LOCKS), key=lambda p: (-p.stat().st_mtime_ns, p.name)):
+    for path in sorted(folder.glob(VENV_CLASS_LOCKS)):
         try:
             lock = pylock.read(path)
         except LockError:
@@ -48,29 +51,34 @@ def read_fleet_locks(folder: Path) -> list[tuple[Path, Lock]]:
 def without_plan(folder: Path, files: Sequence[Path]) -> Iterator[str]:
     """Yield a warning for each lock of a fleet that no current plan uses."""
     names = {file.name for file in files}
-    for path, lock in sorted(read_fleet_locks(folder), key=lambda found: found[0]):
+    for path, lock in read_fleet_locks(folder):
         if path.name not in names:
             hosts = name_few([h for one in lock.classes for h in one.hosts])
             yield f"{path.name} is a lock that belongs to no current plan (hosts {hosts}). Remove it, or include its hosts"
 
 
 def refuse_downgrades(folder: Path, new: Iterable[Lock], named: Collection[str]) -> None:
-    """Raise LockError if a host's framework or named package would be older than in the lock that it has."""
-    had: dict[str, Lock] = {}
-    for _, lock in reversed(read_fleet_locks(folder)):
-        had |= {host: lock for one in lock.classes for host in one.hosts}
+    """Raise LockError if a host's framework or named package would be older than in a lock that lists the host."""
+    had: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for path, lock in read_fleet_locks(folder):
+        old = path.name, _versions(lock, named)
+        for host in (h for one in lock.classes for h in one.hosts):
+            had.setdefault(host, []).append(old)
     back: dict[str, list[str]] = {}
     for lock in new:
         versions = _versions(lock, named)
-        for host in (h for one in lock.classes for h in one.hosts if h in had):
-            for name, old in _versions(had[host], named).items():
-                if (now := versions.get(name)) and version(now) < version(old):
-                    back.setdefault(f"{name} {old} to {now}", []).append(host)
+        for host in (h for one in lock.classes for h in one.hosts):
+            for file, before in had.get(host, ()):
+                for name in before.keys() & versions:
+                    if version(versions[name]) < version(before[name]):
+                        change = f"{name} {before[name]} ({file}) to {versions[name]}"
+                        back.setdefault(change, []).append(host)
     if back:
-        parts = [f"{change} on {len(hosts):,} ({name_few(hosts)})" for change, hosts in back.items()]
+        parts = [f"{change} on {len(hosts):,} ({name_few(hosts)})" for change, hosts in sorted(back.items())]
         raise LockError(
             f"hosts would go back: {'; '.join(parts)}. No lock was written",
-            hint="--plans best or --plans N gives hosts that hold others back a plan of their own; --allow-downgrade permits it",
+            hint="--plans best or --plans N gives hosts that hold others back a plan of their own; --allow-downgrade permits it. "
+            "Remove a lock that its hosts no longer have",
         )
 
 
@@ -83,34 +91,30 @@ def _versions(lock: Lock, named: Collection[str]) -> dict[str, str]:
 def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> FleetLocks:
     """Return which locks of a folder still work with another driver or glibc, and the hosts that need a new one.
 
-    A host with several locks has the one that was written last. Raises UsageError.
+    A lock that lists no hosts counts as one. Raises UsageError, LockError.
     """
     for name in _OF_THE_LOCKS:
         if targets or getattr(choices, name):
             raise UsageError(
                 f"--{name.replace('_', '-')}: --locks takes it from the locks", hint="leave it out"
             )
-    locks = read_fleet_locks(folder)
-    if (path := folder / VENV_LOCK).exists():
-        lock = pylock.read(path)
-        alone = FleetHost(name=path.name, target=lock.target, device=lock.plan.device)
-        locks.append((path, dataclasses.replace(lock, classes=fleet.group([alone]))))
-    if not locks:
-        raise UsageError(
-            f"--locks {folder}: the folder has no pylock.toml of gpuenv",
-            hint="write them with gpuenv lock. Locks of conda are not checked",
-        )
-    data, seen, ids = rows.load(choices), set[str](), set[str]()
+    locks, left_out = _read_all(folder, choices)
+    data, seen, ids = rows.load(choices), dict[str, str](), set[str]()
     current: list[tuple[Path, Lock, list[HostClass]]] = []
     for path, lock in locks:
         kinds = []
-        for one in lock.classes:
-            hosts = tuple(h for h in one.hosts if h not in seen)
+        alone = FleetHost(name=path.name, target=lock.target, device=lock.plan.device)
+        for one in lock.classes or fleet.group([alone]):
+            for host in one.hosts:
+                if seen.setdefault(host, path.name) != path.name:
+                    raise LockError(
+                        f"{host} is in two locks, {seen[host]} and {path.name}",
+                        hint="remove the lock that its hosts no longer have",
+                    )
             name = f"{one.id}-{len(ids)}" if one.id in ids else one.id
-            target = complete_driver(_changed(one.target, choices), data)
-            kinds += [HostClass(id=name, target=target, device=one.device, hosts=hosts)] if hosts else []
+            target = complete_driver(_changed(one, choices), data)
+            kinds.append(dataclasses.replace(one, id=name, target=target))
             ids.add(name)
-            seen.update(hosts)
         current.append((path, lock, kinds))
     plans: list[FleetPlan] = []
     files: list[FleetLock] = []
@@ -123,7 +127,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
                 check_lock(lock, choices, kind.target, None)
             except LockError as error:
                 reason = f"{path.name}: {error.message.replace('this machine', 'these hosts')}"
-                hint = "lock for them again: gpuenv lock --target"
+                hint = "lock for them again: gpuenv lock --target" if lock.classes else error.hint
                 unserved.append(
                     UnservedHosts(hosts=len(kind.hosts), classes=(kind.id,), reason=reason, hint=hint)
                 )
@@ -134,19 +138,43 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
             plans.append(
                 FleetPlan(plan=lock.plan, classes=tuple(k.id for k in working), hosts=_count(working))
             )
-    classes = [kind for _, _, kinds in current for kind in kinds]
-    found = Fleet(classes=tuple(classes), plans=tuple(plans), unserved=tuple(unserved), at_least=len(plans))
+    found = Fleet(
+        classes=tuple(kind for _, _, kinds in current for kind in kinds), plans=tuple(plans),
+        unserved=tuple(unserved), at_least=len(plans), notes=tuple(left_out),
+    )  # fmt: skip
     return FleetLocks(fleet=found, locks=tuple(files))
+
+
+def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], list[str]]:
+    """Return the locks of a folder, and a note for each file that is none. Raises LockError for a folder without one."""
+    found: list[tuple[Path, Lock]] = []
+    left_out = []
+    for path in sorted(folder.glob("*")):
+        if path.name not in LOCK_NAMES.values() and not find_lock_target(path.name):
+            continue
+        try:
+            locks = locking(find_lock_manager(path, "venv")).read_locks(path, lambda: rows.load(choices))
+        except LockError as error:
+            left_out.append(f"not checked: {error.message}")
+            continue
+        found += [(path, lock) for lock in locks]
+    if not found:
+        raise UsageError(
+            f"--locks {folder}: the folder has no lock of gpuenv ({', '.join(LOCK_NAMES.values())})",
+            hint="write them with gpuenv lock",
+        )
+    return found, left_out
 
 
 def _count(classes: Iterable[HostClass]) -> int:
     return sum(len(c.hosts) for c in classes)
 
 
-def _changed(target: Target, choices: Choices) -> Target:
-    """Return the target with the driver and the glibc of the options, where it has one."""
-    if choices.driver and target.driver:
+def _changed(one: HostClass, choices: Choices) -> Target:
+    """Return the target of hosts with the driver and the glibc of the options."""
+    target = one.target
+    if choices.driver and one.device == "cuda":
         target = dataclasses.replace(target, driver=choices.driver, driver_cuda=None, driver_branch=None)
-    if choices.glibc and target.glibc:
+    if choices.glibc and target.platform.startswith("linux"):
         target = dataclasses.replace(target, glibc=choices.glibc)
     return target

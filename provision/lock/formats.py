@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..config.options import Choices, check_values
 from ..config.sources import check_limits
-from ..errors import LockError, UsageError
-from ..model import AvailableWheels, FrameworkRequest, Lock, Profiles, Request, RequestContext
+from ..errors import LockError, OtherPlatformError, UsageError
+from ..model import (
+    PLATFORMS,
+    AvailableWheels,
+    FrameworkRequest,
+    Lock,
+    Profiles,
+    Request,
+    RequestContext,
+)
 
 
 class Locks:
@@ -35,6 +44,10 @@ class Locks:
         from ..wheels import pylock
 
         return pylock.read(path)
+
+    def read_locks(self, path: Path, known: Callable[[], Profiles]) -> list[Lock]:
+        """Return the locks of all platforms in a file. Raises LockError."""
+        return [self.read_lock(path, "", known)]
 
     def write_lock(
         self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False  # noqa: ARG002
@@ -95,6 +108,14 @@ class CondaLocks(Locks):
         from ..conda import locks
 
         return locks.read(path, platform, known().conda)
+
+    def read_locks(self, path: Path, known: Callable[[], Profiles]) -> list[Lock]:
+        self.require()
+        found = []
+        for platform in PLATFORMS:
+            with contextlib.suppress(OtherPlatformError):
+                found.append(self.read_lock(path, platform, known))
+        return found
 
     def write_lock(
         self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False

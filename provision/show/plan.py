@@ -293,7 +293,8 @@ def _show_fleet_plan(screen: Screen, number: int, one: FleetPlan, classes: Seque
 def _describe_class(row: HostClass) -> str:
     target = row.target
     boards = ", ".join((g.name or f"GPU {g.capability}").removeprefix("NVIDIA ") for g in target.gpus)
-    driver = f"driver {target.driver}" if target.driver and target.driver not in row.id else ""
-    glibc = f"glibc {target.glibc}" if target.glibc and f"glibc{target.glibc}" not in row.id else ""
+    name = row.id.replace("_", ".")
+    driver = f"driver {target.driver}" if target.driver and target.driver not in name else ""
+    glibc = f"glibc {target.glibc}" if target.glibc and f"glibc{target.glibc}" not in name else ""
     known = ", ".join(filter(None, (boards, driver, glibc)))
     return f"{row.id}: {known}" if known else row.id

@@ -181,16 +181,21 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     ran = piped(gpuenv, lines, "lock", *CHOICE[:-1], "-", "--plans", "fewest")
     said = " ".join(ran.stderr.split())
     assert ran.returncode == 6
-    assert f"hosts would go back: torch {new} to {old} on 1 (a1). No lock was written" in said
+    (name,) = before
+    assert f"hosts would go back: torch {new} ({name}) to {old} on 1 (a1). No lock was written" in said
     assert "--allow-downgrade permits it" in said
     assert {p.name: p.read_bytes() for p in gpuenv.work.glob("pylock.*")} == before
     for plan in gpuenv("resolve", *CHOICE, "--json").json["plans"]:
         index.add_plan(plan["plan"])
     beside = gpuenv("lock", *CHOICE, "--json")  # the new host has a plan of its own
     assert beside.code == 0 and len(beside.json["locks"]) == 2, beside.err
-    (name,) = before
     assert (gpuenv.work / name).read_bytes() == before[name]
     assert gpuenv("lock", *CHOICE, "--plans", "fewest", "--allow-downgrade").code == 0
+    both = gpuenv("resolve", "--locks", ".", "--driver", "595")
+    assert both.code == 6 and "a1 is in two locks, pylock." in " ".join(both.err.split())
+    again = gpuenv("lock", *CHOICE, "--plans", "fewest")
+    assert again.code == 6 and "Remove a lock that its hosts no longer have" in " ".join(again.err.split())
+    (gpuenv.work / name).unlink()
     again = gpuenv("lock", *CHOICE, "--plans", "fewest")
     assert again.code == 0, again.err
 
@@ -218,8 +223,9 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
     ):
         refused = gpuenv(*ask[:3], *more)
         assert refused.code == 2 and said in " ".join(refused.err.split())
+    (gpuenv.work / "pylock.other.toml").write_text('lock-version = "1.0"\npackages = []\n')
+    (note,) = gpuenv(*ask, "--driver", "595").json["fleet"]["notes"]
+    assert "not checked: the lock pylock.other.toml" in note
     (gpuenv.work / "empty").mkdir()
-    assert (
-        "the folder has no pylock.toml of gpuenv"
-        in gpuenv("resolve", "--locks", "empty", "--driver", "595").err
-    )
+    refused = gpuenv("resolve", "--locks", "empty", "--driver", "595")
+    assert "the folder has no lock of gpuenv (pylock.toml, conda-lock.yml)" in " ".join(refused.err.split())

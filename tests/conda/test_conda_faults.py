@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -288,6 +290,26 @@ def test_two_creates_at_the_same_time_leave_a_whole_environment(gpuenv, folder):
     codes = sorted(p.wait(60) for p in both)
     assert codes in ([0, 7], [0, 0]), codes
     assert whole(gpuenv)
+
+
+def test_a_cache_on_another_file_system_is_named_with_what_is_copied(gpuenv, folder):
+    """/dev/shm is a file system of its own on Linux."""
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == gpuenv.work.stat().st_dev:
+        pytest.skip("/dev/shm is not on a file system of its own")
+    assert "were copied" not in gpuenv(*CREATE, "--channel", folder).err
+    with tempfile.TemporaryDirectory(dir=shm) as cache:
+        ran = gpuenv(*CREATE, "--channel", folder, "--recreate", "--cache-dir", cache)
+        text = " ".join(ran.err.split())
+        env = gpuenv.work / ".venv"
+        records = [json.loads(p.read_text()) for p in env.glob("conda-meta/*.json")]
+        size = sum((env / name).stat().st_size for record in records for name in record["files"])
+    said = re.findall(
+        r"note: ([\d.]+) (B|kB|MB) were copied, because the cache (\S+) is on another file", text
+    )
+    assert ran.code == 0 and len(said) == 1 and said[0][2] == f"{cache}/conda", ran.err
+    copied = float(said[0][0]) * {"B": 1, "kB": 1e3, "MB": 1e6}[said[0][1]]
+    assert size > 0 and 0.99 * size < copied <= 1.01 * size and "--cache-dir DIR" in text
 
 
 def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):

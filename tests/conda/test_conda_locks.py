@@ -4,6 +4,7 @@ only looks like it: nothing is proved here."""
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from rows import rows
@@ -133,6 +134,24 @@ def test_the_driver_of_another_machine_bounds_the_cuda_of_its_plan(made):
     assert ran.code == 5 and ran.json["builds"] == []
     assert ran.json["hint"] == "install driver 535.54.03 or newer, which supports CUDA 12.2"
     assert "__cuda 12.0" in ran.json["notes"][0]
+
+
+def test_the_locks_that_work_with_another_driver_are_told_before_the_change(made, tmp_path):
+    """CUDA 12.9 of the lock runs with driver 580, not with 535. A lock for the CPU needs no driver."""
+    gpuenv, _ = made
+    ask = ("lock", "--manager", "conda", "--framework", "jax", "-o")
+    gpu = (tmp_path / "conda-lock.yml", "--driver", "580.65.06", "--gpu", "9.0")
+    for words in (gpu, (tmp_path / "login.conda-lock.yml", "--device", "cpu")):
+        ran = gpuenv(*ask, *words)
+        assert ran.code == 0, ran.err
+    fine = gpuenv("resolve", "--locks", tmp_path, "--driver", "595", "--json")
+    assert fine.code == 0 and len(fine.json["locks"]) == 2, fine.err
+    back = gpuenv("resolve", "--locks", tmp_path, "--driver", "535.54.03", "--json")
+    assert back.code == 5 and [Path(o["file"]).name for o in back.json["locks"]] == ["login.conda-lock.yml"]
+    (missing,) = back.json["fleet"]["unserved"]
+    assert missing["reason"].startswith("conda-lock.yml: the lock does not fit these hosts")
+    assert "its CUDA 12.9 is newer than CUDA 12.2" in missing["reason"]
+    assert missing["hint"] == "lock for this machine: gpuenv lock --manager conda"
 
 
 def test_an_override_stands_for_a_gpu_that_is_not_here(made):

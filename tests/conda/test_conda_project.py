@@ -1,6 +1,7 @@
 """What a project asks for decides a conda environment as it decides a venv: bounds bind the solver, the
 rest comes as wheels on top, and a changed file is followed in place. Python is real, jax is not."""
 
+import asyncio
 import json
 import subprocess
 from contextlib import contextmanager
@@ -240,6 +241,31 @@ def test_a_change_that_fails_its_proof_is_taken_back(project):
     assert there(project) == before
     (project.work / "asked.txt").write_text(asked)
     assert project("create", "--no-verify", "--json").json["environment"]["changed"] is False
+
+
+def test_what_is_pinned_holds_in_a_later_install(project, tmp_path):
+    """conda takes each line of `pinned` as a constraint of every solve."""
+    import rattler
+    from rattler.exceptions import SolverError
+
+    lines = (project.work / ".venv" / "conda-meta" / "pinned").read_text().splitlines()
+    pins = [rattler.MatchSpec(line) for line in lines if not line.startswith("#")]
+    assert {str(p.name.normalized) for p in pins} == {"jax", "jaxlib"}
+    other = tmp_path / "conda-forge"
+    for name, version in (("jaxlib", "0.7.0"), ("jaxlib", "0.9.0"), ("tidy", "1.0"), ("eager", "1.0")):
+        wants = {"tidy": ["jaxlib"], "eager": ["jaxlib >=0.9"]}.get(name, ())
+        cc.write_package(other, name, version, "h0_0", wants)
+    cc.index(other)
+
+    def later(name):
+        solved = rattler.solve(
+            [rattler.Channel(other.as_uri())], [name], platforms=["linux-64"], constraints=pins
+        )
+        return {r.name.normalized: str(r.version) for r in asyncio.run(solved)}
+
+    assert later("tidy") == {"tidy": "1.0", "jaxlib": "0.7.0"}
+    with pytest.raises(SolverError, match="jaxlib"):
+        later("eager")
 
 
 def test_add_installs_and_locks_a_package(project):

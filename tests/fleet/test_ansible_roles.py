@@ -1,9 +1,13 @@
 """The roles in plays of one's own, on hosts that have no gpuenv: what a play does when nothing works."""
 
+import json
 import sys
 
 import pytest
 import yaml
+from command import Command
+from fleet_site import packages_from
+from loopback import Index, serving
 
 
 @pytest.fixture
@@ -107,3 +111,69 @@ def test_a_wave_that_fails_stops_the_next_and_results_are_merged(waves, site, tm
     assert past == {"a": ["fails"], "b": ["planned"], "c": ["works", "planned"], "d": ["fails", "planned"]}
     assert {h: r["verdict"] for h, r in ran.hosts.items()} == {h: found[0] for h, found in past.items()}
     assert ran.table[0] == "2 hosts: 1 fails, 1 works" and "3 of 4 not ok" in ran.page
+
+
+MEMBER = """#!/bin/sh
+case $1 in
+detect) printf '%s' "$MACHINE" ;;
+create) echo "$HOST" >>"$CALLS"
+    echo '{"plan": null, "environment": {"changed": true}, "verdict": {"verdict": "works", "stages": [], "hint": null}}' ;;
+esac
+"""
+A100, V100 = ("8.0", "580.95.05"), ("7.0", "470.256.02")
+
+
+def target(gpu, driver):
+    """What `gpuenv detect --json` says of a host."""
+    gpus = [{"capability": gpu, "name": None}]
+    found = {"platform": "linux-x86_64", "glibc": "2.35", "driver": driver, "driver_os": "linux",
+             "driver_cuda": None, "gpus": gpus, "forward_compat": None}  # fmt: skip
+    return {"schema": "gpuenv.machine/1", "target": found}
+
+
+def test_the_role_takes_no_host_back_without_consent(site, tmp_path):
+    """A V100 with an old driver joins an A100. Both could share only an older torch."""
+    member, calls, index = tmp_path / "gpuenv", tmp_path / "calls", Index()
+    member.write_text(MEMBER)
+    member.chmod(0o755)
+    words = ["--python", "3.11", "--index", "pypi", "--plans", "fewest"]
+    asked = Command(tmp_path / "asked")
+    for folder, machines in (("one", [A100]), ("two", [A100, V100])):
+        (asked.work / folder).mkdir()
+        for number, (gpu, driver) in enumerate(machines):
+            (asked.work / folder / f"{number}.json").write_text(json.dumps(target(gpu, driver)))
+        ran = asked("resolve", "-f", "torch", *words, "--target", folder, "--json")
+        index.add_plan(ran.json["plans"][0]["plan"])
+
+    def run(*hosts, arguments=()):
+        calls.write_text("")
+        own = {
+            name: {
+                "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "install_bundle": "",
+                "provision_gpuenv": str(member), "provision_env": str(tmp_path / name),
+                "provision_frameworks": ["torch"], "provision_lock_arguments": [*words, *arguments],
+                "provision_environment": {
+                    "HOST": name, "CALLS": str(calls), "MACHINE": json.dumps(target(*machine))
+                },
+            }
+            for name, machine in hosts
+        }  # fmt: skip
+        tasks = [{"name": "Role", "ansible.builtin.import_role": {"name": "gpuenv.fleet.provision"}}]
+        plays = [{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}]
+        (site.folder / "own.yml").write_text(yaml.safe_dump(plays))
+        ran = site.types("ansible-playbook own.yml -i hosts.yml", hosts=own)
+        return ran, sorted(calls.read_text().split())
+
+    with serving(index):
+        site.env |= packages_from(index)
+        ran, built = run(("new", A100))
+        assert ran.code == 0 and built == ["new"], ran.out
+        before = site.locks()
+        ran, built = run(("new", A100), ("old", V100))
+        assert ran.code == 2 and built == [] and site.locks() == before
+        for row in ran.hosts.values():
+            assert "hosts would go back: torch " in row["cause"] and "1 (new)" in row["cause"]
+            assert "--allow-downgrade permits it" in row["hint"]
+        assert ran.table[0] == "2 hosts: 2 error"
+        ran, built = run(("new", A100), ("old", V100), arguments=["--allow-downgrade"])
+        assert ran.code == 0 and built == ["new", "old"] and site.locks() != before, ran.out

@@ -422,9 +422,9 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
 @rows(
     ("others", "ids"),
     [
-        ([{"driver": "535.54.03"}], ["sm80-r535.129.03", "sm80-r535.54.03"]),
-        ([{"glibc": "2.28"}], ["sm80-r535.129.03-glibc2.28", "sm80-r535.129.03-glibc2.35"]),
-        ([{"driver_cuda": "12.2"}], ["sm80-r535.129.03-glibc2.35-1", "sm80-r535.129.03-glibc2.35-2"]),
+        ([{"driver": "535.54.03"}], ["sm80-r535_129_03", "sm80-r535_54_03"]),
+        ([{"glibc": "2.28"}], ["sm80-r535_129_03-glibc2_28", "sm80-r535_129_03-glibc2_35"]),
+        ([{"driver_cuda": "12.2"}], ["sm80-r535_129_03-glibc2_35-1", "sm80-r535_129_03-glibc2_35-2"]),
         ([{"device": "cpu", "driver": None}], ["cpu", "sm80-r535"]),
     ],
 )

@@ -61,8 +61,9 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # the only accepted form
         execute_link_scripts=False,
     )
-    _complete_records(prefix, {p["url"]: p for p in to_link})
-    return {"installed": len(to_link)}
+    written = _complete_records(prefix, {p["url"]: p for p in to_link})
+    linked = pool.stat().st_dev == prefix.stat().st_dev
+    return {"copied": 0 if linked or pool.parent != Path(request["cache"]) else written}
 
 
 def _announce_downloads(absent: list[dict[str, Any]]) -> None:
@@ -169,16 +170,18 @@ def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
     )
 
 
-def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
-    """Complete the records in conda-meta for conda and mamba, and remove credentials from them.
+def _complete_records(prefix: Path, packages: dict[str, Any]) -> int:
+    """Complete the records in conda-meta for conda and mamba, remove credentials, and return the bytes of the files.
 
     A lock lacks dependencies, constraints and noarch. The packages have them.
     """
+    size = 0
     for path in (prefix / "conda-meta").glob("*.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
         plain = strip_url(data.get("url") or "")
         if plain not in packages:
             continue
+        size += sum(row.get("size_in_bytes") or 0 for row in (data.get("paths_data") or {}).get("paths", ()))
         index = Path(data.get("extracted_package_dir") or "") / "info" / "index.json"
         metadata = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
         kept = {k: metadata[k] for k in ("depends", "constrains", "noarch", "license", "build_number",
@@ -187,6 +190,7 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
         if packages[plain]["depends"]:
             kept["depends"] = packages[plain]["depends"]
         path.write_text(json.dumps(data | kept | {"url": plain}, indent=2) + "\n", encoding="utf-8")
+    return size
 
 
 class _Reporter:

@@ -72,7 +72,8 @@ def _outcome(host, values, plan):
         why = plan["unserved"][host]
         return row("no_plan", cause=why["reason"], hint=why["hint"])
     if plan.get("failed"):
-        return row("error", cause="no plan was made: {}".format(plan.get("msg")))
+        hint = (plan.get("result") or {}).get("hint")
+        return row("error", cause="no plan was made: {}".format(plan.get("msg")), hint=hint)
     results = [value["result"] for value in values if value.get("result")]
     if results:
         return dict(results[-1])
