@@ -102,6 +102,11 @@ class Answer:
     required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @functools.cached_property
+    def by_name(self) -> Mapping[str, LockedPackage]:
+        """The packages by name."""
+        return {p.name: p for p in self.packages}
+
+    @functools.cached_property
     def versions(self) -> Mapping[str, str]:
         """The version of each package."""
         return {p.name: p.version for p in self.packages}
@@ -456,25 +461,18 @@ def _read_uv_options(sources: PackageSources) -> str:
 # --- the newest releases ---------------------------------------------------------------------------
 
 
-def newest(
-    named: Sequence[str], question: UvQuestion, rules: SourceRules, emit: Emit
-) -> tuple[Mapping[str, LockedPackage], Mapping[str, str]]:
-    """Return the newest release within the bounds of each named package alone, and its day of upload.
+def newest(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
+    """Return the newest release of each root alone, or none at all if one of them has none.
 
-    A package without one is left out. One run of uv looks at all of them, without their requirements.
+    One run of uv looks at all of them, without their requirements.
     """
-    if not named:
-        return {}, {}
-    alone = dataclasses.replace(
-        question, roots=tuple(named), needs=(), lines=(), limits=(), keep={}, only_binary=frozenset()
-    )
-    with make_scratch("lock") as scratch:
-        run = _Run(alone, rules, emit, scratch)
-        try:
-            text = run.alone()
-        except LockError:
-            return {}, {}  # the solve itself says what is missing
-    return {p.name: p for p in parse_pylock(text, question.plan)}, parse_uploads(text)
+    with (
+        make_scratch("lock") as scratch,
+        contextlib.suppress(LockError),
+    ):  # the solve itself says what is missing
+        text = _Run(question, rules, emit, scratch).alone()
+        return Answer(packages=parse_pylock(text, question.plan), uploaded=parse_uploads(text))
+    return Answer(packages=())
 
 
 # --- uv's answer -----------------------------------------------------------------------------------

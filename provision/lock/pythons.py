@@ -1,28 +1,147 @@
-"""Finds the Pythons of a platform for which packages have wheels.
+"""Chooses the Python of a lock, and finds the Pythons for which packages have wheels.
 
-One solution serves several Pythons. An old pin often has no wheel for the newest Python. Another Python is then
-better than a compiler.
+An old pin often has no wheel for the newest Python. Another Python is then better than a compiler.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from packaging.pylock import Pylock
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from ..errors import LockError
 from ..index import uv
-from ..index.wheel_names import cpython_markers
+from ..index.simple_api import version_of
+from ..index.wheel_names import cpython_markers, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
+from ..resolve.question import allows, version
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives
+from .archives import tags_of
+from .attempt import attempt
+from .builds import Fitting
+from .candidates import first
 from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
+from .named import NamedPackage
+from .state import Outcome, Refusal, Solution, State
 from .uv_errors import explain
 
 _TIMEOUT = 900.0
+
+
+def choose(state: State) -> None:
+    """Take the newest Python for which all named packages have their newest release, best as a wheel.
+
+    Only for a machine whose Pythons are unknown: the newest Python of a framework is often too new for the packages.
+    """
+    request, plan = state.context.request, state.fitting.newest
+    if request.python or request.pythons or not plan.builds:
+        return
+    possible, held_by = list(state.fitting.question.pythons(state.fitting.rows(plan)[0])), ""
+    for named in state.named:
+        newest = {p: _newest_usable(state, named, replace(plan, python=p)) for p in possible}
+        best = max(filter(None, newest.values()), default=None)
+        fitting = [p for p in possible if best and newest[p] == best]
+        if best and fitting[0] != possible[0]:
+            what = "has no wheel for" if best[1] else "does not support"
+            held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
+        possible = fitting or possible
+    other = Fitting(state.with_python(possible[0]))
+    if held_by and other.newest.builds:
+        state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
+        state.use(other)
+
+
+def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Version, bool] | None:
+    """Return the newest final release within the bounds for a plan's Python, and whether it has a wheel for it."""
+    try:
+        releases = state.rules.releases(named.name, SpecifierSet(named.specifier), plan)
+        sources = {p.version for p in state.rules.archives.listed(named.name)}
+    except LockError:
+        return None  # the solve says why the index does not answer
+    usable = (r for r in releases.items() if (r[1] or str(r[0]) in sources) and not r[0].is_prerelease)
+    return max(usable, default=None)
+
+
+def try_others(state: State, refusal: Refusal) -> Outcome:
+    """Ask for other Pythons after a refusal that names bounds on Python or a missing wheel."""
+    python = refusal.asked.plan.python or ""
+    for other in _others(state, refusal.error, python):
+        fitting = Fitting(state.with_python(other))
+        if not fitting.newest.builds:
+            continue
+        lacking = refusal.error.no_wheel
+        cause = (
+            f"{lacking} has no wheel for Python {python}" if lacking else "the requirements do not support it"
+        )
+        state.note(f"Python {python} is not possible: {cause}. Trying Python {other}")
+        state.use(fitting)
+        outcome = attempt(state, first(state))
+        if isinstance(outcome, Solution):
+            return outcome
+        refusal = outcome
+    return refusal
+
+
+def _others(state: State, error: LockError, python: str) -> list[str]:
+    if state.context.request.python or not (error.pythons or error.no_wheel):
+        return []
+    known = {p for b in state.fitting.chains[0] for p in b.python} - {python}
+    fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
+    if error.no_wheel:
+        fitting &= _with_wheel(state, error.no_wheel, fitting)
+    have = state.context.request.pythons
+    newest = sorted(fitting, key=version, reverse=True)
+    return sorted(newest, key=lambda p: have.index(p) if p in have else len(have))[:2]
+
+
+def _with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
+    """Return the Pythons for which a package has a wheel within its bounds."""
+    bounds = SpecifierSet(next((n.specifier for n in state.named if n.name == name), ""))
+    files = [f.name for f in state.rules.archives.wheel_files(name)]
+    within = (f for f in files if (v := version_of(f, name)) and bounds.contains(v, prereleases=True))
+    tags = frozenset(tag for file in within for tag in tags_of(file))
+    target = state.context.target
+    return {p for p in pythons if not tags.isdisjoint(wheel_tags(p, target.platform, target.glibc))}
+
+
+def with_older(state: State, best: Solution) -> Solution:
+    """Return the solution with an older Python, if a package that must be built is older than the Python."""
+    python = best.plan.python or ""
+    days, request = best.answer.uploaded, state.context.request
+    released = {row.version: row.released for row in state.context.profiles.pythons}
+    sources = [p for p in best.answer.packages if is_source(p) and p.name in days]
+    late = [p for p in sources if days[p.name] < released.get(python, "")]
+    if not late or request.python or state.context.reading:
+        return best
+    oldest = min(late, key=lambda p: days[p.name])
+    day = days[oldest.name]
+    allowed = request.pythons or tuple(released)
+    fitting = [p for p in best.builds[0].python if released.get(p, "9") <= day and p in allowed]
+    other = max(fitting, key=version, default=None)
+    again = replace(state, context=state.with_python(other), tried=[]) if other else None
+    if again and again.fitting.newest.builds:
+        with contextlib.suppress(LockError):
+            outcome = attempt(again, first(again))
+            if isinstance(outcome, Solution) and not outcome.conflicts:
+                state.note(
+                    f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, "
+                    f"and is older than Python {python}"
+                )
+                state.context, state.tried = again.context, [outcome]
+                state.use(again.fitting)
+                return outcome
+    return best
+
+
+# --- one solution for several Pythons ---------------------------------------------------------------
 
 
 def wheels_for(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -12,28 +12,29 @@ from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, Pac
 from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
-from .known import Known, Refusal, Solution
+from .compile import Answer
 from .named import NamedPackage, name_of, requirement
+from .state import Outcome, Refusal, Solution, State
 
 _OLD = 2 * 365
 """Days behind the newest release from which a warning is given."""
 _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"
 
 
-def held_back(one: Known, chosen: Solution) -> list[HeldBackPackage]:
+def held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
     """Return what is not in its newest release: frameworks, named packages that bind one, and older wheels."""
-    rows = [row for wanted in one.context.request.frameworks if (row := _framework(one, chosen, wanted))]
-    rows += [_package(one, chosen, name) for name in chosen.behind]
+    rows = [row for wanted in state.context.request.frameworks if (row := _framework(state, chosen, wanted))]
+    rows += [_package(state, chosen, name) for name in chosen.behind]
     said = {row.package for row in rows}
-    return [*rows, *(row for row in _older_wheels(one, chosen) if row.package not in said)]
+    return [*rows, *(row for row in _older_wheels(state, chosen) if row.package not in said)]
 
 
-def _older_wheels(one: Known, chosen: Solution) -> Iterator[HeldBackPackage]:
+def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:
     """Yield the packages in an older release with a wheel, where another solution has a newer one to compile."""
     where = f"Python {chosen.plan.python} on {chosen.plan.platform}"
     for name in sorted(chosen.asked.only_binary & chosen.answer.versions.keys()):
         locked = chosen.answer.versions[name]
-        compiled = (o for o in one.tried if isinstance(o, Solution) and name in o.compiles)
+        compiled = (o for o in state.tried if isinstance(o, Solution) and name in o.compiles)
         newer = {o.answer.versions[name]: o.answer.archives.get(name) for o in compiled}
         newest = max(newer, key=version, default=locked)
         if version(newest) > version(locked):
@@ -44,51 +45,53 @@ def _older_wheels(one: Known, chosen: Solution) -> Iterator[HeldBackPackage]:
             )  # fmt: skip
 
 
-def _framework(one: Known, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
+def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
     build = next(b for b in chosen.builds if b.framework == wanted.name)
-    bound = one.fitting.bounds(wanted, chosen.plan.python)
+    bound = state.fitting.bounds(wanted, chosen.plan.python)
     within = [
-        b for b in one.context.profiles.builds
+        b for b in state.context.profiles.builds
         if b.framework == wanted.name and b.platform == build.platform and bool(b.cuda) == bool(build.cuda)
         and not b.yanked and meets(b.version, bound)
-        and (not version(b.version).is_prerelease or one.context.request.pre)
+        and (not version(b.version).is_prerelease or state.context.request.pre)
     ]  # fmt: skip
     newest = max((b.version for b in within), key=version, default=build.version)
-    if version(newest) <= version(build.version) or one.context.request.cuda:
+    if version(newest) <= version(build.version) or state.context.request.cuda:
         return None
-    if closed := _closed(one, chosen, wanted, within, build):
+    if closed := _closed(state, chosen, wanted, within, build):
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
-    chain = one.fitting.chains[_place(one, wanted)]
+    chain = state.fitting.chains[_place(state, wanted)]
     fitting = [b for b in chain if b.version == newest][:1]
     because: str | None = None
     if any(version(b.version) > version(build.version) for b in chain):
-        because = one.who_excludes(chosen.answer, wanted.name, newest, fitting, one.deciding(chosen.answer))
+        because = who_excludes(
+            state, chosen.answer, wanted.name, newest, fitting, _deciding(state, chosen.answer)
+        )
     if because is None and not fitting:
-        reasons = [objections(one.fitting.question, wanted, b) for b in within if b.version == newest]
+        reasons = [objections(state.fitting.question, wanted, b) for b in within if b.version == newest]
         fewest = min((r for r in reasons if r), key=len, default=())
         because = fewest[0].text if fewest else "it conflicts with the other frameworks"
     because = (
         because
-        or _clash(one, wanted.name, newest)
-        or _of_outcomes(one, chosen, wanted.name, newest)
-        or one.who_excludes(chosen.answer, wanted.name, newest, fitting)
-        or _kept(one, wanted.name, build.version)
+        or _clash(state, wanted.name, newest)
+        or _of_outcomes(state, chosen, wanted.name, newest)
+        or who_excludes(state, chosen.answer, wanted.name, newest, fitting)
+        or _kept(state, wanted.name, build.version)
     )
     return HeldBackPackage(
         package=wanted.name, locked=build.version, newest=newest, because=because,
-        alternative=_price(one, chosen, wanted.name, newest) if fitting else None,
+        alternative=_price(state, chosen, wanted.name, newest) if fitting else None,
     )  # fmt: skip
 
 
 def _closed(
-    one: Known, solution: Solution, wanted: FrameworkRequest, within: Sequence[Build], chosen: Build
+    state: State, solution: Solution, wanted: FrameworkRequest, within: Sequence[Build], chosen: Build
 ) -> str | None:
     """Return that an index does not respond, if it alone has a newer build that fits.
 
     A package that excludes all of these builds is the reason instead: with the index they would not be locked either.
     """
-    elsewhere = {b.version for b in one.fitting.chains[_place(one, wanted)]}
+    elsewhere = {b.version for b in state.fitting.chains[_place(state, wanted)]}
     newer = sorted(
         (b for b in within if version(b.version) > version(chosen.version) and b.version not in elsewhere),
         key=lambda b: version(b.version),
@@ -96,11 +99,13 @@ def _closed(
     )
     excluded: str | None = None
     for build in newer:
-        if build.index not in one.context.supply.unreachable:
+        if build.index not in state.context.supply.unreachable:
             continue
-        if {r.code for r in objections(one.fitting.question, wanted, build)} != {"index_unreachable"}:
+        if {r.code for r in objections(state.fitting.question, wanted, build)} != {"index_unreachable"}:
             continue
-        if why := one.who_excludes(solution.answer, wanted.name, build.version, (build,), one.facts.named):
+        if why := who_excludes(
+            state, solution.answer, wanted.name, build.version, (build,), state.facts.named
+        ):
             excluded = excluded or why
             continue
         name = "PyTorch index" if build.index == "pytorch" else "default index"
@@ -109,27 +114,27 @@ def _closed(
     return excluded
 
 
-def _clash(one: Known, framework: str, newest: str) -> str | None:
+def _clash(state: State, framework: str, newest: str) -> str | None:
     """Return why the newest version of a framework does not go with the other frameworks."""
-    for row in one.fitting.newest.rejected:
+    for row in state.fitting.newest.rejected:
         if row.framework == framework and row.version == newest and row.reasons:
             return row.reasons[0].text
     return None
 
 
-def _package(one: Known, chosen: Solution, name: str) -> HeldBackPackage:
+def _package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
-    newest = one.newest_files[name]
+    newest = state.newest.by_name[name]
     locked = chosen.answer.versions[name]
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=_why_older(one, chosen, newest) or _kept(one, name, locked),
-        alternative=_price(one, chosen, name, newest.version),
+        package=name, locked=locked, newest=newest.version, because=_why_older(state, chosen, newest) or _kept(state, name, locked),
+        alternative=_price(state, chosen, name, newest.version),
     )  # fmt: skip
 
 
-def _why_older(one: Known, chosen: Solution, newest: LockedPackage) -> str | None:
+def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | None:
     """Return what excludes the newest release of a named package: first what is fixed, then what was solved."""
-    name, stated = newest.name, one.stated(newest)
+    name, stated = newest.name, state.stated(newest)
     frameworks = {b.framework: b.version for b in chosen.builds}
     locked = {**chosen.answer.versions, **frameworks}
 
@@ -140,31 +145,31 @@ def _why_older(one: Known, chosen: Solution, newest: LockedPackage) -> str | Non
         return next((f"{name} {newest.version} requires {n}{stated[n]}" for n in found), None)
 
     if why := unmet(frameworks):
-        tried = _without(one, name, newest.version)
+        tried = _without(state, name, newest.version)
         return f"{why}; {tried}" if tried else why
-    if why := one.facts.fits(name, newest.version, newest.sha256, chosen.builds):
+    if why := state.facts.fits(name, newest.version, newest.sha256, chosen.builds):
         return why
-    if name in {n.name for n in one.pages.paged}:
+    if name in {n.name for n in state.pages.paged}:
         builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
         return f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
     return (
-        one.who_excludes(chosen.answer, name, newest.version)
-        or unmet(n.name for n in one.named if n.is_exact)
-        or _of_outcomes(one, chosen, name, newest.version)
-        or one.facts.why_left_out(name, chosen.builds)
+        who_excludes(state, chosen.answer, name, newest.version)
+        or unmet(n.name for n in state.named if n.is_exact)
+        or _of_outcomes(state, chosen, name, newest.version)
+        or state.facts.why_left_out(name, chosen.builds)
         or unmet(stated)
     )
 
 
-def _without(one: Known, name: str, release: str) -> str | None:
+def _without(state: State, name: str, release: str) -> str | None:
     """Return what the questions for a release ended with, if no solution has it."""
     ended: str | None = None
-    for outcome in one.tried:
+    for outcome in state.tried:
         if isinstance(outcome, Solution) and outcome.answer.versions.get(name) == release:
             return None
-        if ended or outcome.asked.for_whom != (name, release):
+        if ended or outcome.asked.wanted != (name, release):
             continue
-        builds = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
+        builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
         if isinstance(outcome, Refusal):
             ended = f"with {builds} there is no solution: {outcome.reason}"
         else:
@@ -172,11 +177,11 @@ def _without(one: Known, name: str, release: str) -> str | None:
     return ended
 
 
-def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str | None:
+def _of_outcomes(state: State, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
-    for outcome in sorted(one.tried, key=lambda o: isinstance(o, Solution)):
+    for outcome in sorted(state.tried, key=lambda o: isinstance(o, Solution)):
         if isinstance(outcome, Refusal):
-            if outcome.asked.for_whom == (name, release):
+            if outcome.asked.wanted == (name, release):
                 by_uv = outcome.reason != outcome.error.message
                 return f"the solver finds no compatible set: {outcome.reason}" if by_uv else outcome.reason
             continue
@@ -188,7 +193,7 @@ def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str |
             if not conflict.roots:
                 return conflict.sentence
             return f"{name} {release} brings {conflict.name} {conflict.version}, {conflict.why}"
-        if outcome.asked.for_whom != (name, release):
+        if outcome.asked.wanted != (name, release):
             continue
         if outcome.compiles and not chosen.compiles:
             compiled = outcome.compiles[0]
@@ -200,9 +205,9 @@ def _of_outcomes(one: Known, chosen: Solution, name: str, release: str) -> str |
     return None
 
 
-def _price(one: Known, chosen: Solution, name: str, release: str) -> str | None:
+def _price(state: State, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a solution with a newer release would change: "vllm 0.33.0 is compatible with torch 2.14.0"."""
-    for outcome in one.tried:
+    for outcome in state.tried:
         if outcome is chosen or isinstance(outcome, Refusal):
             continue
         if any(name in (c.name, *c.roots) for c in outcome.conflicts):
@@ -232,27 +237,62 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
 
 
-def _kept(one: Known, package: str, locked: str) -> str:
-    if package in one.locked and one.locked[package].version.partition("+")[0] == locked.partition("+")[0]:
+def _kept(state: State, package: str, locked: str) -> str:
+    if (
+        package in state.locked
+        and state.locked[package].version.partition("+")[0] == locked.partition("+")[0]
+    ):
         return _KEPT.format(locked=locked, package=package)
-    if one.context.sources.exclude_newer:
-        return f"another requirement or --exclude-newer {one.context.sources.exclude_newer} excludes it"
+    if state.context.sources.exclude_newer:
+        return f"another requirement or --exclude-newer {state.context.sources.exclude_newer} excludes it"
     return "another requirement excludes it"
 
 
-def _place(one: Known, wanted: FrameworkRequest) -> int:
-    return [w.name for w in one.context.request.frameworks].index(wanted.name)
+def who_excludes(
+    state: State,
+    answer: Answer,
+    name: str,
+    release: str,
+    builds: Sequence[Build] = (),
+    among: Collection[str] | None = None,
+) -> str | None:
+    """Return why a locked package excludes a release of another one: "vllm 0.33.0 requires torch==2.14.0".
+
+    Its metadata does, or the measured row of a named one. `builds` have the release if it is a framework. `among`
+    are the packages to look at, by default all.
+    """
+    requirers = answer.required_by.get(name, ())
+    for package in answer.packages:
+        if among is not None and package.name not in among:
+            continue
+        bound = state.stated(package).get(name, "") if package.name in requirers else ""
+        if bound and not meets(release, bound):
+            return f"{package.name} {package.version} requires {name}{bound}"
+        judged = builds if package.name in state.facts.named else ()
+        if judged and (why := state.facts.fits(package.name, package.version, package.sha256, judged)):
+            return why
+    return None
 
 
-def ladder(one: Known, chosen: Solution) -> Iterator[PackageSet]:
+def _deciding(state: State, answer: Answer) -> set[str]:
+    """Return the named packages that are not behind, or stay as locked. An older release follows what decides."""
+    return {
+        p.name for p in answer.packages
+        if p.name in state.facts.named and (p.name in state.locked or not state.newer(p))
+    }  # fmt: skip
+
+
+def _place(state: State, wanted: FrameworkRequest) -> int:
+    return [w.name for w in state.context.request.frameworks].index(wanted.name)
+
+
+def ladder(state: State, chosen: Solution) -> Iterator[PackageSet]:
     """Yield the solutions that were compared, newest framework first."""
-    outcomes: list[Solution | Refusal] = [o for o in one.tried if o is not chosen]
-    if not outcomes:
-        return
-    every = sorted([chosen, *outcomes], key=lambda o: [version(b.version) for b in _builds(o)], reverse=True)
-    for outcome in every:
+    others = [o for o in state.tried if o is not chosen]
+    every: list[Outcome] = [chosen, *others] if others else []
+    for outcome in sorted(every, key=lambda o: [version(b.version) for b in o.builds], reverse=True):
         builds = tuple(
-            f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in _builds(outcome)
+            f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in outcome.builds
         )
         if isinstance(outcome, Refusal):
             yield PackageSet(builds=builds, reason=outcome.reason)
@@ -261,14 +301,10 @@ def ladder(one: Known, chosen: Solution) -> Iterator[PackageSet]:
         oldest = max(outcome.behind, key=lambda n: outcome.behind[n], default=None)
         yield PackageSet(
             builds=builds, python=outcome.plan.python,
-            packages=tuple(f"{n.name} {locked[n.name]}" for n in one.named if n.name in locked),
+            packages=tuple(f"{n.name} {locked[n.name]}" for n in state.named if n.name in locked),
             oldest=oldest, behind=outcome.behind[oldest] if oldest else 0,
             reason="" if outcome is chosen else _why_not(outcome, chosen),
         )  # fmt: skip
-
-
-def _builds(outcome: Solution | Refusal) -> tuple[Build, ...]:
-    return outcome.builds if isinstance(outcome, Solution) else outcome.asked.builds
 
 
 def _why_not(outcome: Solution, chosen: Solution) -> str:
@@ -280,9 +316,9 @@ def _why_not(outcome: Solution, chosen: Solution) -> str:
     return f"it limits {limited}" if limited else "its framework is older"
 
 
-def describe(outcome: Solution | Refusal) -> str:
+def describe(outcome: Outcome) -> str:
     """Return a compared outcome in one line."""
-    named = " and ".join(f"{b.framework} {b.version}" for b in _builds(outcome))
+    named = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
     if isinstance(outcome, Refusal):
         return f"compared {named}: {outcome.reason}"
     found = [*(c.sentence for c in outcome.conflicts), *(f"{n} has to be compiled" for n in outcome.compiles)]
@@ -292,36 +328,36 @@ def describe(outcome: Solution | Refusal) -> str:
     return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
 
 
-def notes(one: Known, chosen: Solution) -> Iterator[str]:
+def notes(state: State, chosen: Solution) -> Iterator[str]:
     """Yield notes on the packages of a solution that may not work as expected."""
-    by_name = {p.name: p for p in chosen.answer.packages}
+    by_name = chosen.answer.by_name
     for build in chosen.builds:
         for name in sorted(
-            lone_companions(build, one.context.profiles.builds) & by_name.keys() & one.facts.named
+            lone_companions(build, state.context.profiles.builds) & by_name.keys() & state.facts.named
         ):
             release = by_name[name].version
-            rows = one.facts.rows.rows(name, release.partition("+")[0])
+            rows = state.facts.rows.rows(name, release.partition("+")[0])
             compiled_for = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
             yield (
                 f"{build.framework} {build.version} has no matching release of {name}; "
                 f"{name} {release} is the newest compatible one{compiled_for}"
             )
-    yield from one.facts.kernel_notes(chosen.answer.packages, chosen.builds)
-    for name in one.facts.named & by_name.keys():
+    yield from state.facts.kernel_notes(chosen.answer.packages, chosen.builds)
+    for name in state.facts.named & by_name.keys():
         package = by_name[name]
         compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
-        if not compiled or one.facts.rows.rows(
-            name, package.version.partition("+")[0], one.facts.measured(package.sha256)
+        if not compiled or state.facts.rows.rows(
+            name, package.version.partition("+")[0], state.facts.measured(package.sha256)
         ):
             continue
-        if one.bounds_of(package).keys() & {b.framework for b in chosen.builds}:
+        if state.bounds_of(package).keys() & {b.framework for b in chosen.builds}:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"
 
 
-def refuse_cuda_on_cpu(one: Known, chosen: Solution) -> None:
+def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
     """Raise LockError if a CPU environment would get CUDA because the index with the CPU builds does not answer."""
     cuda = [b for b in chosen.builds if b.cuda and b.framework == "torch"]
-    if one.context.request.device != "cpu" or not cuda or not one.context.supply.unreachable:
+    if state.context.request.device != "cpu" or not cuda or not state.context.supply.unreachable:
         return
     own = {b.package_name for b in cuda} | {name_of(r) for b in cuda for r in b.requires}
     total = sum(p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-"))
@@ -334,41 +370,36 @@ def refuse_cuda_on_cpu(one: Known, chosen: Solution) -> None:
     )
 
 
-def warnings(one: Known, chosen: Solution) -> Iterator[str]:
-    """Yield a warning for each named package that is years older than its newest one."""
-    by_name = {p.name: p for p in chosen.answer.packages}
-    for named in one.named:
-        package = by_name.get(named.name)
+def warnings(state: State, chosen: Solution) -> Iterator[str]:
+    """Yield a warning for each named package that is years older than its newest state."""
+    for named in state.named:
+        package = chosen.answer.by_name.get(named.name)
         if package is None or not package.version:
             continue
-        if why := _not_built(one, named, package, chosen.plan):
+        if why := _not_built(state, named, package, chosen.plan):
             yield f"{named.name} {package.version} is locked: {why}"
             continue
-        if not one.is_behind(package):
-            continue
-        days = one.days_behind(package, chosen.answer)
-        if days > _OLD:
-            newest = one.newest_files[named.name].version
-            why = one.who_excludes(chosen.answer, named.name, newest)
-            yield f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newest}" + (
-                f": {why}" if why else ""
-            )
+        newer, days = state.newer(package), state.days_behind(package, chosen.answer)
+        if newer and days > _OLD:
+            why = who_excludes(state, chosen.answer, named.name, newer.version)
+            text = f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newer.version}"
+            yield f"{text}: {why}" if why else text
 
 
-def _not_built(one: Known, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
+def _not_built(state: State, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
     """Return which newer release is passed over because an option forbids a build of it, or of what it requires."""
-    rules, newest = one.rules, one.newest_files.get(named.name)
+    rules = state.rules
     if not (rules.forbidden_by or rules.only_binary):
         return None
-    if newest and one.is_behind(locked):
-        for need in map(requirement, one.requires(newest) or ()):
+    if newer := state.newer(locked):
+        for need in map(requirement, state.requires(newer) or ()):
             name = canonicalize_name(need.name) if need and not need.marker else ""
             if need and (option := rules.forbids(name)):
                 found = rules.releases(name, need.specifier, plan)
                 if found and not any(found.values()):
                     needs = f"{need.name}{need.specifier}"
                     return (
-                        f"{newest.version} requires {needs}, which has no wheel, and {option} forbids a build"
+                        f"{newer.version} requires {needs}, which has no wheel, and {option} forbids a build"
                     )
     if option := rules.forbids(named.name):
         found = rules.releases(named.name, SpecifierSet(named.specifier), plan)

@@ -1,68 +1,107 @@
-"""The request to try in place of one that has no solution, or whose packages bring further frameworks."""
+"""What follows a request without a solution: another request, or an error with the change that helps.
+
+Packages can also bring further frameworks, which is another request too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..errors import LockError
-from ..model import PROJECT_FRAMEWORKS, FrameworkRequest, RequestContext, RequirementLine
-from ..resolve.question import major, version
+from ..errors import LockError, ResolveError
+from ..model import (
+    PROJECT_FRAMEWORKS,
+    Build,
+    FrameworkRequest,
+    RequestContext,
+    RequirementLine,
+    drop_event,
+    normalize_name,
+)
+from ..resolve.question import major, meets, version
+from ..system.redaction import redact
+from .archives import source_rules
+from .attempt import compare
 from .builds import Fitting
-from .known import Known, Solution
-from .named import name_of
-from .pinned import CompanionError
+from .candidates import first
+from .named import NamedPackage, name_of, requirement
+from .pinned import CompanionError, TwoBuildsError, TwoCudasError
+from .state import Refusal, Solution, State
 
 _CPU = "tensorflow-cpu"
+_MOST_RELAXED = 3
 
 
-def for_cpu(one: Known, why: str) -> RequestContext | None:
+def after(state: State, error: LockError) -> RequestContext | None:
+    """Return the request to try after a failed one, or None."""
+    if isinstance(error, TwoBuildsError):
+        return with_one_tensorflow(state, error)
+    if isinstance(error, TwoCudasError):
+        return with_other_cuda(state)
+    if isinstance(error, CompanionError):
+        return with_companion(state, error)
+    if error.contradiction:
+        return for_cpu(state, "the requirements forbid a common CUDA")
+    index, context = error.unreachable, state.context
+    if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
+        state.close(index, error)
+        return state.context
+    if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
+        _offer_without(state, error, index)
+    return None
+
+
+def for_cpu(state: State, why: str) -> RequestContext | None:
     """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
 
     torch has no CPU build on the default index, and needs a place of its own.
     """
-    request = one.context.request
+    request = state.context.request
     others = request.frameworks[1:]
     if request.device != "cuda" or not others or any(w.name == "torch" for w in others):
         return None
-    texts = [text for w in others for text in _cpu_lines(one, w)]
+    texts = [text for w in others for text in _cpu_lines(state, w)]
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
-    alone = one.asking(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
+    alone = state.asking(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
     if not Fitting(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
-    one.note(text, "warning")
+    state.note(text, "warning")
     return alone
 
 
-def _cpu_lines(one: Known, wanted: FrameworkRequest) -> list[str]:
+def _cpu_lines(state: State, wanted: FrameworkRequest) -> list[str]:
     """Return the requirements of a framework for the CPU, one for each bound that holds for some Pythons only."""
-    theirs = [b for b in one.context.request.bounds if b.name == wanted.name and b.pythons]
-    lines = [f"{wanted.name}{one.fitting.bounds(wanted, '')}"]
+    theirs = [b for b in state.context.request.bounds if b.name == wanted.name and b.pythons]
+    lines = [f"{wanted.name}{state.fitting.bounds(wanted, '')}"]
     for bound in theirs:
         pythons = " or ".join(f"python_version == '{p}'" for p in bound.pythons)
         lines.append(f"{wanted.name}{bound.specifier} ; {pythons}")
     return lines
 
 
-def with_one_tensorflow(one: Known, error: LockError) -> RequestContext | None:
+def with_one_tensorflow(state: State, error: LockError) -> RequestContext | None:
     """Return the request with one of tensorflow and tensorflow-cpu, which install the same files.
 
     Where tensorflow is planned, and other packages require the CPU build, that one stays. Otherwise packages require
     both: tensorflow stays, which runs on the CPU as well.
     """
-    request, demands = one.context.request, one.context.demands
+    request, demands = state.context.request, state.context.demands
     frameworks = tuple(w for w in request.frameworks if w.name != "tensorflow")
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
-        one.note(f"{text} ({error.message})", "warning")
-        return one.asking(frameworks=frameworks)
+        state.note(f"{text} ({error.message})", "warning")
+        return state.asking(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
-    one.note(text, "warning")
+    state.note(text, "warning")
     needs = (
         n
         if n.name != _CPU
@@ -70,43 +109,43 @@ def with_one_tensorflow(one: Known, error: LockError) -> RequestContext | None:
         for n in demands.needs
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
-    context = one.asking(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    context = state.asking(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
     said = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
         context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=said)
     )
 
 
-def with_companion(one: Known, error: CompanionError) -> RequestContext | None:
+def with_companion(state: State, error: CompanionError) -> RequestContext | None:
     """Return the request with a companion that its packages bring, so that builds without it are passed over."""
-    request = one.context.request
+    request = state.context.request
     if error.package in request.along:
         return None
-    one.note(f"{error.message}; solving again")
-    return one.asking(along=(*request.along, error.package))
+    state.note(f"{error.message}; solving again")
+    return state.asking(along=(*request.along, error.package))
 
 
-def with_other_cuda(one: Known) -> RequestContext | None:
+def with_other_cuda(state: State) -> RequestContext | None:
     """Return the request for another CUDA major, where a package requires another one than the newest build's."""
-    request, first = one.context.request, one.fitting.newest.builds[0]
+    request, first = state.context.request, state.fitting.newest.builds[0]
     if request.cuda or request.device != "cuda" or not first.cuda:
         return None
-    majors = [major(b.cuda) for b in one.fitting.chains[0] if b.cuda]
+    majors = [major(b.cuda) for b in state.fitting.chains[0] if b.cuda]
     other = next((m for m in majors if m != major(first.cuda or "")), None)
     if other is None:
         return None
-    one.note(f"the packages require another CUDA: solving with CUDA {other}")
-    return one.asking(cuda=other)
+    state.note(f"the packages require another CUDA: solving with CUDA {other}")
+    return state.asking(cuda=other)
 
 
-def with_brought(one: Known, solution: Solution) -> RequestContext | None:
+def with_brought(state: State, solution: Solution) -> RequestContext | None:
     """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
 
     They are for the GPU where builds serve all frameworks without lowering the first one.
     """
-    request = one.context.request
+    request = state.context.request
     planned = {w.name for w in request.frameworks}
-    lines = (n for n in one.context.demands.needs if n.name and not n.constraint)
+    lines = (n for n in state.context.demands.needs if n.name and not n.constraint)
     named = {str(canonicalize_name(n.name or "")) for n in lines} | {
         name_of(p) for p in solution.plan.packages
     }
@@ -115,13 +154,120 @@ def with_brought(one: Known, solution: Solution) -> RequestContext | None:
     if not brought or request.device != "cuda":
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-    more = one.asking(frameworks=frameworks)
-    plan, ours, names = Fitting(more).newest, one.fitting.newest.builds[0], " and ".join(brought)
+    more = state.asking(frameworks=frameworks)
+    plan, ours, names = Fitting(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
-        one.note(f"the packages require {names}: planning them too")
+        state.note(f"the packages require {names}: planning them too")
         return more
-    one.note(
+    state.note(
         f"{names} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU",
         "warning",
     )
     return None
+
+
+# --- errors ----------------------------------------------------------------------------------------
+
+
+def _aside(state: State, context: RequestContext, *, reading: bool) -> State:
+    """Return the state of another request, which is tried in silence for a hint."""
+    rules = source_rules(context.sources, drop_event, reading=reading)
+    return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
+
+
+def _offer_without(state: State, error: LockError, address: str) -> None:
+    """Name the line of a closed address, and say in the hint whether there is a solution without it."""
+    demands, sources = state.context.demands, state.context.sources
+    closed = [n for n in demands.needs if address in n.text or redact(n.index or "") == address]
+    extra = tuple(url for url in sources.extra if redact(url) != address)
+    if not closed and extra == sources.extra:
+        return
+    where = ", ".join(n.origin for n in closed) or _line_with(address, demands.files)
+    if where not in error.message:
+        error.message = f"{error.message} ({where})"
+    left = tuple(n for n in demands.needs if n not in closed)
+    context = dataclasses.replace(
+        state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
+    )  # fmt: skip
+    without = _aside(state, context, reading=context.reading)
+    outcome = compare(without, first(without))
+    if isinstance(outcome, Solution):
+        builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+        lines = ", ".join(n.origin for n in closed)
+        lacks = f"the other requirements have a solution with {builds}, which lacks what it brings"
+        alone = (
+            f"Without {lines} {lacks}" if closed else f"Without this index there is a solution with {builds}"
+        )
+        error.hint = f"{error.hint}. {alone}"
+
+
+def _line_with(address: str, files: Sequence[str]) -> str:
+    """Return the line of a project's file that has an address, or "" if none has it."""
+    bare = address.partition("://")[2]
+    for path in filter(Path.is_file, map(Path, files)):
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if bare in line:
+                return f"{path.name} line {number}"
+    return ""
+
+
+def explain(state: State, refusal: Refusal) -> LockError:
+    """Return the error of a refusal: with the name that was meant, or the smallest change that helps.
+
+    Raises ResolveError if only a measured row forbids the request.
+    """
+    error, builds = refusal.error, state.choices(refusal.asked)[0]
+    for named in state.named:
+        if named.name in error.named and _all_left_out(state, named, builds):
+            why = state.facts.why_left_out(named.name, refusal.builds, named.specifier)
+            raise ResolveError(
+                f"{why} ({named.named_by})", log=error.log,
+                hint=f"allow other releases of {named.name}, or another build of {builds[0].framework}",
+            )  # fmt: skip
+    if error.absent:
+        known = {normalize_name(row.package) for row in state.context.profiles.imports}
+        known |= state.facts.rows.packages.keys()
+        if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
+            error.hint = f"Did you mean {meant[0]}?"
+    elif hint := _smallest_change(state, refusal):
+        error.hint = hint
+    return error
+
+
+def _smallest_change(state: State, refusal: Refusal) -> str | None:
+    """Return the first bound of the request without which uv finds a solution. Each is tried."""
+    for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
+        freed = _aside(state, _without_bounds(state.context, named.name), reading=True)
+        outcome = compare(freed, dataclasses.replace(first(freed), only_binary=frozenset({":all:"})))
+        if isinstance(outcome, Solution):
+            locked = outcome.answer.versions.get(named.name)
+            bound = f"the bound{'s' * (len(named.bounded_by) > 1)} of {named.name}"
+            return f"remove {bound} ({', '.join(named.bounded_by)}): with {named.name} {locked} a solution exists"
+    return None
+
+
+def _without_bounds(context: RequestContext, name: str) -> RequestContext:
+    """Return a request without the bounds of one package."""
+
+    def free(text: str) -> str:
+        need = requirement(text)
+        if need is None or need.url or canonicalize_name(need.name) != name:
+            return text
+        need.specifier = SpecifierSet()
+        return str(need)
+
+    request = dataclasses.replace(context.request, packages=tuple(map(free, context.request.packages)))
+    needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.demands.needs)
+    return dataclasses.replace(
+        context, request=request, demands=dataclasses.replace(context.demands, needs=needs)
+    )
+
+
+def _all_left_out(state: State, named: NamedPackage, builds: Sequence[Build]) -> bool:
+    """Return whether the rows leave out every measured release within a package's bounds."""
+    within = [r for r in state.facts.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
+    left_out = state.facts.left_out([(b,) for b in builds])
+    limits = SpecifierSet(
+        next((t.removeprefix(named.name) for t in left_out if name_of(t) == named.name), "")
+    )
+    return bool(within and limits) and not any(limits.contains(r, prereleases=True) for r in within)

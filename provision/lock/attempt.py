@@ -1,0 +1,168 @@
+"""Asks uv one candidate of a search, and judges the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..detect import find_python
+from ..errors import LockError
+from ..index.config import pytorch_address, pytorch_packages
+from ..index.refusals import NETWORK_HINT, find_connection_error
+from ..model import Plan, RequirementLine, drop_event
+from ..resolve.satellites import companion_names
+from ..system.redaction import redact
+from .archives import source_rules
+from .builds import chosen_pins, pins
+from .compile import Answer, UvQuestion, ask, newest
+from .named import name_of
+from .pages import unruled_pages
+from .pinned import differs
+from .state import Candidate, Outcome, Refusal, Solution, State
+
+
+def attempt(state: State, candidate: Candidate) -> Outcome:
+    """Return uv's answer with a judgement, or uv's refusal. Raises LockError for any other failure.
+
+    The newest releases of the named packages are looked up at the same time, if they are not known yet.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(_read_newest, state, candidate.plan)
+        outcome = _ask(state, candidate)
+        reading.result()
+    return outcome if isinstance(outcome, Refusal) else _judge(state, candidate, outcome)
+
+
+def compare(state: State, candidate: Candidate) -> Outcome:
+    """Return the outcome of a candidate that may fail in any way: another solution exists."""
+    try:
+        return attempt(state, candidate)
+    except LockError as error:
+        return Refusal(candidate, error)
+
+
+def _read_newest(state: State, plan: Plan) -> None:
+    texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
+    if texts and not state.newest.packages:
+        quiet = source_rules(state.context.sources, drop_event, reading=state.context.reading)
+        question = UvQuestion(plan=plan, sources=state.context.sources, roots=texts)
+        state.newest = newest(question, quiet, state.emit)
+
+
+# --- ask -------------------------------------------------------------------------------------------
+
+
+def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
+    plan = candidate.plan
+    question = _question(state, candidate)
+    _check_index(state, plan)
+    try:
+        answer = ask(question, state.rules, state.emit)
+    except LockError as error:
+        if error.contradiction or error.absent:
+            return Refusal(candidate, error)
+        raise
+    if state.context.reading and (wheels := state.pages.packages(plan)):
+        return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
+    return answer
+
+
+def _check_index(state: State, plan: Plan) -> None:
+    """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
+    sources = state.context.sources
+    if sources.offline or sources.no_index or not pytorch_packages(plan):
+        return
+    address = pytorch_address(sources.pytorch, plan)
+    if why := find_connection_error(address, sources.proxy):
+        raise LockError(
+            f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
+        )
+
+
+def _question(state: State, candidate: Candidate) -> UvQuestion:
+    """Return the question to uv: named packages of the rows first, then the frameworks, then the rest."""
+    plan, context, builds = candidate.plan, state.context, candidate.builds
+    measured = (n.name for n in state.named if n.name in state.facts.rows.packages)
+    own = [*_packages(state, plan), *(n.text for n in context.demands.needs if is_plain(n))]
+    leading = [
+        text for name in dict.fromkeys([*candidate.first, *measured]) for text in own if name_of(text) == name
+    ]
+    if candidate.fixed:
+        frameworks = pins(plan)
+        limits = state.facts.left_out([builds])
+    else:
+        groups = state.choices(candidate)
+        frameworks = [state.fitting.root(b, plan.python) for b in builds]
+        frameworks += [] if candidate.loose else chosen_pins(plan, builds)
+        limits = [state.fitting.limit(g) for g in groups]
+        limits += state.facts.left_out([(b, *builds[1:]) for b in groups[0]])
+    # uv decides requirements of this one file in its order, and those of other files first.
+    roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
+    if context.sources.offline and not any(w.name == "pip" for w in context.supply.wheels):
+        roots.remove("pip")
+    lines = tuple(n for n in context.demands.needs if is_plain(n) and n.text in roots)
+    needs = tuple(n for n in context.demands.needs if n not in lines)
+    pages = unruled_pages(context, plan)
+    sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
+    paged = {p.name for p in state.pages.packages(plan)}
+    if context.reading:  # a wheel of a page is fetched to lock it, and not to plan it
+        roots = [text for text in roots if name_of(text) not in paged]
+        needs = tuple(n for n in needs if n.constraint or n.name not in paged)
+    else:
+        needs = state.pages.require_lines(needs, plan)
+        roots = [state.pages.require(text, plan) for text in roots]
+    # The user pins packages to addresses, and pages have others: no limit applies to them.
+    named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
+    direct = {canonicalize_name(n.name or "") for n in named} | paged
+    limits = [text for text in limits if name_of(text) not in direct]
+    return UvQuestion(
+        plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
+        keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
+        python=find_python(plan.python or "", context.machine, state.cache), judge=state.fitting.question,
+    )  # fmt: skip
+
+
+def _packages(state: State, plan: Plan) -> list[str]:
+    """Return the requested packages of a plan. A plan pins or omits companions; here uv chooses their release."""
+    companions = companion_names(state.context.profiles.builds)
+    asked = {name_of(text): text for text in state.context.request.packages if not Requirement(text).url}
+    planned = [asked.get(name_of(p), p) if name_of(p) in companions else p for p in plan.packages]
+    names = {name_of(p) for p in planned}
+    return [*planned, *(t for n, t in asked.items() if n in companions and n not in names)]
+
+
+def is_plain(need: RequirementLine) -> bool:
+    """Return whether a line is a requirement of a release on the configured indexes."""
+    return bool(need.name) and not (
+        need.is_direct or need.constraint or need.override or need.index or need.hashes
+    )
+
+
+# --- judge -----------------------------------------------------------------------------------------
+
+
+def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
+    """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
+    builds = state.fitting.of_versions(state.choices(candidate), answer.versions)
+    if builds is None:
+        named = " and ".join(b.framework for b in candidate.builds)
+        error = LockError(f"the solver chose a release of {named} that does not fit", contradiction=True)
+        return Refusal(candidate, error)
+    plan = candidate.plan
+    if builds != candidate.builds:
+        locked = answer.versions
+        named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
+        plan = state.fitting.plan(builds, plan.python or "", {}, named_pins)
+    if why := differs(plan, answer.packages, state.context.sources, state.context.demands.needs):
+        if candidate.fixed:
+            raise why
+        return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
+    return Solution(
+        asked=candidate, plan=plan, builds=builds, answer=answer,
+        conflicts=tuple(state.facts.conflicts(builds, answer.packages, answer.required_by)),
+        compiles=tuple(n for n, archive in answer.archives.items() if archive and archive.needs_compiler),
+        behind=state.ages(answer),
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""The state of a search: its request, the builds that fit, what releases state of themselves, and the outcomes so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from ..errors import LockError
+from ..index.config import own_cache
+from ..index.simple_api import File
+from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
+from ..model.values import dataclass
+from ..resolve.question import version
+from ..wheels.pylock import is_source
+from ..wheels.releases import IndexMetadata
+from .archives import SourceRules
+from .builds import Fitting
+from .compile import Answer
+from .facts import Conflict, Facts, stated_bounds
+from .named import NamedPackage, read_named_packages
+from .pages import Pages
+from .system_needs import MeasuredRows
+from .uv_errors import first_reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One question of a search: a plan whose builds come first, and what is tried with it.
+
+    With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `without` are
+    constraints on what else is left out. With `loose` gpuenv adds no pins of its own. `keep` are versions that must
+    stay, and `prefer` those that stay if they can. `wanted` are the package or framework, and its release, that the
+    question is for.
+    """
+
+    builds: tuple[Build, ...]
+    fixed: bool = True
+    first: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    only_binary: frozenset[str] = frozenset()
+    loose: bool = False
+    # Two candidates of a search that differ in nothing else have the same answer.
+    plan: Plan = field(compare=False)
+    built: frozenset[str] = field(default=frozenset(), compare=False)
+    keep: Mapping[str, str] = field(default_factory=dict, compare=False)
+    prefer: Mapping[str, str] = field(default_factory=dict, compare=False)
+    wanted: tuple[str, str] = field(default=("", ""), compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """A whole solution: the answer to a candidate, its plan, and what the facts say of it.
+
+    `behind` are the days by which the named packages that bind a framework are older than their newest release.
+    `compiles` are packages whose build needs a compiler.
+    """
+
+    asked: Candidate
+    plan: Plan
+    builds: tuple[Build, ...]
+    answer: Answer
+    conflicts: tuple[Conflict, ...]
+    compiles: tuple[str, ...]
+    behind: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A candidate without a solution, and uv's reasons."""
+
+    asked: Candidate
+    error: LockError
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        """The builds of the candidate."""
+        return self.asked.builds
+
+    @property
+    def reason(self) -> str:
+        """The first of uv's reasons, or the message."""
+        return first_reason(self.error.log or "") or self.error.message
+
+
+Outcome = Solution | Refusal
+
+
+@dataclasses.dataclass
+class State:
+    """What is known while one request is solved.
+
+    `locked` are the packages of an existing lock that stay. `newest` are the newest releases of the named packages.
+    `tried` are the outcomes that were compared. `fitting` has the builds for the Python that is tried.
+    """
+
+    context: RequestContext
+    emit: Emit
+    rules: SourceRules
+    cache: Path | None = None
+    locked: Mapping[str, LockedPackage] = field(default_factory=dict)
+    newest: Answer = field(default_factory=lambda: Answer(packages=()))
+    tried: list[Outcome] = field(default_factory=list)
+    fitting: Fitting = field(init=False)
+    named: tuple[NamedPackage, ...] = field(init=False)
+    facts: Facts = field(init=False)
+    pages: Pages = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._metadata = IndexMetadata(self.context.sources)
+        self._measured = MeasuredRows(own_cache(self.context.sources))
+        self._stated: dict[str, dict[str, str]] = {}
+        self.named = read_named_packages(self.context)
+        self.use(Fitting(self.context))
+
+    def use(self, fitting: Fitting) -> None:
+        """Go on with other fitting builds: an index does not respond, or another Python is tried."""
+        names = frozenset(n.name for n in self.named)
+        self.fitting = fitting
+        self.facts = Facts(fitting.question, names, self.bounds_of, self.measured)
+        self.pages = Pages(fitting, self.named, self.emit, self.locked)
+
+    def close(self, index: str, error: LockError) -> None:
+        """Leave out the builds of an index that does not answer."""
+        supply = self.context.supply
+        if index not in supply.unreachable:
+            self.note(f"{error.message}; continuing without this index", "warning")
+            supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
+            self.context = dataclasses.replace(self.context, supply=supply)
+            self.use(Fitting(self.context))
+
+    def note(self, text: str, kind: str = "note") -> None:
+        self.emit(Event(kind=kind, stage="lock", text=text))
+
+    def asking(self, **changes: Any) -> RequestContext:
+        """Return the context with a changed request."""
+        return dataclasses.replace(self.context, request=dataclasses.replace(self.context.request, **changes))
+
+    def with_python(self, python: str) -> RequestContext:
+        """Return the context for one Python."""
+        return dataclasses.replace(self.asking(pythons=(python,)), pythons_known=False)
+
+    def choices(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
+        """Return for each framework the builds among which uv chooses."""
+        if candidate.fixed:
+            return [[b] for b in candidate.builds]
+        return self.fitting.group(candidate.builds, candidate.plan.python or "")
+
+    # --- releases ------------------------------------------------------------------------------------
+
+    def measured(self, sha256: str | None) -> tuple[Satellite, ...]:
+        """Return the rows of a wheel that was measured on this machine."""
+        return self._measured.rows(sha256, self.context.target.platform)
+
+    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
+        """Return the Requires-Dist of a release, or None if it cannot be read."""
+        if package.unhashed or is_source(package):
+            archive = self.rules.archives.describe([package]).get(package) if package.sha256 else None
+            return archive.requires if archive else None
+        name = package.url.rpartition("/")[2]
+        return self._metadata.requirements(File(name=name, url=package.url, sha256=package.sha256))
+
+    def stated(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds that a release states, by package. Its file is read once."""
+        python = self.fitting.newest.python or ""
+        key = f"{package.name} {package.version} {python}"
+        if key not in self._stated:
+            requires = self.requires(package) or ()
+            self._stated[key] = stated_bounds(requires, self.context.target.platform, python)
+        return self._stated[key]
+
+    def bounds_of(self, package: LockedPackage) -> dict[str, str]:
+        """Return the bounds on frameworks that a release states, by framework."""
+        return {name: bound for name, bound in self.stated(package).items() if name in FRAMEWORKS}
+
+    def newer(self, locked: LockedPackage) -> LockedPackage | None:
+        """Return the newest release of a named package within its bounds, if it is newer than the locked one."""
+        newest = self.newest.by_name.get(locked.name)
+        behind = newest and locked.version and version(newest.version) > version(locked.version)
+        return newest if behind else None
+
+    def days_behind(self, package: LockedPackage, answer: Answer) -> int:
+        """Return the days between the uploads of a release and of the newest one, at least 1 for an older version."""
+        day, last = answer.uploaded.get(package.name), self.newest.uploaded.get(package.name)
+        if not day or not last:
+            return 1
+        return max(1, (dt.date.fromisoformat(last) - dt.date.fromisoformat(day)).days)
+
+    def ages(self, answer: Answer) -> dict[str, int]:
+        """Return the days by which named packages that bind a framework are older than their newest release."""
+        behind: dict[str, int] = {}
+        for named in self.named:
+            package = answer.by_name.get(named.name)
+            newer = self.newer(package) if package else None
+            if package and newer and self._binds(package, newer):
+                behind[named.name] = self.days_behind(package, answer)
+        return behind
+
+    def _binds(self, package: LockedPackage, newer: LockedPackage) -> bool:
+        """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
+        if package.name in self.facts.rows.packages or package.name in {n.name for n in self.pages.paged}:
+            return True
+        wanted = {w.name for w in self.context.request.frameworks}
+        return any(wanted & self.bounds_of(p).keys() for p in (package, newer))
