@@ -1,4 +1,4 @@
-"""`resolve`, `lock`, `create`, `bundle` and a fleet take the same builds and packages for the same request."""
+"""`resolve`, `lock`, `create`, `add`, `bundle` and a fleet take the same builds and packages for the same request."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import json
@@ -7,7 +7,9 @@ from importlib import metadata
 import pytest
 from marked_builds import Marks
 from packaging.requirements import Requirement
-from test_newest_set import ASK, GPU, torches, write_rows  # noqa: F401
+from test_newest_set import ASK, GPU, HERE, torches, write_rows  # noqa: F401
+
+from driver_stub import H200, build, scenario, spec
 
 SOURCED = {"since": "2.2"}
 EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact", cxx11: "1"'
@@ -69,12 +71,28 @@ def packages(lock):
     return {p["name"]: p["version"] for p in lock["packages"]}
 
 
+def added(shelf, request):
+    """The lock of a project to which `add` adds the packages of a request, on this machine with a GPU."""
+    framework, *others = sorted(request.split(), key=lambda text: not text.startswith("torch"))
+    file = shelf.work / "gpuenv.yaml"
+    file.write_text(f"frameworks: [{framework}]\nindex: pypi\npython: '{HERE}'\n")
+    (shelf.work / "pylock.toml").unlink(missing_ok=True)  # a project stays near to its lock
+    before = shelf.env
+    shelf.env = before | scenario(shelf.folder / "driver", spec(driver="580.95.05", cuda=13000, gpus=[H200]))
+    ran = shelf("add", *others, "--json", *shelf.rows)
+    shelf.env = before
+    file.unlink()
+    assert ran.code == 0, request + ran.out + ran.err
+    return ran.json
+
+
 def test_the_builds_and_packages_are_the_same(shelf):
     for number, request in enumerate(REQUESTS):
         (shelf.work / f"{number}.txt").write_text("\n".join(request.split()) + "\n")
     asked = [("--json", "-r", f"{number}.txt", *shelf.rows, *ASK[2:]) for number in range(len(REQUESTS))]
     planned = [shelf("resolve", *ask) for ask in asked]
     assert shelf.marks.left() == [], "resolve runs no build code"
+    build(shelf.folder / "driver", "580.95.05")
     (shelf.work / "hosts").mkdir()
     for name in ("a", "b"):
         (shelf.work / "hosts" / f"{name}.json").write_text(json.dumps(planned[0].json["target"]))
@@ -87,6 +105,10 @@ def test_the_builds_and_packages_are_the_same(shelf):
             assert plan.json["held_back"] == created.json["held_back"] == locked.json["held_back"], request
         assert plan.json["python"] == locked.json["plan"]["python"], request
         assert taken(created.json) == taken(locked.json["plan"]), request
+        if " " in request:  # `add` adds a package
+            lock = added(shelf, request)
+            assert taken(lock["plan"]) == taken(locked.json["plan"]), request
+            assert packages(lock) == packages(locked.json), request
         if request in FLEETS:
             for old in shelf.work.glob("pylock.*.toml"):
                 old.unlink()  # a fleet stays near to its locks
