@@ -54,7 +54,6 @@ JUDGES: tuple[Judge, ...] = (
     libraries.judge_zlib,
     packages.judge_jax_plugin,
     packages.judge_pins,
-    packages.judge_tried_releases,
     packages.judge_emptied,
     packages.judge_known_bad,
     libraries.judge_system_library,
@@ -66,8 +65,6 @@ JUDGES: tuple[Judge, ...] = (
     processes.judge_address_space,
     processes.judge_open_files,
     processes.judge_crash,
-    packages.judge_import_order,
-    packages.judge_works_alone,
 )
 
 

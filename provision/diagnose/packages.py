@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from packaging.version import InvalidVersion, Version
-
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, Evidence, ImportName, normalize_name
-from .lines import Line, Raised, package_of
+from .lines import Raised, package_of
 from .rules import Candidate, Case, candidate
 
 _MISSING, _DAMAGED, _TOGETHER = (
@@ -254,9 +251,6 @@ _CONFLICT = re.compile(
 _PINNED = re.compile(r"requires nvidia-[\w-]{2,40}==(\d{1,3})\.")
 _OWNERS = ("torch", "tensorflow", "jax", "paddlepaddle-gpu", "onnxruntime-gpu", "mxnet-cu112", "cupy-cuda12x",
            "tensorrt", "dgl", "cudf-cu12", "cuml-cu12")  # fmt: skip
-_INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba|python3? -m pip)\b.{0,40}\binstall\b")
-_SPEC = r"(?<![\w.-]){}(?:-gpu)?(?:\[[\w,-]{{1,40}}\])?={{1,2}}(\d{{1,4}}\.\d{{1,4}}(?:\.\d{{1,4}})?)"
-_FAILED = re.compile(r"error|fail|traceback|exception|cannot|abort|segmentation|core dumped", re.IGNORECASE)
 
 
 def judge_jax_plugin(case: Case) -> list[Candidate]:
@@ -311,36 +305,6 @@ def _get_framework(name: str) -> str:
     return "jax" if name == "jaxlib" else name
 
 
-def judge_tried_releases(case: Case) -> list[Candidate]:
-    """Find a release that failed, and another release of the same framework that then worked on the same machine."""
-    for command in case.commands if case.exceptions else ():
-        error, at = case.exceptions[0].line, command.line.number
-        if at < error.number or not _INSTALL.search(command.typed):
-            continue
-        later = [x.text for x in case.lines if x.number > at]
-        if not later or any(map(_FAILED.search, later)):
-            continue
-        for name in ("torch", "tensorflow", "jax", "jaxlib", "onnxruntime"):
-            match, failed = re.search(_SPEC.format(name), command.typed), case.facts.first(name)
-            if match and failed and match[1] != failed:
-                works, newer = match[1], _is_newer(match[1], failed)
-                return [
-                    candidate(
-                        "framework_bug_upgrade", 68, (error.evidence, command.line.evidence),
-                        f"{name} {failed} fails, and {works} works on the same machine",
-                        worked=f"{name} {works}{' or newer' if newer else f', or a release newer than {failed}'}",
-                    )
-                ]  # fmt: skip
-    return []
-
-
-def _is_newer(version: str, other: str) -> bool:
-    try:
-        return Version(version) > Version(other)
-    except InvalidVersion:
-        return False
-
-
 def judge_known_bad(case: Case) -> list[Candidate]:
     """Find an installed release of a package that known_bad.yaml lists without a condition, if cuDNN fails."""
     shows = case.said("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
@@ -357,78 +321,3 @@ def judge_known_bad(case: Case) -> list[Candidate]:
                 )
             ]  # fmt: skip
     return []
-
-
-# --- the order of imports ----------------------------------------------------------------------
-
-_FAILURE = re.compile(
-    r"\b(?:OS|Import|Runtime|ModuleNotFound|Attribute)Error\b|Segmentation fault|core dumped|WinError|Access violation",
-    re.IGNORECASE,
-)
-_ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} (?:[a-z]\w{1,20} )?){0,3}-c ['\"]([^'\"]{1,400})")
-_STATEMENT = re.compile(
-    r"^\s{0,12}(?:>>> |In \[\d{1,5}\]: |\d{1,3}\. )?(?:import|from) ([A-Za-z_][\w., ]{0,200})"
-)
-_IMPORTS = re.compile(r"(?:^|;)\s*(?:import|from) ([A-Za-z_][\w., ]{0,200})")
-_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
-_MOST = 20  # modules of one run of imports that are looked at
-
-
-def judge_import_order(case: Case) -> list[Candidate]:
-    """Find two modules that the text imports in both orders, and a crash."""
-    crashed = case.said("crash", "procedure_missing", "dll_refused")[:1]
-    orders: dict[tuple[str, str], Evidence] = {}
-    for modules, line in _list_runs(case.lines) if crashed else ():
-        for first, second in itertools.combinations(modules, 2):
-            if (second, first) in orders:
-                shows = (*crashed, orders[second, first], line.evidence)
-                title = (
-                    f"The program crashes in one import order of {first} and {second}, but not in the other"
-                )
-                return [candidate(_TOGETHER, 86, shows, title)]
-            orders.setdefault((first, second), line.evidence)
-    return []
-
-
-def judge_works_alone(case: Case) -> list[Candidate]:
-    """Find a module that fails after another in one command, and works without it in another command."""
-    runs = [(_list_modules(m[1]), c) for c in case.commands if (m := _ON_ONE_LINE.search(c.typed))]
-    failed = [(names, c.line) for names, c in runs if any(_FAILURE.search(x.text) for x in c.output)]
-    worked = [(names, c.line) for names, c in runs if c.ended or c.output]
-    worked = [run for run in worked if run not in failed]
-    for modules, line in failed:
-        for first, second in itertools.pairwise(modules):
-            alone = next((at for names, at in worked if second in names and first not in names), None)
-            if alone and not any(names == [second] for names, _ in failed):
-                title = f"Importing {second} fails after {first}, and works without it"
-                return [candidate(_TOGETHER, 72, (line.evidence, alone.evidence), title)]
-    return []
-
-
-def _list_runs(lines: Sequence[Line]) -> Iterator[tuple[list[str], Line]]:
-    """Yield the modules of each one-line program and of each block of imports, with its first line."""
-    run: list[str] = []
-    began: Line | None = None
-    for line in lines:
-        if match := _ON_ONE_LINE.search(line.text):
-            yield _list_modules(match[1]), line
-        elif match := _STATEMENT.match(line.text):
-            began = began or line
-            run += [n for n in _list_names(match[1]) if n not in run][: max(0, _MOST - len(run))]
-            continue
-        if began:
-            yield run, began
-        run, began = [], None
-    if began:
-        yield run, began
-
-
-def _list_modules(program: str) -> list[str]:
-    """Return the modules that a one-line program imports, in order."""
-    return [n for part in _IMPORTS.findall(program) for n in _list_names(part)][:_MOST]
-
-
-def _list_names(part: str) -> list[str]:
-    """Return the packages of "a.b as c, d" or of "a.b import c"."""
-    first = part.split(" import ", maxsplit=1)[0]
-    return [match[0] for one in first.split(",") if (match := _NAME.match(one.strip()))]

@@ -143,32 +143,24 @@ def search_guilty(
 ) -> tuple[Suspect, ...]:
     """Return a smallest set of suspects whose removal cures, or () if the removal of all does not.
 
-    The search is delta debugging (Zeller and Hildebrandt 2002): halves, then quarters and their complements. It
-    finds one guilty suspect among n in about log n runs.
+    The search is QuickXplain (Junker 2004). It finds one guilty suspect among n in about log n runs.
     """
 
     def cures(removed: Sequence[Suspect]) -> bool:
         return cured(remove_suspects(environ, removed))
 
-    if not suspects or not cures(suspects):
-        return ()
-    guilty, parts = list(suspects), 2
-    while len(guilty) > 1:
-        size = -(-len(guilty) // parts)
-        chunks = [guilty[i : i + size] for i in range(0, len(guilty), size)]
-        smaller = next((c for c in chunks if cures(c)), None)
-        if smaller is not None:
-            guilty, parts = smaller, 2
-            continue
-        rests = [[s for s in guilty if s not in c] for c in chunks] if len(chunks) > 2 else []
-        smaller = next((r for r in rests if cures(r)), None)
-        if smaller is not None:
-            guilty, parts = smaller, max(parts - 1, 2)
-        elif parts >= len(guilty):
-            break
-        else:
-            parts = min(len(guilty), parts * 2)
-    return tuple(guilty)
+    def search(removed: Sequence[Suspect], among: Sequence[Suspect]) -> list[Suspect]:
+        """Return those among some that are guilty beside the removed ones. All together cure."""
+        if len(among) == 1:
+            return [*among]
+        first, second = among[: len(among) // 2], among[len(among) // 2 :]
+        for half in (first, second):
+            if cures([*removed, *half]):
+                return search(removed, half)
+        guilty = search([*removed, *second], first)
+        return [*guilty, *search([*removed, *guilty], second)]
+
+    return tuple(search((), suspects)) if suspects and cures(suspects) else ()
 
 
 def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:

@@ -1,4 +1,4 @@
-"""Installed packages, their pins, releases that were tried, and DLLs that load but do not match."""
+"""Installed packages, their pins, and DLLs that load but do not match."""
 
 from diagnosed import KNOWN, causes, found
 from rows import rows
@@ -41,36 +41,6 @@ def test_pins_without_a_failure_or_a_second_framework_say_nothing():
     pin = PIN.format("tensorflow 2.15.1", "8.9.4.25", "9.3.0.75")
     assert causes(pin, "$ pip list", "torch  2.4.0") == []
     assert "conflicting_frameworks_in_one_env" not in causes(pin, SKIPPED)
-
-
-FAILED = ("torch 2.5.0", "Traceback (most recent call last):", "RuntimeError: quux is not contiguous")
-
-
-@rows(
-    ("command", "then", "named"),
-    [
-        ("$ pip install -q torch==2.4.1 && python gen.py", ("10% 5/50",), "2.4.1"),
-        ("$ uv pip install torch==2.5.1", ("done",), "2.5.1 or newer"),
-        ("(env) C:\\x>conda install pytorch=2.4.0 torch=2.4.0", ("True",), "2.4.0"),
-    ],
-)
-def test_another_release_that_works_shows_a_fault_of_the_release(command, then, named):
-    first = found(*FAILED, command, *then)[0]
-    assert first.cause == "framework_bug_upgrade"
-    assert named in first.fix
-
-
-@rows(
-    "after",
-    [
-        ("$ pip install torch==2.4.1",),  # nothing follows
-        ("$ pip install torch==2.4.1", "RuntimeError: quux is not contiguous"),  # it fails too
-        ("$ pip install torch==2.5.0", "ok"),  # the same release
-        ("$ pip install numpy==1.26.4", "ok"),
-    ],
-)
-def test_a_release_that_does_not_help_shows_nothing(after):
-    assert causes(*FAILED, *after) == []
 
 
 @rows(

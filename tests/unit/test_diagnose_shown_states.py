@@ -1,4 +1,4 @@
-"""What the commands of a report show decides its cause: kernel modules, limits, copies of libraries, import orders."""
+"""What the commands of a report show decides its cause: kernel modules, limits, copies of libraries."""
 
 from diagnosed import causes, found
 from rows import rows
@@ -158,24 +158,3 @@ def test_a_limit_on_addresses_explains_a_full_empty_gpu(limit):
 
 def test_no_limit_on_addresses_leaves_the_gpu():
     assert causes("virtual memory   (kbytes, -v) unlimited", EMPTY, OUT)[0] == "gpu_memory_exhausted"
-
-
-DLL = 'OSError: [WinError 127] Error loading "E:\\py\\lib\\site-packages\\torch\\lib\\cudnn_ops64_9.dll"'
-RUN = r'PS E:\x> python -c "import {}"'
-
-
-@rows(
-    "works",
-    [
-        (RUN.format("torch; import mxnet"), "fine"),
-        (RUN.format("torch; print(torch.__version__)"), "2.5.1"),
-    ],
-)
-@rows("error", [DLL, "ImportError: DLL load failed while importing _C"])
-def test_an_import_order_decides_on_windows_too(works, error):
-    assert "conflicting_frameworks_in_one_env" in causes(*works, RUN.format("mxnet; import torch"), error)[:3]
-
-
-def test_imports_that_fail_in_each_order_are_no_conflict():
-    lines = (RUN.format("torch"), DLL, RUN.format("mxnet; import torch"), DLL)
-    assert not any("import order" in f.title or "before" in f.title for f in found(*lines))
