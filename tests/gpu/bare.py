@@ -146,11 +146,47 @@ def run_jax(one: bool) -> None:
 def run_tensorflow(one: bool) -> None:
     import tensorflow as tf
 
-    x, w = tf.random.normal((3, 29, 31, 16)), tf.random.normal((3, 5, 16, 24))
-    with tf.GradientTape() as tape:
-        tape.watch([x, w])
-        y = tf.nn.conv2d(x, w, (2, 1), ((0, 0), (1, 1), (2, 2), (0, 0)))
-    [g.numpy() for g in tape.gradient(y, [x, w])]
+    kinds = {t: getattr(tf, t, tf.float32) for t in TYPES}
+
+    def make(dtype: str, *shape: int) -> tf.Tensor:
+        return tf.cast(tf.random.normal(shape), kinds[dtype])
+
+    def passes(function, *arrays):
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            y = function(*arrays)
+        [a.numpy() for a in (y, *tape.gradient(y, arrays))]
+
+    for name, dtype in convolutions()[:1] if one else convolutions():
+        tf.config.experimental.enable_tensor_float_32_execution(dtype == "tf32")
+        case = CASES[name]
+        io = (
+            (case["cout"], case["cin"])
+            if case.get("transposed")
+            else (case["cin"] // case.get("groups", 1), case["cout"])
+        )
+        x, w = make(dtype, case["batch"], *case["size"], case["cin"]), make(dtype, *case["kernel"], *io)
+        pads, strides = [[0, 0], *([p, p] for p in case["padding"]), [0, 0]], [1, *case["stride"], 1]
+
+        def convolve(x, w, case=case, pads=pads, strides=strides):
+            if case.get("transposed"):
+                shape = case["batch"], *SHAPES["spatial"](case), case["cout"]
+                return tf.nn.conv2d_transpose(x, w, shape, strides, padding=pads)
+            if len(case["size"]) == 2:
+                return tf.nn.conv2d(x, w, strides, pads)
+            x = tf.pad(x, pads)
+            return (
+                tf.nn.conv3d(x, w, strides, "VALID")
+                if len(case["size"]) == 3
+                else tf.nn.conv1d(x, w, strides[1], "VALID")
+            )
+
+        passes(convolve, x, w)
+    for case, dtype in () if one else products():
+        tf.config.experimental.enable_tensor_float_32_execution(dtype == "tf32")
+        bias = [make(dtype, case["columns"])] if case.get("bias") else []
+        x, w = make(dtype, case["rows"], case["terms"]), make(dtype, case["terms"], case["columns"])
+        passes(lambda x, w, *b: tf.nn.bias_add(x @ w, *b) if b else x @ w, x, w, *bias)
 
 
 if __name__ == "__main__":

@@ -576,6 +576,19 @@ def _one_core(place: Place, stack: contextlib.ExitStack) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+def _in_group(place: Place, stack: contextlib.ExitStack) -> None:
+    """A control group with limits, as Slurm and containers make one for each job."""
+    group = Path(f"/sys/fs/cgroup/gpuenv-{os.getpid()}")
+    controllers = Path("/sys/fs/cgroup/cgroup.subtree_control")
+    if not controllers.exists():
+        raise spoil.NotMadeError("no cgroup v2")
+    controllers.write_text("+cpu +memory +pids")
+    group.mkdir()
+    for name, limit in {"memory.max": "24G", "pids.max": "512", "cpu.max": "200000 100000"}.items():
+        (group / name).write_text(limit)
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
 def _healthy(place: Place) -> list[Fault]:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     made: dict[str, Make] = {
@@ -627,6 +640,7 @@ def _healthy(place: Place) -> list[Fault]:
         "a torch.py in the working folder": _in_folder("torch.py"),
         "a jax.py in the working folder": _in_folder("jax.py"),
         "one processor core": _one_core,
+        "a control group with limits": _in_group,
         "ulimit -n 256": _limited(resource.RLIMIT_NOFILE, min(256, soft)),
         "ulimit -c unlimited": _limited(resource.RLIMIT_CORE, resource.RLIM_INFINITY),
         "ulimit -l 64": _limited(resource.RLIMIT_MEMLOCK, 65536),
