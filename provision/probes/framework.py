@@ -129,8 +129,10 @@ def attend(stage, tools, index, jobs, backend):
 
 def backends(tools, places):
     """Grade each backend of attention that the framework offers, by name, with the causal case."""
+    if "backends" not in tools or not ASKED.get("attentions"):
+        return
     for index, dtypes in places.items():
-        for backend in tools["backends"](index) if index >= 0 and ASKED.get("attentions") else ():
+        for backend in tools["backends"](index) if index >= 0 else ():
             tell("backend", device=index, backend=backend)
             jobs = [("causal_64", [d for d in dtypes if d in ("float16", "bfloat16")][-1])]
             try:

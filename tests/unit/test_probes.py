@@ -163,6 +163,22 @@ ASKED.update(framework="stub", device="cpu", cases=["conv2d"], pattern="^$")
     assert {r["kind"] for r in told.records} & {"unserved", "failed"} == kinds
 
 
+def test_a_framework_without_products_and_attention_ends_well_on_a_gpu():
+    """TensorFlow and ONNX Runtime have no attention of their own."""
+    stub = """
+def import_stub():
+    return None
+
+def prepare_stub(framework):
+    return {"types": lambda: [["float32", "bfloat16"]]}
+
+ASKED.update(framework="stub", device="auto", ordinals=[0], cases=[], products=["matmul"], attentions=["causal_64"], pattern="^$")
+"""
+    told = run_text(probe.join_sources("operations") + stub + probe.join_sources("framework"))
+    assert told.last("done") is not None
+    assert told.death is None, told.finished.stderr
+
+
 # --- grading, in the probes' own text; arrays are what slices, @ and reshape need, in plain Python
 
 
