@@ -1,7 +1,5 @@
 """The options that commands share, their values checked, and the paths that they mean."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re
@@ -27,7 +25,7 @@ def make_absolute(env: Path) -> Path:
     return env.parent.resolve() / env.name
 
 
-def get_cache_dir(c: Choices) -> Path:
+def get_cache_dir(c: "Choices") -> Path:
     """Return the folder of gpuenv's cache: parsed profiles, compiled modules and bytecode of probes."""
     import platformdirs
 
@@ -42,7 +40,7 @@ NONE = "false"
 """The value of --exclude-newer that lifts a limit of the project."""
 
 
-def check_values(c: Choices) -> None:
+def check_values(c: "Choices") -> None:
     """Raise UsageError for an invalid value of an flag. It names the most similar valid value."""
     for flag, value, allowed in (
         ("--manager", c.manager, MANAGERS),
@@ -203,7 +201,7 @@ class Choices:
     # Only the options of command lines, as an environment records them.
     typed: dict[str, Any] = field(default_factory=dict)
     # The machine of an environment or a lock, used instead of this one.
-    planned: Target | None = None
+    planned: "Target | None" = None
     # The names of all options on the command line, including those with a default value.
     named: frozenset[str] = field(default=frozenset(), compare=False)
 

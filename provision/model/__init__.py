@@ -8,8 +8,6 @@ Import a value with `from provision.model import Plan`. This loads only the modu
 creation of all classes takes longer than `verify --quick` may take.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """What single commands return, and no stage takes: previews, files, texts and tables."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, ClassVar
 
@@ -120,7 +118,7 @@ class ProfileTable:
     rows: tuple[dict[str, Any], ...] = ()
     count: int | None = None
 
-    def without_rows(self) -> ProfileTable:
+    def without_rows(self) -> "ProfileTable":
         return dataclasses.replace(self, rows=(), count=len(self.rows))
 
 

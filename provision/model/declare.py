@@ -1,7 +1,5 @@
 """Declarations of command-line options: dataclasses whose fields have flags and help."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

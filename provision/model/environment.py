@@ -1,7 +1,5 @@
 """A built environment, the packages installed into it, its differences from the lock, and lists of environments."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from .values import dataclass

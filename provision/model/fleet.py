@@ -1,7 +1,5 @@
 """Plans, locks and results of a fleet of hosts, and the manifest of a bundle."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """A machine: its GPUs, driver, Pythons and libraries, and the target of a plan."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import field
 from typing import ClassVar

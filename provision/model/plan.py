@@ -1,7 +1,5 @@
 """The plan that `resolve` returns, the lock with its files, and what a search says of other solutions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import field

@@ -1,7 +1,5 @@
 """Requests of a user or a project, their target, and the sources of packages."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from dataclasses import field
@@ -305,7 +303,7 @@ class RequestContext:
     request: Request
     target: Target
     machine: Machine | None
-    profiles: Profiles
+    profiles: "Profiles"
     supply: AvailableWheels
     sources: PackageSources
     reason: str = ""

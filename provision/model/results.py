@@ -1,7 +1,5 @@
 """The results of `create`, `repair` and `run`: what the stages gave."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from .environment import Environment

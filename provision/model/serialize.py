@@ -1,7 +1,5 @@
 """Conversion between values and plain data: JSON documents, locks and records."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

@@ -4,8 +4,6 @@ The standard library compiles six methods from text for each class, and a comman
 classes share their methods. `fields`, `replace` and `is_dataclass` of the standard library work with both.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The verdict on an environment: its stages, the checks of the project, and the diagnosis of a failure."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from .environment import EnvironmentChange

@@ -1,7 +1,5 @@
 """Words that all stages share: devices, statuses, frameworks, events, and the names of packages and lock files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
