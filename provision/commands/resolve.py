@@ -47,7 +47,6 @@ from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
 from ..system import process, trust
 from ..system.redaction import redact
-from ..wheels.pylock import is_variant
 
 if TYPE_CHECKING:
     from ..model import Fleet, FleetLocks
@@ -144,6 +143,8 @@ def add_pip(
     """Return the plan with the commands of pip that install it, and notes on what they leave out."""
     if not plan.builds:
         return plan
+    from ..wheels.pylock import is_variant
+
     addresses = list_index_addresses(choices, data)
     indexes = {name: redact(url) for name, url in addresses.items()}
     direct = [p for p in lock.packages if p.index is None and p.url.startswith("http")] if lock else []
