@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -36,6 +36,7 @@ from ..model import (
     drop_event,
     make_lock_name,
 )
+from ..model.values import dataclass
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url
@@ -92,7 +93,7 @@ def get_bundle_path(package: LockedPackage, folder: str = "wheels") -> str:
     return f"{folder}/{plain_name(file_name_of_url(package.url))}"
 
 
-@dataclass
+@dataclasses.dataclass
 class BundledPackages:
     """The downloads of a lock's packages, from the user's indexes and channels.
 

@@ -7,7 +7,6 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from ..model import (
     drop_event,
     format_bytes,
 )
+from ..model.values import dataclass
 from ..system.files import write_file
 from . import (
     README,
@@ -67,7 +67,7 @@ _PYTHON_ROOM = 250_000_000
 _EMIT_SECONDS = 0.2
 
 
-@dataclass
+@dataclasses.dataclass
 class BundleWriter:
     """An unfinished bundle. Its manifest lists the files from the start."""
 
@@ -239,7 +239,7 @@ def _describe_build(build: PlannedBuild) -> str:
     return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")
 
 
-@dataclass
+@dataclasses.dataclass
 class BundleContents:
     """The files of one lock. All locks of the bundle share `notes`."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from ..model import (
     normalize_name,
 )
 from ..model.declare import argument, group, option
+from ..model.values import dataclass
 from ..system import process
 from ..wheels import pylock
 
@@ -156,7 +156,7 @@ def _repaired(job: BuildJob, check: Check) -> RepairResult:
     )
 
 
-@dataclass
+@dataclasses.dataclass
 class _Rounds:
     """The repeated repair of an environment.
 

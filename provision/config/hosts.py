@@ -6,13 +6,14 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from ..detect import judge_device
 from ..errors import MachineError, UsageError
 from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain, name_few
+from ..model.values import dataclass
 from ..system import trust
 from .options import STDIN, Choices
 from .project import apply_project
@@ -33,7 +34,7 @@ class FleetHosts:
     hosts: list[FleetHost]
 
 
-@dataclass
+@dataclasses.dataclass
 class _Reading:
     """The hosts that were read so far. A target that many hosts have is checked and stored once."""
 

@@ -6,13 +6,15 @@ another driver, or paths of another environment.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ..model import ContextValue, Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
+from ..model.values import dataclass
 from .facts import Facts
 from .lines import Line
 
@@ -94,7 +96,7 @@ class Circumstances:
         return self.here or self.is_named
 
 
-@dataclass
+@dataclasses.dataclass
 class Remarks:
     """Texts of notes that are no findings. `crash` describes a crash without a finding, with the next command.
 

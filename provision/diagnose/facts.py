@@ -6,15 +6,17 @@ value of a fact counts. A text describes its machine, then the error, and seldom
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, normalize_name
+from ..model.values import dataclass
 from .lines import Line, ShellCommand, read_commands
 
 CONDITIONS = frozenset(
@@ -35,7 +37,7 @@ class Fact:
     evidence: Evidence
 
 
-@dataclass
+@dataclasses.dataclass
 class Facts:
     """Facts by name, in the order of the text.
 

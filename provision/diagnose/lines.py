@@ -17,9 +17,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..model import Evidence
+from ..model.values import dataclass
 from ..system.redaction import clean, mask_secrets, remove_controls
 
 BLOCK = 1 << 20
@@ -59,7 +60,7 @@ def _make_evidence(line: Line) -> Evidence:
     return Evidence(text=clean(line.text.strip(), _SHOWN), source=line.source, line=line.number)
 
 
-@dataclass
+@dataclasses.dataclass
 class _Kept:
     """The lines kept of one log so far."""
 
@@ -392,7 +393,7 @@ _LISTS = re.compile(rf"(?:sudo )?(?:\S{{0,200}}[/\\])?(?:{_PROGRAMS})(?:\.exe)? 
 _OUTPUT = 400  # lines of one output
 
 
-@dataclass
+@dataclasses.dataclass
 class ShellCommand:
     """A typed command, its line and its output. `ended`: a later prompt proves that the output is complete."""
 

@@ -6,10 +6,11 @@ of glibc).
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ..model import WHEEL_NAMES, normalize_name
+from ..model.values import dataclass
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
 from .distributions import Distribution, list_conda_records, list_distributions
@@ -152,7 +154,7 @@ class Problem:
     any_of: bool = False
 
 
-@dataclass(eq=False, slots=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class LoadedFile:
     """A file as the loader would map it. `inherited` are the RPATH folders of the file that loads it."""
 

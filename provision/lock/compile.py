@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -39,6 +39,7 @@ from ..model import (
     Plan,
     RequirementLine,
 )
+from ..model.values import dataclass
 from ..resolve.question import Question
 from ..system import grants, trust
 from ..system.cache import cache_folder
@@ -130,7 +131,7 @@ def ask(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
     )  # fmt: skip
 
 
-@dataclass
+@dataclasses.dataclass
 class _Run:
     """The runs of uv for one question, with a folder for its files."""
 

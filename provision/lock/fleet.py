@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from .. import fleet
@@ -33,6 +33,7 @@ from ..model import (
     make_lock_name,
     name_few,
 )
+from ..model.values import dataclass
 from ..resolve.planner import plan_request
 from ..system.files import refuse_to_replace
 from .accept import read_old_lock, virtual_packages
@@ -123,7 +124,7 @@ class SolvedPlan:
     events: tuple[Event, ...]
 
 
-@dataclass
+@dataclasses.dataclass
 class FleetPackages:
     """The answers to questions on the named packages. Each question is solved once in a run.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -11,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
+from ..model.values import dataclass
 
 
 def requirement(text: str) -> Requirement | None:
@@ -53,7 +55,7 @@ class NamedPackage:
         return any(s.operator in ("==", "===") and "*" not in s.version for s in SpecifierSet(self.specifier))
 
 
-@dataclass
+@dataclasses.dataclass
 class _Collected:
     specifier: SpecifierSet = field(default_factory=SpecifierSet)
     extras: set[str] = field(default_factory=set)

@@ -7,6 +7,7 @@ next download.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -17,7 +18,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -26,6 +26,7 @@ from ..environment.distributions import Distribution, read_distributions
 from ..index.config import own_cache
 from ..index.uv import installer_cache
 from ..model import LockedPackage, PackageSources, Satellite, as_plain, from_plain, normalize_name
+from ..model.values import dataclass
 from ..system import trust
 from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
@@ -223,7 +224,7 @@ def _parse_number(version: str) -> tuple[int, ...]:
 # --- measured rows ---------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclasses.dataclass
 class MeasuredRows:
     """The measured rows of wheels that no profile has, in a cache folder, by the sha256 of the wheel."""
 

@@ -9,6 +9,7 @@ scripts/update_profiles.py, or "by hand"), and `rows`, one per line. Every scala
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -87,16 +88,29 @@ def prepare() -> None:
 
 def digest(overlays: Sequence[Path] = ()) -> str:
     """Return the sha256 of the files that `load` reads, and of the code that reads them. Raises DataError."""
-    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "catalog.py"]
-    whole = hashlib.sha256()
-    for i, paths in enumerate([code, *map(_list_yaml_files, [directory(), *overlays])]):
-        for path in paths:
-            try:
-                data = read_bytes(path)
-            except OSError as error:
-                data = str(error).encode()  # the reader reports the error
-            whole.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
+    whole = _digest_own(directory()).copy()
+    for overlay in overlays:
+        _add_files(whole, _list_yaml_files(overlay))
     return whole.hexdigest()
+
+
+@functools.cache
+def _digest_own(folder: Path) -> hashlib._Hash:
+    """Return the sha256 of gpuenv's own files, a megabyte."""
+    whole = hashlib.sha256()
+    _add_files(whole, [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "catalog.py"])
+    _add_files(whole, _list_yaml_files(folder))
+    return whole
+
+
+def _add_files(whole: hashlib._Hash, paths: Sequence[Path]) -> None:
+    whole.update(f"\0{len(paths)}\0".encode())
+    for path in paths:
+        try:
+            data = read_bytes(path)
+        except OSError as error:
+            data = str(error).encode()  # the reader reports the error
+        whole.update(f"\0{path.name} {len(data)}\0".encode() + data)
 
 
 def _cache_name(folders: Sequence[Path]) -> str:

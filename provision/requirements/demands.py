@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ..errors import MissingPathError, UsageError
@@ -21,6 +22,7 @@ from ..model import (
     is_cpu_build,
     normalize_name,
 )
+from ..model.values import dataclass
 from .files import ReadingState, find_common_folder, read_requirements_file
 from .lines import ParsedRequirement, SourceLine, may_apply, parse_archive_name, parse_line, pythons_of
 from .pyproject import StatedRequirements
@@ -69,7 +71,7 @@ _BUILD_LABEL = re.compile(r"(cpu|cu\d+|cuda\d+|rocm[\d.]+|xpu)([._-].*)?")
 _BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jaxlib|.*-cuda|.*cudnn.*")
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class SortedRequirements:
     """Requirements by who decides them. `frameworks` maps a framework to its first origin.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..model import FRAMEWORKS, CondaName, ImportName
+from ..model.values import dataclass
 from .quote import quote_text
 
 
@@ -32,7 +34,7 @@ class PackageFacts:
         return frozenset(map(canonicalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class FolderFindings:
     """The findings in a folder. A mapping to texts has the origin of each value.
 

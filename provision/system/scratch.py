@@ -55,7 +55,9 @@ def _sweep(folder: Path) -> None:
     import shutil
     import time
 
-    for path in (*folder.glob(f"{_SCRATCH}*"), *folder.glob(f".{_SCRATCH}*")):
+    for path in folder.glob(f"*{_SCRATCH}*"):
+        if path.name.removeprefix(".").partition(_SCRATCH)[0]:
+            continue  # not a name of gpuenv
         with contextlib.suppress(OSError):
             status = path.lstat()
             young = path.name.startswith(".") and time.time() - status.st_mtime < _YOUNG

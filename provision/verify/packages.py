@@ -7,12 +7,13 @@ and rolls nothing back.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..environment.loader import (
     FRAMEWORK_KINDS,
@@ -39,6 +40,7 @@ from ..model import (
     Status,
     Verdict,
 )
+from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..profiles.known_bad import applies
 from ..system.elf import ElfError
@@ -197,7 +199,7 @@ _PRELOADED = re.compile(
 """What torch loads, whichever package installed it: see _preload_cuda_deps in torch/__init__.py."""
 
 
-@dataclass
+@dataclasses.dataclass
 class _Files:
     """The compiled files of a package: modules by name, other libraries, and damaged files with their modules."""
 

@@ -7,13 +7,14 @@ asks the driver, which needs no path. It then waits for the paths of the librari
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,7 @@ from ..model import (
     Status,
     Target,
 )
+from ..model.values import dataclass
 from ..system import cache, process
 from ..system.redaction import clean
 from .libraries import InstalledLibraries, PythonPaths, read_installed
@@ -351,7 +353,7 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
     return Judgement("fail", finding.title, finding.evidence, finding, foreign)
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True, slots=True)
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 

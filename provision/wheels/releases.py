@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from ..index.places import list_indexes
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
 from ..index.wheel_names import cpython_markers
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
+from ..model.values import dataclass
 from ..system import process, trust, untrusted
 from ..system.cache import cache_folder
 from ..system.redaction import redact
@@ -53,7 +54,7 @@ BUILT = "the package that was built from it before"
 _FORMAT = 1  # format of the cache of archives; files of another format are ignored
 
 
-@dataclass
+@dataclasses.dataclass
 class IndexMetadata:
     """Lists of files and requirements, from the indexes of the configuration. `tries` and `timeout` (seconds) are those
     of a request."""

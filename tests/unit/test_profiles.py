@@ -252,12 +252,18 @@ def test_a_broken_cache_is_written_anew(tmp_path, mine, spoiled):
     assert kept.read_bytes() == whole
 
 
+def load_in_another_run(*args, **options):
+    """One run reads the files of gpuenv once."""
+    profiles._digest_own.cache_clear()
+    return profiles.load(*args, **options)
+
+
 def test_changed_files_are_parsed_again(tmp_path, ours):
     cache = tmp_path / "cache"
-    profiles.load(cache_dir=cache)
+    load_in_another_run(cache_dir=cache)
     path = ours / "gpus.yaml"
     path.write_text(path.read_text().replace("Volta", "Alta"))
-    assert any(g.generation == "Alta" for g in profiles.load(cache_dir=cache).gpus)
+    assert any(g.generation == "Alta" for g in load_in_another_run(cache_dir=cache).gpus)
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, mine):
@@ -284,13 +290,13 @@ def test_other_code_parses_again(package, known):
     profiles.prepare()
     (made,) = package.glob("profiles-*.rows")
     _cut(made, builds=0)
-    assert profiles.load().builds == ()
+    assert load_in_another_run().builds == ()
     code = [*(package / "profiles").glob("*.py")]
     code += [package / "model" / "catalog.py"]
     for path in code:
         text = path.read_text()
         path.write_text(text + "\n")
-        assert profiles.load() == known, path
+        assert load_in_another_run() == known, path
         path.write_text(text)
 
 
