@@ -98,10 +98,15 @@ def timed(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: S
 
 def processor_time(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> float:
     """Return the processor seconds of one run with its children, which other programs of the machine change little."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = used_by_children()
     ran(argv, folder, env)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used_by_children() - before
+
+
+def used_by_children() -> float:
+    """Return the processor seconds of all children that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def interleaved(sides: Sequence[Callable[[], float]], runs: int, *, warm: bool = True) -> list[float]:
