@@ -128,12 +128,13 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     names = {name: _PACKAGES.get(name, name) for name in found if _PACKAGES.get(name, name) in FRAMEWORKS}
     if not names:
         raise UsageError(
-            f"{env} has none of {', '.join(FRAMEWORKS)}", hint="gpuenv create builds a new environment"
+            f"{env} has none of {', '.join(FRAMEWORKS)}",
+            hint=f"install one of them there, or build a new environment beside it: gpuenv create {env.name}-gpuenv",
         )
     if any(env.glob("lib/python3.*t")):
         raise UsageError(
             f"{env} has a free-threaded Python, and no row has a wheel for one",
-            hint="gpuenv create builds a new environment for a Python with the GIL",
+            hint=f"build one for a Python with the GIL beside it: gpuenv create {env.name}-gpuenv",
         )
     labels = {Version(found[name].version).local or "" for name in names}
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(

@@ -450,7 +450,7 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
         raise DataError(
             f"{name} is invalid: {many} mistake{'s' * (many > 1)}",
             problems=tuple(mistakes.found),
-            hint="see docs/reference/gpuenv-yaml.md for every key",
+            hint="correct these lines, and repeat the command",
         )
     return ProjectConfig(**values)
 

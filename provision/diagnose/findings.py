@@ -23,7 +23,6 @@ from .lines import Line
 from .rules import Candidate, Case, candidate
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
-_COMMAND = re.compile(r"`[^`]+`")
 _SHOWN = 5
 _EVIDENCE = 6
 _WITHOUT_GPU = frozenset(
@@ -85,17 +84,7 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
-    values = [find_slots(c, case) for c in shown]
-    read = [_make_finding(c, causes[c.cause], case, v) for c, v in zip(shown, values, strict=True)]
-    if not proved and len(read) > 1 and read[0].confidence != "certain":
-        # The command of the lower layer, which explains the upper one, distinguishes the first two.
-        both = sorted(
-            zip((causes[f.cause] for f in read), values[:2], strict=False), key=lambda c: int(c[0].layer)
-        )
-        commands = (_COMMAND.search(fill_text(c.decides, v)) for c, v in both)
-        if command := next(filter(None, commands), None):
-            text = f"to distinguish it from {read[1].cause}: {command[0]}"
-            read[0] = replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
+    read = [_make_finding(c, causes[c.cause], case) for c in shown]
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
     return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
@@ -205,7 +194,8 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
 # --- words -------------------------------------------------------------------------------------
 
 
-def _make_finding(found: Candidate, cause: FailureCause, case: Case, values: dict[str, str]) -> Finding:
+def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
+    values = find_slots(found, case)
     title = fill_text(found.title or cause.title, values)
     if re.search(r"\{\w+\}", title):  # the title has an unknown fact
         title = fill_text(cause.title, values)

@@ -377,7 +377,7 @@ def _find_package(log: str, address: str | None) -> str | None:
             return normalize_name(match[1])
     if not address:
         return None
-    *_, before, last = ["", *(unquote(p) for p in urlsplit(address).path.split("/") if p)]
+    *_, before, last = ["", "", *(unquote(p) for p in urlsplit(address).path.split("/") if p)]
     name = re.match(r"([A-Za-z0-9._]+)-\d", last) if ".whl" in last or ".tar" in last else None
     return normalize_name(name[1] if name else last) if before or name else None
 

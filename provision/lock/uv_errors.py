@@ -20,7 +20,7 @@ from ..index.downloads import add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
-from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine
+from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few
 from ..system import process
 from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
@@ -81,13 +81,14 @@ def explain(
             hint="check the network and --find-links. If the page has no wheels for the selected framework release, "
             "request an older framework",
         )  # fmt: skip
-    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
-    if refused := refusals.find_failure(log, configured=configured or None):
-        return _explain_index(refused, sources, needs, log)
+    # first, because a build prints addresses and words of the network too
     if unbuilt := explain_unbuilt_need(log, needs):
         failure = read_failure(log)
         unbuilt.failed = failure.name if failure else None
         return unbuilt
+    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
+    if refused := refusals.find_failure(log, configured=configured or None):
+        return _explain_index(refused, sources, needs, log)
     if "No solution found" in log or "unsatisfiable" in log:
         return _no_solution(log, sources, [*roots, *(n.text for n in needs)], needs, archives)
     if (refused_build := _refused_build(log)) is not None:
@@ -167,16 +168,18 @@ def _explain_absent(
     name: str, sources: PackageSources, needs: Sequence[RequirementLine], log: str, archives: SourceArchives
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
-    holdings, _, unread = _read_holdings(name, sources)
-    said = f": {'; '.join(holdings)}" if holdings else ""
-    if unread and unread.unreachable:  # uv tells only some refusals, and this index may have the package
-        return LockError(
-            f"the package {name}{where} was not found{said}", log=log, hint=unread.hint, unreachable=unread.unreachable
-        )  # fmt: skip
+    message, hint, closed = f"the package {name}{where} was not found", None, None
+    *_, unread = _read_holdings(name, sources)
+    if unread:  # uv tells only some refusals, and this index may have the package
+        message, hint, closed = f"{message}, and {unread.message}", unread.hint, unread.unreachable
+    else:
+        indexes = () if sources.offline or sources.no_index else list_indexes(sources)
+        places = name_few(list(map(redact, (*indexes, *sources.find_links))))
+        message += f" in {places}" if places else ""
     return LockError(
-        f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
+        message, unreachable=closed, absent=None if closed else str(canonicalize_name(name)),
         no_wheel=find_missing_wheel(log, archives),
-        hint="check the name, --index, --find-links and pip's configuration",
+        hint=hint or "check the name, --find-links, and the indexes that pip or uv is configured with",
     )  # fmt: skip
 
 

@@ -128,10 +128,12 @@ def list_objections(plan: Plan) -> Iterator[str]:
             yield f"not {framework} {span}: {text}"
 
 
-def _weight(row: RejectedBuild, closed_first: bool) -> tuple[bool, int]:
-    """Return the sort key of a rejected build: with its index it would fit, or it has few objections."""
+def _weight(row: RejectedBuild, closed_first: bool) -> tuple[bool, int, list[int]]:
+    """Return the sort key of a rejected build: with its index it would fit, it has few objections, or the least newer
+    driver would do."""
     is_closed = {r.code for r in row.reasons} == {"index_unreachable"}
-    return is_closed is not closed_first, len(row.reasons)
+    cuda = row.cuda if row.cuda and row.reasons[0].code == "driver_too_old" else "99"
+    return is_closed is not closed_first, len(row.reasons), [int(n) for n in cuda.split(".")]
 
 
 def _list_held_back(plan: Plan) -> Iterator[str]:
@@ -246,15 +248,16 @@ def _short_list(fleet: Fleet) -> list[PlanDifference]:
 
 
 def _describe_held(held: HeldHosts, more: int, by_id: Mapping[str, HostClass]) -> str:
-    """Return who holds whom at which versions, and what more plans would give."""
+    """Return because of whom others get which versions, and what more plans would give them."""
     names = [host for one in held.by for host in by_id[one].hosts]
     who = f"{count(held.by_hosts, 'host')} ({name_few(names)})"
     have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
     newer = " and ".join(
         version if len(held.newer) == 1 else f"{name} {version}" for name, version in held.newer.items()
     )
-    verb = "holds" if held.by_hosts == 1 else "hold"
-    return f"{who} {verb} {held.hosts:,} at {have}; with {'one plan' if more == 1 else f'{more} plans'} more: {newer}"
+    others = f"{count(held.hosts, 'other host')} get{'s' * (held.hosts == 1)} {have}"
+    plans = "one more plan gives" if more == 1 else f"{more} more plans give"
+    return f"because of {who}, {others}; {plans} {'it' if held.hosts == 1 else 'them'} {newer}"
 
 
 def _describe_proof(fleet: Fleet) -> str:

@@ -124,6 +124,9 @@ def show_finding(screen: Screen, finding: Finding) -> None:
     screen.line(f"  {head} ({finding.confidence})")
     screen.wrapped(finding.title, indent="    ")
     for item in finding.evidence:
+        if item.source == "to check":
+            screen.wrapped(item.text, indent="      ", first="    ")
+            continue
         text = (item.source or "") if item.text == finding.title else item.text + _cite(item)
         screen.wrapped(text, indent="      ", first="    > ")
     if finding.fix:

@@ -279,7 +279,7 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     ask = ("resolve", "-f", "torch", "--python", "3.11", "--target", "-")
     said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in ((), ("--plans", "fewest"))}
     assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
-    held = r"1 host \(old1\) holds 9 at torch 2\.\d+\.\d+; with one plan more: 2\.\d+\.\d+"
+    held = r"because of 1 host \(old1\), 9 other hosts get torch 2\.\d+\.\d+; one more plan gives them 2\.\d+\.\d+"
     assert re.search(rf"with 1 plan \(--plans fewest\): {held} PLAN ", said[()])
     assert re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
 

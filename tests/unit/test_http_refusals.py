@@ -93,6 +93,11 @@ def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
         assert refusal is not None and refusal.words == words and refusal.hint
 
 
+def test_an_address_without_a_path_names_no_package():
+    failure = refusals.find_failure("Failed to fetch: https://index.example/\nerror sending request")
+    assert failure is not None and failure.message.endswith("does not respond")
+
+
 def test_an_error_of_its_own_keeps_its_text():
     assert read_error("http://h/a", OSError("the response ended after 3 of 9 bytes")).message == (
         "cannot read http://h/a: the response ended after 3 of 9 bytes"

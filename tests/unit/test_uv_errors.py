@@ -29,6 +29,30 @@ def test_releases_without_usable_wheels(log, found):
     assert find_unusable(log) == found
 
 
+def failed(said, sources, *needs):
+    done = Finished(returncode=1, stdout="", stderr=said, timed_out=False, signal=None, report=b"")
+    return explain(done, sources, (), needs, SourceArchives(sources))
+
+
+def test_a_package_that_no_place_has_is_one_sentence():
+    said = "error: No solution found\n  cause: Because einopps was not found in the package registry and you require it"
+    sources = PackageSources(find_links=("/wheels",), offline=True)
+    line = RequirementLine(text="einopps", name="einopps", origin="requirements.txt line 3")
+    error = failed(said, sources, line)
+    assert error.message == "the package einopps (requirements.txt line 3) was not found in /wheels"
+    assert (error.absent, error.log) == ("einopps", None)
+
+
+def test_what_a_build_prints_of_the_network_is_no_refusal_of_an_index():
+    said = (
+        "error: Failed to build `stub==1.0`\n  cause: The build backend returned an error\n"
+        "  cause: Call to `stub.build_wheel` failed (exit status: 1)\n\n[stderr]\n"
+        "urllib3: https://wheels.example/ operation timed out\nerror: the wheel cannot be fetched"
+    )
+    error = failed(said, PackageSources())
+    assert (error.unreachable, error.failed) == (None, "stub") and "could not be built" in error.message
+
+
 def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
     said = (
         "error: Git operation failed\n  cause: failed to clone into: /cache/git-v2/db/76e2\n"
@@ -36,12 +60,10 @@ def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
         "'https://code.example/lab/parts.git' '+c943:refs/commit/c943'` (exit status: 128)\n"
         "         fatal: unable to access 'https://code.example/lab/parts.git/': Could not resolve host"
     )
-    done = Finished(returncode=1, stdout="", stderr=said, timed_out=False, signal=None, report=b"")
     line = RequirementLine(
         text="parts @ git+https://code.example/lab/parts@c943", name="parts", origin="requirements.txt line 3"
     )
-    sources = PackageSources()
-    error = explain(done, sources, (), (line,), SourceArchives(sources))
+    error = failed(said, PackageSources(), line)
     assert error.unreachable == "https://code.example/lab/parts"
     assert error.message.startswith(
         "git cannot fetch the repository https://code.example/lab/parts.git (requirements.txt line 3)"
