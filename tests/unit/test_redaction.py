@@ -114,6 +114,7 @@ def test_secrets_are_found_by_their_structure(monkeypatch, text, shown):
         "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl /usr/lib/x86_64-linux-gnu/libcudnn.so.9.10.2",
         "undefined symbol: _ZN3c104cuda20CUDACachingAllocator9allocatorE, version memcpy@GLIBC_2.14",
         "[[{{node cnn4_2/Conv1D00-f128-ks20/Conv1D}}]] cudnnGetConvolutionForwardAlgorithm_v7",
+        "FROM python:3.13-slim-bookworm@sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8",
         "docker run -u 1000:1000 -u $(id -u):$(id -g) nvcr.io/nvidia/pytorch:24.01-py3@sha256:9f86d081884c7d65",
         "git+ssh://git@github.com:org/repo.git@abc pip install -U 'a @ b:c' From:me@example.com",
         'pkg:pypi/nvidia-cudnn-cu12@9.10.2.21?repository_url=https://host/whl "pass": "forward"',
