@@ -13,12 +13,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import LockError
 from ..system.redaction import redact
-from .http import Http, parse_content_range
-from .simple_api import File
+
+if TYPE_CHECKING:
+    from .http import Http
+    from .simple_api import File
 
 MOST_TEXT = 8 << 20
 """The most bytes of METADATA, pyproject.toml or PKG-INFO. The largest on the public index have some 500 kB."""
@@ -184,6 +186,8 @@ class RangeFile(io.RawIOBase):
         self._spans.append((start, body))
 
     def _fetch(self, span: tuple[int, int]) -> tuple[int, bytes]:
+        from .http import parse_content_range
+
         answer = self._http.get(self._url, span=span)
         assert answer is not None
         if answer.status != 206:

@@ -23,8 +23,8 @@ from ..system.files import hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
-from .http import PASSING, TRIES, Http, Stream, origin
-from .refusals import is_permanent, read_error, unreadable
+from .http import PASSING, TRIES, Http, Stream, is_permanent, origin, read_error
+from .refusals import unreadable
 from .simple_api import project_files
 from .wheel_names import expand_address
 

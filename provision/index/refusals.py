@@ -6,25 +6,16 @@ status, as an exception of Python, or as text of the HTTP library of uv and ratt
 
 from __future__ import annotations
 
-import datetime as dt
-import email.utils
-import functools
-import http.client
 import re
-import socket
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import field
-from email.message import Message
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from ..errors import LockError
 from ..model import normalize_name
 from ..model.values import dataclass
-from ..system.redaction import clean_line, redact
+from ..system.redaction import redact
 
 Cause = Literal[
     "credentials", "forbidden", "missing", "withdrawn", "proxy", "tunnel", "rate_limited", "failing", "refused", "certificate",
@@ -186,106 +177,10 @@ def find_refusal(log: str, item: str = "the file", server: ServerKind = PACKAGE_
     return None
 
 
-# --- gpuenv's own requests ---------------------------------------------------------------------------
-
-
-class DeadlineError(TimeoutError):
-    """Response headers that were incomplete at their deadline."""
-
-
-class AnswerError(OSError):
-    """A response that breaks the rules of HTTP or a limit of gpuenv. Another try would get the same."""
-
-
-def read_retry_after(headers: Message) -> float | None:
-    """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), or None without a valid one."""
-    said = str(headers.get("Retry-After", "")).strip()
-    if said.isascii() and said.isdigit():
-        return float(said[:15])
-    try:
-        when = email.utils.parsedate_to_datetime(said)
-        return max(0.0, (when - dt.datetime.now(tz=dt.timezone.utc)).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-_CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
-    (ssl.SSLCertVerificationError, "certificate"),
-    (http.client.IncompleteRead, "truncated"),
-    (socket.gaierror, "host_name"),
-    (TimeoutError, "timeout"),
-    (ConnectionRefusedError, "no_connection"),
-    (ConnectionResetError, "reset"),
-    (BrokenPipeError, "reset"),
-)
-_PERMANENT = (AnswerError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-_SECONDS = 5.0
-_PORTS = {"http": 80, "https": 443}
-
-
-def is_permanent(error: Exception) -> bool:
-    """Return whether the same request would fail again."""
-    reason = getattr(error, "reason", None)
-    return isinstance(error, _PERMANENT) or isinstance(reason, ssl.SSLCertVerificationError)
-
-
-def explain_error(error: Exception) -> Refusal | None:
-    """Return the meaning of a failed request, or None if only the error's text explains it.
-
-    That of a status says the wait that the server requests.
-    """
-    if isinstance(error, urllib.error.HTTPError):
-        wait, said = clean_line(str(error.headers.get("Retry-After", "")), 40), str(error.reason)
-        if wait and read_retry_after(error.headers) is None:
-            said += f"; its Retry-After is neither seconds nor a date: {wait!r}"
-        elif wait:
-            said += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
-        return explain_status(error.code, said)
-    reason = getattr(error, "reason", None) or error
-    # The text of an AnswerError or a DeadlineError is more precise than its type.
-    causes = () if isinstance(reason, DeadlineError) else _CAUSES
-    return next((explain_cause(cause) for kind, cause in causes if isinstance(reason, kind)), None)
-
-
-def read_error(url: str, error: Exception) -> LockError:
-    """Return the error for a URL whose request failed with a status or an exception."""
-    if refusal := explain_error(error):
-        return unreadable(url, f"the server {refusal.words}", refusal.hint)
-    return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))
-
-
 def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
     """Return the error for a URL that cannot be read."""
     shown = redact(url)
     return LockError(f"cannot read {shown}: {reason}", hint=hint, unreachable=shown)
-
-
-@functools.cache
-def find_connection_error(url: str, proxy: str | None = None) -> str | None:
-    """Return why no connection to an address can be opened, as the end of a sentence, or None.
-
-    No request is sent. With a proxy (`proxy`, else the environment's), the connection is the one to the proxy. The
-    result is kept while this process runs. Addresses of files have no connection error.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        return None
-    through = proxy or _find_proxy(parts.scheme, parts.hostname)
-    place = urlsplit(through if "://" in through else f"http://{through}") if through else parts
-    try:
-        port = place.port or _PORTS.get(place.scheme, 80)
-        socket.create_connection((place.hostname or "", port), timeout=_SECONDS).close()
-    except (OSError, ValueError) as error:
-        refusal = explain_error(error)
-        return refusal.words if refusal else f"is unreachable: {getattr(error, 'strerror', None) or error}"
-    return None
-
-
-def _find_proxy(scheme: str, host: str) -> str | None:
-    if urllib.request.proxy_bypass(host):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(scheme) or proxies.get("all")
 
 
 # --- logs of uv --------------------------------------------------------------------------------------

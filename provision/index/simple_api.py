@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import html.parser
 import json
 import re
 import urllib.parse
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
@@ -20,7 +20,9 @@ from ..errors import LockError
 from ..model.values import dataclass
 from ..system.redaction import clean_line, redact
 from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
-from .http import Http, Response
+
+if TYPE_CHECKING:
+    from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 VARIANTS = "-variants.json"
@@ -74,20 +76,17 @@ def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
             return tuple(f for entry in entries if (f := _parse_entry(url, entry)) is not None)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise _explain_no_index(url, clean_line(f"{type(e).__name__} at {e}", 200)) from e
-    parser = _Links(url)
-    parser.feed(text)
-    if not parser.files and parser.foreign:
+    page = _read_html(url, text)
+    if not page.files and page.foreign:
         raise _explain_no_index(url, "a page that lists no files, with forms or scripts")
-    if not parser.files and b"\0" in body:
+    if not page.files and b"\0" in body:
         raise _explain_no_index(url, "neither HTML nor JSON")
-    return tuple(parser.files)
+    return tuple(page.files)
 
 
 def parse_links(answer: Response) -> list[str]:
     """Return the addresses that a page links to, in its order."""
-    parser = _Links(answer.url)
-    parser.feed(answer.body.decode("utf-8", "replace"))
-    return parser.links
+    return _read_html(answer.url, answer.body.decode("utf-8", "replace")).links
 
 
 def _find_file_name(url: str) -> str | None:
@@ -140,40 +139,53 @@ def _parse_entry(base: str, entry: dict[str, object]) -> File | None:
     )
 
 
-class _Links(html.parser.HTMLParser):
-    """A parser of the links on a simple index page."""
+class _Page(NamedTuple):
+    """The links of a page. `foreign` says that it has elements of a login page that a page of links never has."""
 
-    def __init__(self, base: str) -> None:
-        super().__init__()
-        self._base = base
-        self.files: list[File] = []
-        self.links: list[str] = []
-        self.foreign = False  # elements of a login page that a page of links never has
+    files: list[File]
+    links: list[str]
+    foreign: bool
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        href = attributes.get("href")
-        self.foreign |= tag in ("form", "input", "script", "iframe")
-        if tag == "base" and href:
-            self._base = urllib.parse.urljoin(self._base, href)
-        if tag != "a" or not href:
-            return
-        url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
-        self.links.append(url)
-        name = _find_file_name(url)
-        if name is None or not name.endswith((".whl", ".tar.gz", ".zip", VARIANTS)):
-            return
-        hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
-        yanked = (attributes.get("data-yanked") or "") if "data-yanked" in attributes else None
-        self.files.append(
-            File(
-                name=name,
-                url=url,
-                sha256=hashed,
-                requires_python=attributes.get("data-requires-python") or None,
-                yanked=yanked,
+
+def _read_html(base: str, text: str) -> _Page:
+    import html.parser  # few indexes answer in HTML
+
+    class Links(html.parser.HTMLParser):
+        def __init__(self, base: str) -> None:
+            super().__init__()
+            self._base = base
+            self.files: list[File] = []
+            self.links: list[str] = []
+            self.foreign = False
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            attributes = dict(attrs)
+            href = attributes.get("href")
+            self.foreign |= tag in ("form", "input", "script", "iframe")
+            if tag == "base" and href:
+                self._base = urllib.parse.urljoin(self._base, href)
+            if tag != "a" or not href:
+                return
+            url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
+            self.links.append(url)
+            name = _find_file_name(url)
+            if name is None or not name.endswith((".whl", ".tar.gz", ".zip", VARIANTS)):
+                return
+            hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
+            yanked = (attributes.get("data-yanked") or "") if "data-yanked" in attributes else None
+            self.files.append(
+                File(
+                    name=name,
+                    url=url,
+                    sha256=hashed,
+                    requires_python=attributes.get("data-requires-python") or None,
+                    yanked=yanked,
+                )
             )
-        )
+
+    parser = Links(base)
+    parser.feed(text)
+    return _Page(parser.files, parser.links, parser.foreign)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from ..detect import find_python
 from ..errors import LockError
 from ..index.config import pytorch_address, pytorch_packages
-from ..index.refusals import NETWORK_HINT, find_connection_error
+from ..index.refusals import NETWORK_HINT
 from ..model import Plan, RequirementLine, drop_event
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
@@ -75,6 +75,8 @@ def _check_index(state: State, plan: Plan) -> None:
     sources = state.context.sources
     if sources.offline or sources.no_index or not pytorch_packages(plan):
         return
+    from ..index.http import find_connection_error
+
     address = pytorch_address(sources.pytorch, plan)
     if why := find_connection_error(address, sources.proxy):
         raise LockError(

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +24,6 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import own_cache, pytorch_address, pytorch_packages
-from ..index.http import Http
 from ..index.places import UploadTimes, drop_pages, indexes_of_files
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, wheel_tags
@@ -418,6 +416,8 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
     unknown = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
     if not unknown:
         return packages
+    from ..index.http import Http
+
     try:
         sizes = Http(tries=1, timeout=5.0).sizes(unknown)
     except LockError:
@@ -450,8 +450,9 @@ def uv_platform(platform: str, glibc: str | None, sources: PackageSources) -> st
 
 
 def _read_uv_options(sources: PackageSources) -> str:
-    """Return uv's help on `uv pip compile`. It is cached by uv's version."""
-    kept = cache_folder(own_cache(sources), "uv-help") / f"{metadata.version('uv')}.txt"
+    """Return uv's help on `uv pip compile`, which is cached for this uv."""
+    status = Path(uv.program()).stat()
+    kept = cache_folder(own_cache(sources), "uv-help") / f"{status.st_mtime_ns}-{status.st_size}.txt"
     with contextlib.suppress(OSError, ValueError):
         return trust.read_cached(kept).decode()
     text = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout

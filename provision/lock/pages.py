@@ -8,7 +8,6 @@ import itertools
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,6 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index.http import AT_ONCE
 from ..index.simple_api import File, version_of
 from ..index.wheel_names import wheel_tags
 from ..model import (
@@ -314,6 +312,10 @@ class Pages:
                 self._give_up(page, package, error)
                 return []
             urls = [url for url in urls if unquote(url) in known]
+        from concurrent.futures import ThreadPoolExecutor
+
+        from ..index.http import AT_ONCE
+
         with ThreadPoolExecutor(AT_ONCE) as pool:
             pages = pool.map(lambda url: self._files(page, package, url), urls[:_MOST_PAGES])
             return [file for files in pages for file in files]

@@ -16,8 +16,6 @@ from ..environment.uv_install import hint_dependencies_alone, read_failure, writ
 from ..errors import LockError
 from ..index import refusals
 from ..index.config import pip_settings
-from ..index.downloads import add_credentials
-from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few
@@ -190,6 +188,9 @@ def _read_holdings(
     indexes (without prereleases if there are others), and the last error."""
     if name is None or sources.offline or sources.no_index:
         return [], None, None
+    from ..index.downloads import add_credentials
+    from ..index.http import Http
+
     http = Http(pip_settings(process.environ()), tries=1, timeout=10.0)
     sentences, every, unread = [], set[Version](), None
     for index in list_indexes(sources):

@@ -20,7 +20,6 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index.archives import metadata
 from ..index.config import own_cache
-from ..index.downloads import add_credentials
 from ..index.places import default_index, list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
@@ -108,6 +107,8 @@ def _read_release(
 ) -> Release | None:
     """Return a release, or None for one without variants. Raises LockError."""
     table = next((f for f in files if f.name.endswith(VARIANTS)), None)
+    from ..index.downloads import add_credentials
+
     answer = pages.http.get(add_credentials(table.url, [index])) if table else None
     if table is None or answer is None:
         return None
@@ -244,6 +245,8 @@ def _choose_file(pages: IndexMetadata, file: File, package: Requirement, index: 
     folder.mkdir(exist_ok=True)
     path = folder / plain_name(file.name)
     info = "-".join(file.name.split("-")[:2]) + ".dist-info"
+    from ..index.downloads import add_credentials
+
     from_index = dataclasses.replace(file, url=add_credentials(file.url, [index]))
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{info}/METADATA", metadata(pages.http, from_index))

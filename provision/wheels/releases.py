@@ -16,14 +16,12 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
@@ -31,8 +29,6 @@ from packaging.version import Version
 from ..errors import BuildError, LockError
 from ..index.archives import metadata, read_local_metadata
 from ..index.config import own_cache, pip_settings
-from ..index.downloads import Addresses, FileRequest, download
-from ..index.http import AT_ONCE, Http, Response
 from ..index.places import list_indexes
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
 from ..index.wheel_names import cpython_markers
@@ -45,6 +41,9 @@ from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError
 from .pylock import file_name
 from .sdist import SourceArchive, extras_in, read_archive
+
+if TYPE_CHECKING:
+    from ..index.http import Http, Response
 
 _LONGEST = 600.0
 """The most seconds for which a list of files is cached. Its server states how long it is valid."""
@@ -103,6 +102,8 @@ class IndexMetadata:
 
     def _read_page(self, url: str) -> Response | None:
         """Return the list at an address, or None if it is missing. It is read once in a run."""
+        from ..index.http import Response
+
         if url not in self.sources.pages:
             answer = self._read_page_once(url)
             kind = answer.headers.get("content-type", "") if answer else ""
@@ -114,6 +115,8 @@ class IndexMetadata:
 
     def _read_page_once(self, url: str) -> Response | None:
         """Read the list at an address, from the cache while its server allows it."""
+        from ..index.http import Response
+
         if url.startswith("file:"):
             return self.http.get(url, missing_ok=True)
         kept, now = (
@@ -143,6 +146,8 @@ class IndexMetadata:
     @cached_property
     def http(self) -> Http:
         """The connection to the indexes."""
+        from ..index.http import Http
+
         return Http(pip_settings(process.environ()), tries=self.tries, timeout=self.timeout)
 
     @cached_property
@@ -151,6 +156,8 @@ class IndexMetadata:
 
 
 def _parse_requirements(text: str) -> tuple[str, ...]:
+    from packaging.metadata import parse_email
+
     return tuple(parse_email(text)[0].get("requires_dist", ()))
 
 
@@ -197,6 +204,12 @@ class SourceArchives:
     def describe(self, packages: Iterable[LockedPackage]) -> dict[LockedPackage, SourceArchive]:
         """Describe source archives. Too large and unreadable ones are missing in the result."""
         wanted = list(dict.fromkeys(packages))
+        if not wanted:
+            return {}
+        from concurrent.futures import ThreadPoolExecutor
+
+        from ..index.http import AT_ONCE
+
         with ThreadPoolExecutor(AT_ONCE) as pool:
             archives = pool.map(self._describe_one, wanted)
             return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
@@ -295,6 +308,8 @@ class SourceArchives:
             if left < 0:
                 raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
 
+        from ..index.downloads import Addresses, FileRequest, download
+
         addresses = Addresses(http, self._folders, offline=self.sources.offline)
         with make_scratch("source") as scratch:
             path = scratch / file_name(package)
@@ -314,6 +329,8 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
     The built requirements are stored by the hash of the archive, and the next solve uses them. `env` is an environment
     or a folder with unpacked packages.
     """
+    from packaging.metadata import parse_email
+
     if not package.depends:
         return
     stated = package.depends[1:]  # the first one is Python

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -76,6 +75,8 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
             f"the source archive {path.name} cannot be read: {error}",
             hint="copy the archive again, or remove it",
         ) from error
+    from packaging.metadata import parse_email
+
     about, _ = parse_email(files.get("PKG-INFO") or b"")
     requires, stated_in, changeable = _read_requires(about, files)
     stated = requires is not None and all(map(_is_requirement, requires))

@@ -12,7 +12,8 @@ import urllib.error
 from rows import rows
 
 from provision.index import refusals
-from provision.index.refusals import CONDA_CHANNEL, PACKAGE_INDEX, read_error
+from provision.index.http import DeadlineError, explain_error, read_error
+from provision.index.refusals import CONDA_CHANNEL, PACKAGE_INDEX
 
 INDEX = "https://index.example/simple"
 STATUSES = {
@@ -57,7 +58,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert failure.message.startswith(f"the package index {INDEX} {words}")
     assert f"(HTTP {code} {reason})" in failure.message
     error = urllib.error.HTTPError(INDEX, code, reason, email.message.Message(), None)
-    refusal = refusals.explain_error(error)
+    refusal = explain_error(error)
     assert refusal.words.replace("the file", "numpy") == f"{words} (HTTP {code} {reason})"
     assert refusal.hint == failure.hint
 
@@ -102,10 +103,7 @@ def test_an_error_of_its_own_keeps_its_text():
     assert read_error("http://h/a", OSError("the response ended after 3 of 9 bytes")).message == (
         "cannot read http://h/a: the response ended after 3 of 9 bytes"
     )
-    assert (
-        "head of the answer"
-        in read_error("http://h/a", refusals.DeadlineError("the head of the answer")).message
-    )
+    assert "head of the answer" in read_error("http://h/a", DeadlineError("the head of the answer")).message
 
 
 def test_a_version_in_a_log_is_not_a_status():
@@ -116,7 +114,7 @@ def test_a_wait_that_the_server_requests_is_part_of_the_message():
     headers = email.message.Message()
     headers["Retry-After"] = "3600"
     error = urllib.error.HTTPError(INDEX, 429, "Too Many Requests", headers, None)
-    assert refusals.explain_error(error).words.endswith("(HTTP 429 Too Many Requests; retry after 3600 s)")
+    assert explain_error(error).words.endswith("(HTTP 429 Too Many Requests; retry after 3600 s)")
 
 
 def test_hints_are_imperatives_that_a_channel_may_replace():
