@@ -24,7 +24,7 @@ def test_every_kind_of_row_is_there(known):
 
 
 @pytest.mark.parametrize(
-    ("framework", "oldest"), [("torch", "1.7.1"), ("tensorflow", "2.4.0"), ("jax", "0.4.18")]
+    ("framework", "oldest"), [("torch", "1.6.0"), ("tensorflow", "2.4.0"), ("jax", "0.4.18")]
 )
 def test_coverage_begins_where_it_should(known, framework, oldest):
     versions = {b.version for b in of(known, framework)}

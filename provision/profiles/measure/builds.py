@@ -141,7 +141,7 @@ def torch_rows(reader: Reader, documents: Documents) -> list[Row]:
 
     The cuDNN of builds that are linked with it comes from the table `tested`.
     """
-    measured = reader.measured(reader.builds("torch", "1.7.1"), "torch", read_torch)
+    measured = reader.measured(reader.builds("torch", "1.6"), "torch", read_torch)
     companions = {name: _read_companion(reader, name) for name in model.TORCH_COMPANIONS}
     rows = []
     for build, fact in measured:
@@ -162,7 +162,7 @@ def _read_companion(reader: Reader, name: str) -> list[tuple[Version, SpecifierS
     # Wheels for ARM of 2022 state no release of torch.
     wheels = {
         v: representative([w for w in ws if w.platform == "linux-x86_64"] or ws)
-        for v, ws in releases(reader.wheels(name), "0.7.2").items()
+        for v, ws in releases(reader.wheels(name), "0.6").items()
     }
     facts = reader.all_facts(wheels.values(), "metadata")
     found: list[tuple[Version, SpecifierSet | None]] = []
