@@ -143,8 +143,9 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     if c.bundle:
         return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
     config = pip_settings(process.environ())
-    for place in c.find_links:
-        if not Path(place).exists():
+    links = [place if "://" in place else str(Path(place).absolute()) for place in c.find_links]
+    for place in links:
+        if "://" not in place and not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
     where = list_index_addresses(c, data or load(c, "indexes"))
@@ -152,7 +153,7 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     return PackageSources(
         default=where.get("pypi") or config.index_url,
         extra=() if where.get("pypi") == c.index else tuple(extra),
-        find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
+        find_links=tuple(dict.fromkeys([*links, *configured])),
         pytorch=where["pytorch"],
         cert=config.cert,
         proxy=config.proxy,

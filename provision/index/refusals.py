@@ -282,7 +282,7 @@ def _index_of(address: str) -> str:
     parts = urlsplit(address)
     return (
         address.rstrip("/").rpartition("/")[0]
-        if parts.path.endswith("/")
+        if parts.path.strip("/") and parts.path.endswith("/")
         else f"{parts.scheme}://{parts.netloc}"
     )
 

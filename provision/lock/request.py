@@ -323,12 +323,12 @@ def _make_cpu_hint(texts: Sequence[str]) -> str | None:
 def _bounds_of_packages(
     wanted: Sequence[FrameworkRequest], demands: ProjectRequirements, data: Profiles
 ) -> list[VersionBound]:
-    """Return the bounds of lines that name a framework by another name of its package (onnxruntime-gpu)."""
+    """Return the bounds of lines that name a framework, or another name of its package (onnxruntime-gpu)."""
     names = {b.package: b.framework for b in data.builds if b.package}
     requested = {w.name for w in wanted}
     bounds = []
     for need in demands.needs:
-        framework = names.get(need.name or "")
+        framework = names.get(need.name or "", need.name)
         if framework in requested and not need.is_direct:
             specifier = str(Requirement(need.text).specifier)
             bounds.append(VersionBound(name=framework, specifier=specifier, origin=need.origin))

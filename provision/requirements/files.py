@@ -241,7 +241,8 @@ class CondaEnvironment:
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
     version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
-    place of each. `left` lists what was not carried over.
+    place of each. `left` lists what was not carried over. `exact` counts the entries with a build string, which exports of
+    an environment have.
     """
 
     lines: list[SourceLine] = field(default_factory=list)
@@ -252,6 +253,12 @@ class CondaEnvironment:
     device: str | None = None
     origins: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
+    exact: int = 0
+
+    @property
+    def is_export(self) -> bool:
+        """Whether the file lists what one machine had installed, and not what a project requires."""
+        return self.exact > 20
 
 
 def read_environment_file(
@@ -354,6 +361,7 @@ def _read_spec(
     conda = spec[1].lower() if spec else ""
     bounds, build = convert_specifier(spec[2]) if spec else (None, None)
     row = names.get(conda)
+    result.exact += bool(build)
     if conda == "python" and bounds is not None:
         result.python = result.python or _find_minor(bounds) or bounds or None
         result.origins.setdefault("python", origin)

@@ -59,6 +59,8 @@ def find_imports(
     that of a package, unless the program's folder or one above, outside of packages, has a file of this name.
     """
     programs = list(list_programs(folder))
+    if all(is_side for _, is_side in programs):  # where there is nothing else, people run the notebooks
+        programs = [(name, is_side and not name.endswith(".ipynb")) for name, is_side in programs]
     own = _list_own_names(folder, (name for name, _ in programs))
     paths = {
         *_list_folders(name for name, _ in programs),

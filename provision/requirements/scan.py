@@ -24,7 +24,7 @@ from .folder import FolderFindings, PackageFacts, list_first
 from .imports import DECLARES, SKIPPED, ImportedModule, find_imports
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
-from .pyproject import read_project
+from .pyproject import collect_extras, read_project
 from .quote import parse_requirement, quote_text
 from .toml import find_project_name, leading_name
 from .tree import find_root
@@ -50,9 +50,10 @@ def scan_folder(folder: Path, known: PackageFacts, environ: Mapping[str, str]) -
     _read_lists(findings, folder, known, environ, covered)
     _read_conda_file(findings, folder, known, environ)
     _uv(findings, folder)
+    seen = find_project_imports(folder, known)
     if not findings.frameworks:
-        _choose_extra(findings, folder, known, environ)
-    _decide_by_imports(findings, folder, known)
+        _choose_extra(findings, folder, known, environ, seen)
+    _decide_by_imports(findings, folder, known, seen)
     return findings
 
 
@@ -308,11 +309,16 @@ def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[Require
 
 
 def _choose_extra(
-    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
+    findings: FolderFindings,
+    folder: Path,
+    known: PackageFacts,
+    environ: Mapping[str, str],
+    seen: Mapping[str, ImportedModule],
 ) -> None:
     """Choose the extra that names a framework where the project's dependencies bring none.
 
-    Of several, that for a GPU, or the only one that a document installs. Otherwise the user chooses.
+    Of several, those of the framework that most programs import; of these, that for a GPU, or the only one that a document
+    installs. Otherwise the user chooses.
     """
     implying = {canonicalize_name(row.package) for row in known.imports.values() if row.implies}
     if not findings.project or implying & findings.named.keys():
@@ -320,15 +326,20 @@ def _choose_extra(
     reading = files.ReadingState(environ=environ, base=folder, roots=(find_root(folder),), skip_missing=True)
     try:
         extras = read_project(reading, folder.absolute(), (), ()).extras
+        listed = {extra: collect_extras(find_project_name(folder), extras, [extra]) for extra in extras}
     except UsageError:
         return  # recorded when the project was read
     brings: dict[str, tuple[str, str]] = {}
-    for extra, listed in extras.items():
-        for text, origin in listed:
+    for extra, lines in listed.items():
+        for text, origin in lines:
             name = leading_name(text)
             framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
             if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
                 brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
+    users = {name: len(seen[name].files) for name, _ in brings.values() if name in seen}
+    main = [name for name in users if users[name] == max(users.values())]
+    if len(main) == 1:
+        brings = {extra: found for extra, found in brings.items() if found[0] == main[0]}
     for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
     own = re.escape(find_project_name(folder) or "")
     installed = re.findall(
@@ -340,6 +351,7 @@ def _choose_extra(
         findings.extras = chosen
         framework, origin = brings[chosen[0]]
         findings.frameworks[framework] = origin
+        findings.named |= {canonicalize_name(leading_name(text)): text for text, _ in listed[chosen[0]]}
     elif brings:
         names = ", ".join(map(quote_text, brings))
         findings.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")
@@ -359,6 +371,9 @@ def _read_conda_file(
         read = files.read_environment_file(folder, name, known.conda, known.wheels, environ)
     except UsageError as error:
         findings.remarks.append(error.message)
+        return
+    if read.is_export and (findings.frameworks or findings.named):
+        findings.left[name] = "an export of one machine's environment"
         return
     findings.python, findings.cuda, findings.device = read.python, read.cuda, read.device
     findings.origins |= read.origins
@@ -438,14 +453,17 @@ def find_project_imports(folder: Path, known: PackageFacts) -> dict[str, Importe
     return find_imports(folder, [module for module in known.imports if "." in module], names)
 
 
-def _decide_by_imports(findings: FolderFindings, folder: Path, known: PackageFacts) -> None:
+def _decide_by_imports(
+    findings: FolderFindings, folder: Path, known: PackageFacts, seen: Mapping[str, ImportedModule]
+) -> None:
     """Choose the framework if no file names one, and the packages if no file declares any.
 
     A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
     unknown name on an index.
     """
-    seen = find_project_imports(folder, known)
-    declared = bool(findings.named or findings.requirements)
+    # A project that computes its requirements in code declares some too.
+    unread = states_requirements(folder) and not findings.project
+    declared = bool(findings.named or findings.requirements or unread)
     if findings.left and not (declared or findings.project):
         findings.remarks.append(
             "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"

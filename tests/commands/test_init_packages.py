@@ -177,6 +177,19 @@ def test_gpuenv_yaml_accepts_these_forms_of_python(tmp_path, python):
 # --- what the files of a project decide -----------------------------------------------------------
 
 _PYPROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "mine"\nversion = "1"\n'
+_NOTEBOOK = json.dumps(
+    {
+        "cells": [
+            {
+                "cell_type": "code",
+                "source": [
+                    "!pip install keras-hub\n",
+                    "import torch, keras_hub\nimport matplotlib.pyplot as plt\n",
+                ],
+            }
+        ]
+    }
+)
 _SETUP = "from setuptools import setup\nsetup(name='mine', py_modules=['mine'], {})\n"
 # Files -> values of gpuenv.yaml (those without a key are empty), and words that are printed
 CASES = {
@@ -226,6 +239,12 @@ CASES = {
         {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncu126 = ['torch']\ncu128 = ['torch']\n",
          "mine/__init__.py": "import torch\n"},
         {"frameworks": ("torch",), "project": "."}, "the extras cu126, cu128 bring frameworks: choose one",
+    ),
+    "the extra of the framework that programs import, with what it brings": (
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\nfast = ['onnxruntime-gpu']\nall = ['mine[torch]']\n"
+         "torch = ['torch', 'timm']\n", "README.md": "pip install -e '.[all]'\npip install -e '.[fast]'\n",
+         "mine/__init__.py": "import torch, timm, onnxruntime\n", "mine/b.py": "import torch, numpy\n"},
+        {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "undeclared numpy\n",
     ),
     "a file that the README installs": (
         {"README.md": "# Mine\npip install -r big/requirements.txt\n", "big/requirements.txt": "jax\n",
@@ -278,6 +297,28 @@ CASES = {
     "several projects": (
         {"mnist/requirements.txt": "torch\n", "vae/requirements.txt": "torch\n", "mnist/main.py": "import torch\n"},
         {"frameworks": ("torch",)}, "run gpuenv init in the folder of one",
+    ),
+    "a project that computes its requirements": (
+        {"setup.py": "from setuptools import setup\nsetup(install_requires=find())\n", "ci/a.py": "import torch, numpy\n"},
+        {"frameworks": ("torch",)}, "undeclared numpy\n",
+    ),
+    "an export of one machine beside a declaration": (
+        {"requirements.txt": "torch\n",
+         "environment.yaml": "dependencies:\n- python=3.9\n- vc=14.3=h64f974e_17\n" + "- tqdm=4.66.1=py39_0\n" * 20},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
+        "not read environment.yaml (an export of one machine's environment)",
+    ),
+    "an export of one machine alone": (
+        {"environment.yaml": "dependencies:\n- pytorch=2.6.0=cuda\n" + "- tqdm=4.66.1=py39_0\n" * 21},
+        {"frameworks": ("torch==2.6.0",), "packages": ("tqdm==4.66.1",)}, "",
+    ),
+    "notebooks alone": (
+        {"part/a.ipynb": _NOTEBOOK},
+        {"frameworks": ("torch",), "packages": ("keras-hub", "matplotlib")}, "torch (imported in part/a.ipynb)",
+    ),
+    "notebooks beside programs": (
+        {"a.ipynb": _NOTEBOOK, "a.py": "import torch, numpy\n"},
+        {"frameworks": ("torch",), "packages": ("numpy",)}, "",
     ),
     "keras alone": ({"a.py": "import keras\n"}, {"frameworks": ("tensorflow",)}, "tensorflow (imported in a.py)"),
     "keras beside another framework": (

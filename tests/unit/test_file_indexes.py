@@ -2,6 +2,9 @@
 
 import pytest
 
+from provision.config.options import Choices
+from provision.config.sources import read_sources
+from provision.errors import UsageError
 from provision.index.places import indexes_of_files
 from provision.model import LockedPackage, PackageSources
 
@@ -66,6 +69,13 @@ def test_a_file_that_two_places_can_have_is_left_to_uv(tmp_path, folder_index):
     assert asked(tmp_path, other)([package(WEB_FILE)]) is None
     pages = asked(tmp_path, find_links=("https://pages.example/torch.html",))
     assert pages([package(WEB_FILE)]) is None
+
+
+def test_an_option_names_a_folder_or_a_page_of_wheels(tmp_path):
+    page = "https://pages.example/torch.html"
+    assert read_sources(Choices(find_links=[page, str(tmp_path)])).find_links[:2] == (page, str(tmp_path))
+    with pytest.raises(UsageError, match="no such folder"):
+        read_sources(Choices(find_links=[str(tmp_path / "none")]))
 
 
 def test_a_package_that_is_bound_to_an_index_comes_from_there(tmp_path, folder_index):

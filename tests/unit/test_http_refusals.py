@@ -80,6 +80,14 @@ def test_a_page_that_uv_may_not_read_names_index_and_package(hint, words):
     assert failure.address == INDEX and failure.index_unavailable
 
 
+def test_an_address_without_a_path_names_no_package():
+    failure = refusals.find_failure("error sending request for url (https://packages.example/)")
+    assert (
+        failure is not None
+        and failure.message == "the package index https://packages.example does not respond"
+    )
+
+
 @rows(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
 def test_an_exception_of_the_network_has_a_message_and_a_hint(error, words):
     failure = read_error(f"{INDEX}/numpy/", error)
@@ -92,11 +100,6 @@ def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
     for server in (PACKAGE_INDEX, CONDA_CHANNEL):
         refusal = refusals.find_refusal(log, server=server)
         assert refusal is not None and refusal.words == words and refusal.hint
-
-
-def test_an_address_without_a_path_names_no_package():
-    failure = refusals.find_failure("Failed to fetch: https://index.example/\nerror sending request")
-    assert failure is not None and failure.message.endswith("does not respond")
 
 
 def test_an_error_of_its_own_keeps_its_text():

@@ -76,6 +76,19 @@ def test_the_cpu_gets_the_package_without_cuda(gpuenv):
     assert build["requirements"] == [f"onnxruntime==={build['version']}"]
 
 
+def test_a_pin_of_the_package_for_the_cpu_holds_for_the_one_for_the_gpu(gpuenv, index):
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    for version in ("1.28.0", "1.31.1"):
+        ask = ("--framework", f"onnxruntime=={version}", "--driver", "580.65.06", *GPU)
+        index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    (gpuenv.work / "requirements.txt").write_text("onnxruntime==1.28.0\n")
+    ran = gpuenv(
+        "resolve", "--json", "-f", "onnxruntime", "-r", "requirements.txt", "--driver", "580.65.06", *GPU
+    )
+    (build,) = ran.json["builds"]
+    assert build["version"] == "1.28.0" and build["cuda"], ran.err
+
+
 def test_the_package_for_the_cpu_is_left_out_beside_the_one_for_the_gpu(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
     ask = ("--framework", "onnxruntime", "--driver", "580.65.06", *GPU)
