@@ -133,9 +133,7 @@ def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
     if device != "cpu":
         steps = "`gpuenv verify` says whether the environment can use the GPU; if it can, the program chooses the CPU (`--device`, `.to()`)"
     evidence = Evidence("no process mapped /dev/nvidia-uvm, as each CUDA context does", shlex.join(command))
-    return make_finding(
-        "program_used_no_gpu", (evidence,), program=command[0], steps=steps, confidence="certain"
-    )
+    return make_finding("program_used_no_gpu", (evidence,), program=command[0], steps=steps)
 
 
 def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> process.ForegroundResult | int:

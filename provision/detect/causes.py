@@ -12,28 +12,19 @@ import re
 import stat
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
-from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
+from ..model import Evidence, Finding, HardwareDevice, HostContext
 from ..model.values import dataclass
 from .files import DeviceFile, read_text, under
 from .query import DriverAnswer
 
 
-def make_finding(
-    name: str,
-    evidence: tuple[Evidence, ...] = (),
-    /,
-    *,
-    confidence: Confidence = "certain",
-    in_container: bool = False,
-    **facts: object,
-) -> Finding:
-    """Return the finding of a row of profiles/failures.yaml, as `profiles.findings` does."""
+def make_finding(name: str, evidence: tuple[Evidence, ...] = (), /, **facts: Any) -> Finding:
+    """Return the finding of a row of profiles/failures.yaml. A working driver needs none, and loads no profiles."""
     from ..profiles import findings
 
-    return findings.make_finding(
-        name, evidence, confidence=confidence, cause=None, in_container=in_container, **facts
-    )
+    return findings.make_finding(name, evidence, **facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,14 +68,10 @@ class DriverFacts:
             evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
         return tuple(evidence)
 
-    def make_finding(
-        self, name: str, confidence: Confidence, *evidence: Evidence, **facts: object
-    ) -> Finding:
+    def make_finding(self, name: str, *evidence: Evidence, **facts: Any) -> Finding:
         """Return a finding with all that was read as its evidence."""
-        return make_finding(
-            name, (*evidence, *self.answers, *self.traces), confidence=confidence,
-            in_container=bool(self.context.container), **facts,
-        )  # fmt: skip
+        shown = (*evidence, *self.answers, *self.traces)
+        return make_finding(name, shown, in_container=bool(self.context.container), **facts)
 
     @property
     def boards(self) -> bool:
@@ -162,8 +149,8 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
         () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
     )
     if suspends == 0:
-        return make_finding("uvm_stale_without_suspend", evidence, confidence="possible")
-    return make_finding("uvm_stale", evidence, confidence="likely")
+        return make_finding("uvm_stale_without_suspend", evidence)
+    return make_finding("uvm_stale", evidence)
 
 
 def _find_fault(uvm: Uvm, module: str) -> Finding | None:
@@ -256,7 +243,7 @@ def _find_mismatch(facts: DriverFacts) -> Finding | None:
     library = facts.library or "version unknown"
     name = "detected_versions_differ_in_container" if facts.context.container else "detected_versions_differ"
     module = facts.kernel_module or "version unknown"
-    return facts.make_finding(name, "certain", library=library, module=module)
+    return facts.make_finding(name, library=library, module=module)
 
 
 def _find_stub(facts: DriverFacts) -> Finding | None:
@@ -264,7 +251,7 @@ def _find_stub(facts: DriverFacts) -> Finding | None:
         return None
     path = facts.cuda.path or "libcuda.so.1"
     folder = path.rpartition("/")[0] or "the stubs folder"
-    return facts.make_finding("detected_stub", "certain", library=path, folder=folder)
+    return facts.make_finding("detected_stub", library=path, folder=folder)
 
 
 def _find_denied(facts: DriverFacts) -> Finding | None:
@@ -276,18 +263,18 @@ def _find_denied(facts: DriverFacts) -> Finding | None:
     names = ", ".join(node.path for node in locked) or "/dev/nvidia*"
     evidence = tuple(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked)
     name = "detected_access_denied_in_container" if facts.context.container else "detected_access_denied"
-    return facts.make_finding(name, "certain" if by_code else "likely", *evidence, files=names)
+    return facts.make_finding(name, *evidence, files=names, confidence="certain" if by_code else "likely")
 
 
 def _judge_code(facts: DriverFacts) -> Finding | None:
     if facts.cuda.code == CUDA_NOT_READY:
-        return facts.make_finding("detected_fabric_manager", "certain")
+        return facts.make_finding("detected_fabric_manager")
     if facts.cuda.code == CUDA_COMPAT:
-        return facts.make_finding("detected_compat_library", "certain", library=facts.cuda.path)
+        return facts.make_finding("detected_compat_library", library=facts.cuda.path)
     if NVML_GPU_LOST in (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles)):
-        return facts.make_finding("a_gpu_lost", "certain")
+        return facts.make_finding("a_gpu_lost")
     if facts.nvml.code == NVML_UNKNOWN and facts.context.container and facts.nodes:
-        return facts.make_finding("detected_lost_cgroup", "likely")
+        return facts.make_finding("detected_lost_cgroup")
     if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
         container = facts.context.container is not None
         finding = judge_uvm(facts.uvm, facts.kernel_module, container=container)
@@ -298,7 +285,7 @@ def _judge_code(facts: DriverFacts) -> Finding | None:
 def _find_hang(facts: DriverFacts) -> Finding | None:
     if not facts.cuda.hung:
         return None
-    return facts.make_finding("driver_hangs", "possible", call=facts.cuda.hung)
+    return facts.make_finding("driver_hangs", call=facts.cuda.hung)
 
 
 def _find_missing_files(facts: DriverFacts) -> Finding | None:
@@ -308,7 +295,7 @@ def _find_missing_files(facts: DriverFacts) -> Finding | None:
     if facts.nvml.ok or (facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE):
         return None
     evidence = Evidence(text="absent", source="/dev/nvidiactl")
-    return facts.make_finding("control_file_missing", "likely", evidence)
+    return facts.make_finding("control_file_missing", evidence)
 
 
 def _find_module_fault(facts: DriverFacts) -> Finding | None:
@@ -324,7 +311,7 @@ def _find_module_fault(facts: DriverFacts) -> Finding | None:
     else:
         name = "module_not_loaded"
     evidence = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
-    return facts.make_finding(name, "certain", *evidence, module=facts.kernel_module)
+    return facts.make_finding(name, *evidence, module=facts.kernel_module)
 
 
 def _find_library_fault(facts: DriverFacts) -> Finding | None:
@@ -332,7 +319,7 @@ def _find_library_fault(facts: DriverFacts) -> Finding | None:
     if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
         return None
     if facts.smi and facts.smi.ok:
-        return facts.make_finding("detected_library_not_found", "certain")
+        return facts.make_finding("detected_library_not_found")
     return None
 
 
@@ -344,7 +331,7 @@ def judge_slurm(facts: DriverFacts) -> Finding | None:
     """Return the finding for a Slurm job that requested no GPU. Slurm hides GPUs from it (ConstrainDevices)."""
     if facts.context.slurm != "job" or not facts.kernel_module:
         return None
-    return facts.make_finding("slurm_job_without_gpu", "likely")
+    return facts.make_finding("slurm_job_without_gpu")
 
 
 def judge_wsl(facts: DriverFacts) -> Finding | None:
@@ -353,12 +340,12 @@ def judge_wsl(facts: DriverFacts) -> Finding | None:
         return None
     offered = _is_offered(facts)
     if offered and facts.cuda.code is None and not facts.libcuda:
-        return facts.make_finding("wsl_folder_not_on_path", "certain")
+        return facts.make_finding("wsl_folder_not_on_path")
     dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
     evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
     hidden = facts.context.container is not None  # a container gets this folder only by an option
-    confidence: Confidence = "likely" if offered or hidden else "certain"
-    return facts.make_finding("wsl_without_working_driver", confidence, evidence)
+    confidence = "likely" if offered or hidden else "certain"
+    return facts.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
 
 
 def _is_offered(facts: DriverFacts) -> bool:
@@ -372,14 +359,14 @@ def judge_container(facts: DriverFacts) -> Finding | None:
         return None
     if facts.context.colab:
         evidence = Evidence(text="no /dev/nvidia* in this runtime", source="Colab")
-        return facts.make_finding("colab_without_gpu", "likely", evidence)
+        return facts.make_finding("colab_without_gpu", evidence)
     if not kind:
         return None
     host = bool(facts.kernel_module) or facts.boards
     program = kind if kind in _STARTED_OTHERWISE else "container"
     evidence = Evidence(text="no /dev/nvidia* in this container", source=kind)
     name = f"{program}_without_hosts_gpu" if host else f"{program}_without_gpu"
-    return facts.make_finding(name, "certain" if host else "possible", evidence)
+    return facts.make_finding(name, evidence)
 
 
 def list_missing_beside_stub(facts: DriverFacts) -> tuple[Finding, ...]:
@@ -394,7 +381,7 @@ def explain_missing_driver(facts: DriverFacts) -> Finding:
     if facts.kernel_module:
         no_library = facts.nvml.code is None and facts.cuda.code is None
         name = "driver_without_libraries" if no_library else "driver_does_not_work"
-        return facts.make_finding(name, "certain", module=facts.kernel_module)
+        return facts.make_finding(name, module=facts.kernel_module)
     if facts.boards or any(h.vendor == "nvidia" for h in facts.hardware):
-        return facts.make_finding("gpu_without_driver", "certain")
-    return facts.make_finding("no_driver_and_no_gpu", "likely")
+        return facts.make_finding("gpu_without_driver")
+    return facts.make_finding("no_driver_and_no_gpu")

@@ -159,9 +159,7 @@ def _make_difference_finding(module: str, library: str, aside: str | None) -> Fi
     evidence.append(Evidence(text=f"driver libraries {library}", source="reported by the driver"))
     if aside:
         evidence.append(Evidence(text=aside, source="nvml"))
-    return make_finding(
-        "loaded_module_differs", tuple(evidence), confidence="likely", library=library, module=module
-    )
+    return make_finding("loaded_module_differs", tuple(evidence), library=library, module=module)
 
 
 def make_trouble_finding(trouble: Trouble) -> Finding:
@@ -170,7 +168,4 @@ def make_trouble_finding(trouble: Trouble) -> Finding:
     if trouble.code == NVML_NO_PERMISSION:
         return make_finding("gpu_access_denied", (evidence,), index=trouble.index)
     lost = trouble.code == NVML_GPU_LOST
-    return make_finding(
-        "gpu_lost" if lost else "gpu_silent", (evidence,), confidence="certain" if lost else "possible",
-        index=trouble.index,
-    )  # fmt: skip
+    return make_finding("gpu_lost" if lost else "gpu_silent", (evidence,), index=trouble.index)

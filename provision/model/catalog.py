@@ -6,6 +6,7 @@ Rows are named tuples: there are thousands, of thirty kinds, and a frozen datacl
 from typing import Any, NamedTuple
 
 from .values import dataclass
+from .words import Confidence
 
 
 class WheelPage(NamedTuple):
@@ -365,7 +366,8 @@ class FailureRule(NamedTuple):
 
 
 class FindingText(NamedTuple):
-    """A situation that `detect` or `verify` finds, and its cause. A text of None means that of the cause.
+    """A situation that `detect` or `verify` finds, its cause and how sure that is (by default likely). A text of None is
+    that of the cause.
 
     In `title` and `fix`, {name} is a fact. A part in [[double brackets]] is omitted for an unknown fact.
     """
@@ -374,6 +376,7 @@ class FindingText(NamedTuple):
     cause: str
     title: str | None = None
     fix: str | None = None
+    confidence: Confidence | None = None
 
 
 class Build(NamedTuple):

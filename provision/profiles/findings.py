@@ -14,7 +14,7 @@ def make_finding(
     evidence: tuple[Evidence, ...] = (),
     /,
     *,
-    confidence: Confidence = "likely",
+    confidence: Confidence | None = None,
     cause: str | None = None,
     in_container: bool = False,
     **facts: object,
@@ -23,7 +23,7 @@ def make_finding(
 
     A text that the row lacks is that of the cause, with `in_container` that for a container.
 
-    `cause` replaces the row's cause where the situation alone does not decide it.
+    `cause` and `confidence` replace those of the row where the situation alone does not decide them.
     """
     texts, causes, _ = _read_texts()
     text = texts[name]
@@ -36,7 +36,7 @@ def make_finding(
         title=fill_text(title, known),
         evidence=evidence,
         fix=fill_text(fix, known),
-        confidence=confidence,
+        confidence=confidence or text.confidence or "likely",
     )
 
 

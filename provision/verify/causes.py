@@ -31,7 +31,6 @@ _CODES = {
     803: "driver_versions_differ",
     804: "compat_library_refused",
 }
-_BY_DEFINITION = frozenset((34, 214, 802, 803, 804))  # cuda.h gives each of these one meaning
 _NEWER_MAJOR, _NEWER = 35, frozenset((36, 222))
 _BUSY = 46
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2  # CUcomputemode of cuda.h; 0 is the default
@@ -92,13 +91,13 @@ def explain_cuda_call(
         elif code == _NEWER_MAJOR or code in _NEWER:
             finding = _explain_versions(code, seen.get("version"), driver.get("cuda"))
         else:
-            finding = make_finding(_CODES[code], confidence="certain" if code in _BY_DEFINITION else "likely")
+            finding = make_finding(_CODES[code])
         return replace(finding, evidence=(*evidence, *finding.evidence, *list_memory(seen)))
     if code in _NO_DEVICE:
         return _explain_no_device(driver, evidence)
     if code == _UNKNOWN:
         denied = _explain_denied(driver, evidence, code=code)
-        return denied or make_finding("cuda_unknown_error", evidence, confidence="possible")
+        return denied or make_finding("cuda_unknown_error", evidence)
     return None
 
 
@@ -125,11 +124,11 @@ def _explain_busy(seen: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding
         return make_finding("gpu_is_exclusive")
     shown = (Evidence(f"compute mode {mode} of device {index}", "libcuda"),)
     if mode == _PROHIBITED:
-        return make_finding("gpu_is_prohibited", shown, confidence="certain")
+        return make_finding("gpu_is_prohibited", shown)
     if mode in _EXCLUSIVE:
         is_held = any(h["gpu"] in (None, index) for h in seen.get("holders", ()))
         return make_finding("gpu_is_exclusive", shown, confidence="certain" if is_held else "likely")
-    return make_finding("gpu_gives_no_context", shown, confidence="possible")
+    return make_finding("gpu_gives_no_context", shown)
 
 
 def _explain_load(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
@@ -140,9 +139,7 @@ def _explain_load(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> 
     hidden = next((f for f in _DRIVER_FOLDERS if os.path.exists(os.path.join(f, "libcuda.so.1"))), None)
     if hidden:
         shown = Evidence("the driver's library", f"{hidden}/libcuda.so.1")
-        return make_finding(
-            "driver_library_not_on_path", (*evidence, shown), confidence="certain", folder=hidden
-        )
+        return make_finding("driver_library_not_on_path", (*evidence, shown), folder=hidden)
     if _is_in_colab():
         return make_finding("notebook_without_gpu", evidence)
     if _is_in_container():
@@ -186,7 +183,7 @@ def _explain_denied(
         return None
     shown = evidence + tuple(Evidence(why, path) for path, why in sorted(bad.items()))
     if code == _UNKNOWN and bad == {_UVM: _MISSING}:
-        return make_finding("uvm_file_missing", shown, confidence="certain", file=_UVM)
+        return make_finding("uvm_file_missing", shown, file=_UVM)
     confidence: Confidence = "certain" if any(re.search(_CONTROL, path) for path in bad) else "likely"
     return make_finding("device_files_unusable", shown, confidence=confidence, files=", ".join(sorted(bad)))
 
@@ -265,7 +262,7 @@ def explain_cudnn_call(
         situation = "The GPU has too little free memory for cuDNN to start"
         return explain_memory(situation, low, evidence + list_memory(low), "certain")
     if failed["call"] == "cudnnConvolutionForward" and failed.get("code") is None:
-        return make_finding("cudnn_gives_wrong_numbers", evidence, confidence="possible")
+        return make_finding("cudnn_gives_wrong_numbers", evidence)
     name = next((name for status, name in _CUDNN.items() if status in words), None)
     return make_finding(name, evidence) if name else explain_loader_message(words, evidence)
 
@@ -322,7 +319,6 @@ def _explain_kernels(text: str, seen: Mapping[str, Any], evidence: tuple[Evidenc
     return make_finding(
         "gpu_older_than_kernels" if is_old else "no_kernels_in_list",
         evidence,
-        confidence="certain",
         kernels=", ".join(f"sm_{k}" for k in kernels),
         gpu=f"sm_{min(gpus) if is_old else max(gpus)}",
     )
@@ -358,5 +354,5 @@ def explain_signal(finished: process.Finished, evidence: tuple[Evidence, ...]) -
     if finished.signal == "SIGBUS":
         return make_finding("library_truncated", evidence)
     if finished.signal == "SIGKILL" and not finished.timed_out:
-        return make_finding("killed_for_memory", evidence, confidence="possible")
+        return make_finding("killed_for_memory", evidence)
     return None

@@ -95,8 +95,7 @@ def make_lack_finding(lacks: Lacks, env: Environment, sites: Sequence[str] = ())
     if install := [x.install for x in each.values() if x.install]:
         steps.append(f"{make_pip_command(env, sites, install)}.")
     return make_finding(
-        "compiler_parts_missing", tuple(x.evidence for x in each.values()), confidence="certain",
-        cause=next((x.cause for x in each.values() if x.cause), None), program=" and ".join(lacks), needs="needs" if len(lacks) == 1 else "need",
+        "compiler_parts_missing", tuple(x.evidence for x in each.values()), cause=next((x.cause for x in each.values() if x.cause), None), program=" and ".join(lacks), needs="needs" if len(lacks) == 1 else "need",
         tools=" and ".join(each), steps=" ".join(dict.fromkeys(steps)),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -41,12 +42,11 @@ from .libraries import (
 )
 from .state import Judgement, Verification, fail_with
 
-_CUDNN_FINDINGS = {
-    "missing": "cudnn_file_missing", "size": "cudnn_file_of_other_version", "damaged": "cudnn_file_damaged",
-}  # fmt: skip
-_LIBRARY_FINDINGS = {
-    "missing": "library_missing", "size": "library_of_other_version", "damaged": "library_damaged",
-}  # fmt: skip
+_CUDNN_ROWS = ("cudnn_file_missing", "cudnn_file_of_other_version", "cudnn_file_damaged")
+_LIBRARY_ROWS = ("library_missing", "library_of_other_version", "library_damaged")
+
+
+_SHOWN = 8
 
 
 def judge_libraries(run: Verification) -> Judgement:
@@ -83,9 +83,7 @@ def _judge_absent(env: Environment, installed: InstalledLibraries, elsewhere: Se
         names = ", ".join(builds)
         text = "the build has no CUDA, and the environment has no NVIDIA library"
         evidence = (Evidence(text, names),)
-        return fail_with(
-            make_finding("environment_for_cpu", evidence, confidence="certain", frameworks=names)
-        )
+        return fail_with(make_finding("environment_for_cpu", evidence, frameworks=names))
     if elsewhere:
         return Judgement(
             "warn",
@@ -96,7 +94,6 @@ def _judge_absent(env: Environment, installed: InstalledLibraries, elsewhere: Se
         make_finding(
             "cudnn_not_installed" if installed.files else "cuda_not_installed",
             (Evidence("searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
-            confidence="certain",
             command=make_install_command(installed.cuda_framework, ("cudnn",), env, installed),
         )
     )
@@ -164,8 +161,7 @@ def _find_overlap(
     evidence = [Evidence(text, os.path.dirname(shared[0]))]
     evidence += [Evidence(f"{n}: {p.text}", p.path) for n, ps in checked.items() for p in ps[:4]]
     return make_finding(
-        "cudnn_packages_overlap", tuple(evidence), confidence="certain",
-        packages=" and ".join(map(str, owners)), owner=owner,
+        "cudnn_packages_overlap", tuple(evidence), packages=" and ".join(map(str, owners)), owner=owner,
     )  # fmt: skip
 
 
@@ -179,20 +175,8 @@ def _find_broken(
     overwritten = _list_shared_files(owners) and not all(checked[p.name] for p in owners)
     here = "linux-" + platform.machine()
     for package in owners:
-        command = make_reinstall_command(env, package)
         if (bad := checked[package.name]) and not overwritten:
-            names = ", ".join(os.path.basename(p.path) for p in bad)
-            files = f"{names} of {package} {DIFFERENCES[bad[0].kind]}"
-            if len(bad) > 1:
-                files = f"{len(bad)} files of {package} differ from its file list: {names}"
-            evidence = tuple(Evidence(p.text, p.path) for p in bad)
-            return make_finding(
-                _CUDNN_FINDINGS[_find_worst(bad)],
-                evidence,
-                confidence="certain",
-                files=files,
-                command=command,
-            )
+            return _make_damage_finding(_choose_row(_CUDNN_ROWS, bad), env, package, bad)
         known = (
             set(r.libraries)
             for r in releases
@@ -203,20 +187,36 @@ def _find_broken(
             return make_finding(
                 "cudnn_part_not_in_package",
                 tuple(Evidence("not among the package's files", n) for n in lacking),
-                confidence="certain",
                 package=package,
                 libraries=", ".join(lacking),
-                command=command,
+                command=make_reinstall_command(env, package),
             )
     return None
 
 
-def _find_worst(bad: Sequence[FileProblem]) -> str:
-    """Return "missing", "size" (a whole file of another size is another version's) or "damaged"."""
+def _choose_row(rows: tuple[str, str, str], bad: Sequence[FileProblem]) -> str:
+    """Return the row for missing files, for those of another version (whole files of another size), or for damaged ones."""
     kinds = {p.kind for p in bad}
     if "missing" in kinds:
-        return "missing"
-    return "size" if "size" in kinds and "short" not in kinds else "damaged"
+        return rows[0]
+    return rows[1] if "size" in kinds and "short" not in kinds else rows[2]
+
+
+def _make_damage_finding(
+    row: str,
+    env: Environment,
+    package: LibraryPackage,
+    bad: Sequence[FileProblem],
+    *shown: Evidence,
+    **facts: Any,
+) -> Finding:
+    """Return the finding on files that differ from their package's list."""
+    first, *others = bad
+    return make_finding(
+        row, (*(Evidence(p.text, p.path) for p in bad[:_SHOWN]), *shown), package=package,
+        difference=DIFFERENCES[first.kind], more=len(others) or None, command=make_reinstall_command(env, package),
+        **{"library": os.path.basename(first.path), **facts},
+    )  # fmt: skip
 
 
 def _find_not_locked(env: Environment, owners: Sequence[LibraryPackage], lock: Lock) -> Finding | None:
@@ -228,7 +228,6 @@ def _find_not_locked(env: Environment, owners: Sequence[LibraryPackage], lock: L
     return make_finding(
         "cudnn_not_as_locked",
         tuple(Evidence("installed", f.path) for f in other.files[:1]),
-        confidence="certain",
         package=other,
         locked=", ".join(f"{n} {v}" for n, v in named.items()),
         command=make_repair_command(env),
@@ -240,15 +239,7 @@ def _find_other_broken(env: Environment, packages: Sequence[LibraryPackage], has
     for package in packages:
         if package.is_cudnn or package.name == "torch" or not (bad := check_files(package.files, hashes)):
             continue
-        return make_finding(
-            _LIBRARY_FINDINGS[_find_worst(bad)],
-            tuple(Evidence(p.text, p.path) for p in bad),
-            confidence="certain",
-            library=os.path.basename(bad[0].path),
-            package=package,
-            difference=bad[0].text,
-            command=make_reinstall_command(env, package),
-        )
+        return _make_damage_finding(_choose_row(_LIBRARY_ROWS, bad), env, package, bad)
     return None
 
 
@@ -278,7 +269,6 @@ def _find_unserved(env: Environment, paths: PythonPaths, owners: Sequence[Librar
                 Evidence(f"{name} requires {needed.name}{needed.specifier}", "METADATA"),
                 Evidence(f"{package} is installed", package.files[0].path),
             ),
-            confidence="certain",
             package=package,
             framework=name,
             required=needed.specifier,
@@ -350,7 +340,7 @@ def explain_missing(
     if not lacking:
         opened = next((f for n in _OPENED.findall(words) if (f := _find_folder(n, folders))), None)
         return make_finding(
-            "library_not_reached", unreached, confidence="certain", framework=shown, libraries=", ".join(here),
+            "library_not_reached", unreached, framework=shown, libraries=", ".join(here),
             folders=", ".join(map(str, dict.fromkeys(here.values()))), command=_make_link_command(here, opened),
         )  # fmt: skip
     wheels = tuple(dict.fromkeys(w for n in lacking if (w := find_wheel_family(n))))
@@ -369,7 +359,6 @@ def explain_missing(
             *(Evidence("of another version", str(path)) for path in other),
             *unreached,
         ),
-        confidence="certain",
         framework=shown,
         libraries=", ".join(lacking),
         installed=", ".join(dict.fromkeys(path.name for path in other)),
@@ -440,16 +429,17 @@ def explain_removed(framework: str, env: Environment, paths: PythonPaths) -> Fin
     found = {one.name: one for site in reversed(paths.sites) for one in list_distributions(site)}
     own = [one for name, one in found.items() if re.match(_PACKAGES.get(framework, r"$^"), name)]
     for one in dict.fromkeys([*own, *(found[r] for each in own for r in each.requires if r in found)]):
-        lacks = [
-            os.path.relpath(p, one.root) for p, how in one.find_wrong_sizes().items() if how == "missing"
+        gone = [
+            FileProblem("missing", path, "is missing")
+            for path, how in one.find_wrong_sizes().items()
+            if how == "missing"
+            and path.endswith((".py", ".so"))
+            and "/test" not in path[len(str(one.root)) :]
         ]
-        gone = [path for path in lacks if path.endswith((".py", ".so")) and "/test" not in path]
         if gone:
-            package = LibraryPackage(name=one.name, version=one.version)
-            return make_finding(
-                "package_file_damaged", tuple(Evidence("is missing", str(one.root / p)) for p in gone[:6]),
-                library=gone[0], package=package, difference=DIFFERENCES["missing"],
-                more=len(gone) - 1 or None, command=make_reinstall_command(env, package),
+            return _make_damage_finding(
+                "package_file_damaged", env, LibraryPackage(name=one.name, version=one.version), gone,
+                library=os.path.relpath(gone[0].path, one.root), confidence="likely",
             )  # fmt: skip
     return None
 
@@ -472,19 +462,8 @@ def explain_damaged(framework: str, words: str, env: Environment, paths: PythonP
     for package, hashes in (*((p, False) for p in packages), *((p, True) for p in own)):
         bad = [p for p in check_files(package.files, hashes) if hashes or p.kind != "missing"]
         if bad:
-            return make_finding(
-                "package_file_damaged",
-                (
-                    *(Evidence(p.text, p.path) for p in bad[:6]),
-                    Evidence(clean(words.splitlines()[0], 300), "the process"),
-                ),
-                confidence="certain",
-                library=os.path.basename(bad[0].path),
-                package=package,
-                difference=DIFFERENCES[bad[0].kind],
-                more=len(bad) - 1 or None,
-                command=make_reinstall_command(env, package),
-            )
+            said = Evidence(clean(words.splitlines()[0], 300), "the process")
+            return _make_damage_finding("package_file_damaged", env, package, bad, said)
     refused = next((line for line in words.splitlines() if _REFUSED.search(line)), None)
     if refused is None:
         return None

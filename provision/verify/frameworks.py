@@ -416,7 +416,6 @@ def _run_together(run: Verification, names: tuple[str, ...]) -> None:
                 Evidence(f"{name}: {how}", "imported in the order " + ", ".join(order))
                 for order, (name, how) in losers.items()
             ),
-            confidence="certain",
             framework=name,
             other=order[0] if order[0] != name else order[-1],
             order=", ".join(order),

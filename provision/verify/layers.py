@@ -181,7 +181,7 @@ def _explain_death(report: ProbeReport, stage: str) -> Finding | None:
     if stage == "cudnn" and report.finished.signal == "SIGBUS":
         return make_finding("cudnn_file_truncated", evidence)
     if stage in ("driver", "runtime") and report.finished.timed_out:
-        return make_finding("driver_does_not_answer", evidence, confidence="possible")
+        return make_finding("driver_does_not_answer", evidence)
     return None
 
 
@@ -203,7 +203,7 @@ def _judge_driver(run: Verification, record: Record) -> Judgement:
         many = len(devices)
         return fail_with(
             make_finding(
-                "device_not_visible", evidence, confidence="certain", device=ordinal, count=many,
+                "device_not_visible", evidence, device=ordinal, count=many,
                 choices=f"one of cuda:0 to cuda:{many - 1}" if many > 1 else "cuda:0",
             )
         )  # fmt: skip
@@ -213,9 +213,7 @@ def _judge_driver(run: Verification, record: Record) -> Judgement:
     mismatch = None
     # A cuda-compat library differs on purpose.
     if library and module and library != module and "compat" not in (saw.get("libcuda") or ""):
-        mismatch = make_finding(
-            "libcuda_differs_from_module", evidence, confidence="possible", library=library, module=module
-        )
+        mismatch = make_finding("libcuda_differs_from_module", evidence, library=library, module=module)
     names = ", ".join(f"{d['name']} ({d['capability']})" for d in devices)
     detail = f"driver {module or library or 'of unknown version'}, CUDA {saw['cuda']}: {names}"
     return Judgement("warn" if mismatch else "pass", detail, evidence, mismatch)
@@ -349,9 +347,7 @@ def _strip_uuid(uuid: str) -> str:
 
 def _judge_contradiction(title: str, reported: str, read: str) -> Judgement:
     evidence = (Evidence(reported, "reported"), Evidence(read, "read by gpuenv"))
-    return fail_with(
-        make_finding("hardware_not_of_machine", evidence, confidence="certain", difference=title)
-    )
+    return fail_with(make_finding("hardware_not_of_machine", evidence, difference=title))
 
 
 # --- several GPUs together: copies between them, and NCCL -----------------------------------------
@@ -426,8 +422,7 @@ def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> J
             detail = f"NCCL works only without {' '.join(names)}: {arms[0][1]}"
             judged = _warn_of_peers(detail, evidence, report, environ)
             finding = make_finding(
-                "setting_breaks_environment", judged.evidence[len(evidence) :], confidence="certain",
-                settings=" ".join(f"{name}={environ[name]}" for name in names),
+                "setting_breaks_environment", judged.evidence[len(evidence) :], settings=" ".join(f"{name}={environ[name]}" for name in names),
                 it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
             )  # fmt: skip
             return replace(judged, finding=judged.finding or finding)

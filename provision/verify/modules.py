@@ -215,8 +215,7 @@ def add_missing(
     )
     finding = make_finding(
         "project_imports_missing", evidence, problem=problem, more=more or None,
-        noun="module" if more == 1 else "modules", steps="; ".join(steps), confidence="certain",
-    )  # fmt: skip
+        noun="module" if more == 1 else "modules", steps="; ".join(steps) )  # fmt: skip
     extra = f"{problem}; {more} more" if more else problem
     return _warn(stage, extra, evidence), (*findings, finding)
 
@@ -241,8 +240,7 @@ def add_absent(
     packages = " and ".join(dict.fromkeys(clean_line(a.release.split()[0], 60) for a in absent))
     finding = make_finding(
         "project_names_absent", evidence, problem=problem, more=more or None, noun="name" if more == 1 else "names",
-        packages=packages, confidence="likely",
-    )  # fmt: skip
+        packages=packages )  # fmt: skip
     return _warn(stage, f"{problem}; {more} more" if more else problem, evidence), (*findings, finding)
 
 

@@ -152,7 +152,7 @@ def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement
     if run.device == "cpu":
         judged = Judgement("pass", named, evidence)
     elif not saw["cuda"]:
-        return fail_with(make_finding("framework_for_cpu", evidence, confidence="certain", framework=named))
+        return fail_with(make_finding("framework_for_cpu", evidence, framework=named))
     elif not saw["devices"]:
         missing = explain_unloaded(run, name, report.finished.stderr)
         return fail_with(explain_unseen_gpu(report, named, missing))
@@ -187,7 +187,6 @@ def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
     finding = make_finding(
         "extension_does_not_load",
         tuple(Evidence(error, path) for _, path, error in refused),
-        confidence="certain",
         packages=", ".join(dict.fromkeys(package for package, _, _ in refused)),
         framework=f"{name} {build}",
         name=name,
@@ -222,7 +221,7 @@ def _judge_results(run: Verification, name: str, report: ProbeReport, stage: str
     if wrong := [r for r in rows if not r["ok"]]:
         shown = tuple(Evidence(_describe_row(r), f"device {r['device']}") for r in wrong[:12])
         gpus = None if run.device == "cpu" else "several GPUs"
-        finding = make_finding("framework_gives_wrong_numbers", shown, confidence="possible", gpus=gpus)
+        finding = make_finding("framework_gives_wrong_numbers", shown, gpus=gpus)
         detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
         return Judgement("fail", detail, (*shown, *evidence), finding)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
@@ -482,13 +481,13 @@ def _find_mixed(
     if len(folders) > 1:
         shown = tuple(e for e in evidence if "libcudnn" in (e.source or ""))
         named = ", ".join(sorted(folders))
-        return fail_with(make_finding("two_cudnn_loaded", shown, confidence="certain", folders=named))
+        return fail_with(make_finding("two_cudnn_loaded", shown, folders=named))
     packages, main = run.lock.packages if run.lock else (), _find_main(libraries)
     locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
     if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
     finding = make_finding(
-        "loaded_cudnn_not_as_locked", tuple(evidence[:4]), confidence="certain", loaded=main.version,
+        "loaded_cudnn_not_as_locked", tuple(evidence[:4]), loaded=main.version,
         locked=f"{locked.name} {locked.version}",
     )  # fmt: skip
     return fail_with(finding, foreign=(main.path,))

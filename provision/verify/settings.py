@@ -178,7 +178,6 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
     return make_finding(
         "setting_breaks_environment",
         tuple(evidence),
-        confidence="certain",
         cause=_choose_cause(guilty, libraries, cause),
         settings=" and ".join(s.named for s in guilty),
         library=libraries[0] if libraries else None,
@@ -253,7 +252,6 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
     return make_finding(
         "startup_file_sets_variable" if setting else "startup_file_imports_framework",
         tuple(evidence),
-        confidence="certain" if setting else "likely",
         file=file,
         line=line,
         action=what,
