@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ..config import record
 from ..config.env import choose_env_to_change
-from ..config.options import Choices, find_framework, get_cache_dir, make_absolute
+from ..config.options import (
+    Choices,
+    declare_checks,
+    declare_verify,
+    find_framework,
+    get_cache_dir,
+    make_absolute,
+)
 from ..config.project import apply_project
 from ..environment import place, registry, state
 from ..environment.activate import activate_line
@@ -48,18 +55,11 @@ class CreateOptions:
     adopt: bool = option(
         False, help="Take over a venv of another tool with the packages that it has.", panel=BUILD
     )
-    verify: bool | None = option(
-        None,
-        "--verify/--no-verify",
-        help="Always verify, or never. By default gpuenv verifies what changed.",
-        panel=BUILD,
-    )
+    verify: bool | None = declare_verify()
     quick: bool = option(
         False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.", panel=BUILD
     )
-    checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
-    )
+    checks: bool = declare_checks(BUILD)
     dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
     kernel: bool = option(False, help="Add a Jupyter kernel for the environment.", panel=BUILD)
     brief: bool = False

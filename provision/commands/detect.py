@@ -23,9 +23,9 @@ def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine | Variant
     """Return this machine: driver, GPUs, Pythons, CUDA and cuDNN files; or the properties for wheel variants."""
     import platformdirs
 
-    from .. import detect as stage
+    from .. import detect
 
-    machine = stage.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
+    machine = detect.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
     return _list_properties(machine, emit) if options.variant_properties else machine
 
 

@@ -14,7 +14,7 @@ from ..config import record, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
 from ..config.env import choose_env_to_change
 from ..config.file import CONFIG_NAME
-from ..config.options import Choices, make_absolute
+from ..config.options import Choices, declare_checks, declare_verify, make_absolute
 from ..config.project import apply_project, find_project_folder, list_stack_packages, locate_project_file
 from ..config.record import others
 from ..environment import place, state
@@ -86,15 +86,8 @@ class EditOptions:
     )
     choices: Choices = group(Choices, *OPTIONS)
     dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
-    verify: bool | None = option(
-        None,
-        "--verify/--no-verify",
-        help="Always verify, or never. By default gpuenv verifies what changed.",
-        panel=BUILD,
-    )
-    checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
-    )
+    verify: bool | None = declare_verify()
+    checks: bool = declare_checks(BUILD)
 
 
 def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateResult | Lock | Preview:

@@ -241,7 +241,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     """Return the modules that programs of the environment's project cannot run without, or None without a project."""
     from ..requirements.folder import PackageFacts
     from ..requirements.scan import find_package, find_project_imports
-    from ..verify.modules import order
+    from ..verify.modules import ProjectImport
 
     project = read_own_project(path, examined.options.cache_dir)
     if project is None or project.problem:
@@ -255,8 +255,13 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     parts = {
         module.partition(".")[0] for module in seen if "." in module
     }  # google is only a part of google.cloud
-    always = {m: seen[m].files for m in seen if seen[m].files and (packages[m] or m not in parts)}
-    return order(always, packages, {m: seen[m].names for m in always})
+    found = [
+        ProjectImport(module, uses.files[0], packages[module], uses.names)
+        for module, uses in seen.items()
+        if uses.files and (packages[module] or module not in parts)
+    ]
+    # those of programs near the top first
+    return sorted(found, key=lambda one: (one.package is None, one.file.count("/"), one.module.lower()))
 
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:

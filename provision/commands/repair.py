@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.env import choose_env_to_change
-from ..config.options import Choices, make_absolute
+from ..config.options import Choices, declare_checks, make_absolute
 from ..config.project import parse_options
 from ..config.sources import read_sources
 from ..environment import place, state
@@ -52,7 +52,7 @@ class RepairOptions:
         True, "--verify/--no-verify", help="Verify the environment after the repair, or skip verification."
     )
     quick: bool = option(False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.")
-    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
+    checks: bool = declare_checks()
     dry_run: bool = option(False, help="Show what would be done, without changes.")
     deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
     choices: Choices = group(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..config import rows
 from ..config.env import choose_env_to_read, describe_link_outside
-from ..config.options import Choices, make_absolute
+from ..config.options import Choices, declare_checks, make_absolute
 from ..detect import machine_for_verdict
 from ..environment import place, state
 from ..environment.activate import activate_line
@@ -82,7 +82,7 @@ class VerifyOptions:
     check: list[str] = option(
         list, help="Also run a check: 'import cv2', 'python train.py --help' or compile. Repeatable."
     )
-    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
+    checks: bool = declare_checks()
     report: Path | None = option(None, help="Also write the verdict as an HTML page.")
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")

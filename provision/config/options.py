@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, MANAGERS, PLATFORMS
-from ..model.declare import CHOICE, SOURCES, TARGET, option
+from ..model.declare import BUILD, CHOICE, SOURCES, TARGET, option
 from ..model.values import dataclass
 from ..system import trust
 
@@ -30,6 +30,21 @@ def get_cache_dir(c: "Choices") -> Path:
     import platformdirs
 
     return trust.settle_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())
+
+
+def declare_verify() -> Any:
+    """Declare --verify of the commands that build."""
+    return option(
+        None,
+        "--verify/--no-verify",
+        help="Always verify, or never. By default gpuenv verifies what changed.",
+        panel=BUILD,
+    )
+
+
+def declare_checks(panel: str | None = None) -> Any:
+    """Declare --checks of the commands that verify."""
+    return option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=panel)
 
 
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -192,74 +193,59 @@ def _read(path: str) -> str:
 
 def add_missing(
     stage: StageResult, findings: Sequence[Finding], missing: Sequence[ProjectImport]
-) -> tuple[StageResult, tuple[Finding, ...]]:
+) -> tuple[StageResult, Sequence[Finding]]:
     """Return the stage `packages` and its findings with a warning about missing modules."""
     if not missing:
-        return stage, tuple(findings)
-    first, more = missing[0], len(missing) - 1
+        return stage, findings
+    first = missing[0]
     problem = f"{clean_line(first.module, 60)}, imported in {clean_line(first.file, 100)}, is not installed"
     packages = list(dict.fromkeys(one.package for one in missing if one.package))
     unknown = [clean_line(one.module, 60) for one in missing if not one.package][:_SHOWN]
     steps = [f"`gpuenv add {' '.join(packages[:_SHOWN])}`"] if packages else []
     if unknown:
-        what = ", ".join(unknown)
-        steps.append(
-            f"find the {'package' if len(unknown) == 1 else 'packages'} that the project means by {what}"
-        )
-    evidence = tuple(
-        Evidence(
-            f"import {clean_line(one.module, 60)}: {one.package or 'unknown package'} is not installed",
-            one.file,
-        )
-        for one in missing[:_SHOWN]
+        noun = "package" if len(unknown) == 1 else "packages"
+        steps.append(f"find the {noun} that the project means by {', '.join(unknown)}")
+    lines = [
+        (f"import {clean_line(m.module, 60)}: {m.package or 'unknown package'} is not installed", m.file)
+        for m in missing
+    ]
+    return _warn(
+        stage, findings, "project_imports_missing", problem, lines, noun="module", steps="; ".join(steps)
     )
-    finding = make_finding(
-        "project_imports_missing", evidence, problem=problem, more=more or None,
-        noun="module" if more == 1 else "modules", steps="; ".join(steps) )  # fmt: skip
-    extra = f"{problem}; {more} more" if more else problem
-    return _warn(stage, extra, evidence), (*findings, finding)
 
 
 def add_absent(
     stage: StageResult, findings: Sequence[Finding], absent: Sequence[AbsentName]
-) -> tuple[StageResult, tuple[Finding, ...]]:
+) -> tuple[StageResult, Sequence[Finding]]:
     """Return the stage `packages` and its findings with a warning about names that installed releases lack."""
     if not absent:
-        return stage, tuple(findings)
-    first, more = absent[0], len(absent) - 1
+        return stage, findings
+    first = absent[0]
     what = f"{first.name} of {first.module}" if first.name else first.module
     problem = f"{clean_line(what, 100)}, imported in {clean_line(first.file, 100)}, is not in {clean_line(first.release, 60)}"
-    evidence = tuple(
-        Evidence(
-            clean_line(f"from {a.module} import {a.name}" if a.name else f"import {a.module}", 160)
-            + f": not in {clean_line(a.release, 60)}",
-            a.file,
-        )
-        for a in absent[:_SHOWN]
-    )
-    packages = " and ".join(dict.fromkeys(clean_line(a.release.split()[0], 60) for a in absent))
-    finding = make_finding(
-        "project_names_absent", evidence, problem=problem, more=more or None, noun="name" if more == 1 else "names",
-        packages=packages )  # fmt: skip
-    return _warn(stage, f"{problem}; {more} more" if more else problem, evidence), (*findings, finding)
-
-
-def _warn(stage: StageResult, problem: str, evidence: Sequence[Evidence]) -> StageResult:
-    status = "warn" if stage.status in ("pass", "skip") else stage.status
-    detail = problem if status == "warn" and stage.status != "warn" else f"{stage.detail}; {problem}"
-    return replace(stage, status=status, detail=detail, evidence=(*stage.evidence, *evidence))
-
-
-def order(
-    seen: Mapping[str, Sequence[str]],
-    packages: Mapping[str, str | None],
-    names: Mapping[str, Mapping[str, str]],
-) -> list[ProjectImport]:
-    """Return imports with their first program, those of programs near the top first."""
-    ordered = sorted(
-        seen, key=lambda module: (packages.get(module) is None, seen[module][0].count("/"), module.lower())
-    )
-    return [
-        ProjectImport(module, seen[module][0], packages.get(module), names.get(module, {}))
-        for module in ordered
+    typed = [f"from {a.module} import {a.name}" if a.name else f"import {a.module}" for a in absent]
+    lines = [
+        (f"{clean_line(text, 160)}: not in {clean_line(a.release, 60)}", a.file)
+        for text, a in zip(typed, absent, strict=True)
     ]
+    packages = " and ".join(dict.fromkeys(clean_line(a.release.split()[0], 60) for a in absent))
+    return _warn(stage, findings, "project_names_absent", problem, lines, noun="name", packages=packages)
+
+
+def _warn(
+    stage: StageResult, findings: Sequence[Finding], row: str, problem: str, lines: Sequence[tuple[str, str]],
+    *, noun: str, **facts: Any,
+) -> tuple[StageResult, Sequence[Finding]]:  # fmt: skip
+    """Add the finding of a row, with its first problem, and all lines (text, file) as its evidence."""
+    more = len(lines) - 1
+    evidence = tuple(Evidence(text, file) for text, file in lines[:_SHOWN])
+    finding = make_finding(
+        row, evidence, problem=problem, more=more or None, noun=noun if more == 1 else f"{noun}s", **facts
+    )
+    detail = f"{problem}; {more} more" if more else problem
+    quiet = stage.status in ("pass", "skip")
+    warned = replace(
+        stage, status="warn" if quiet else stage.status, detail=detail if quiet else f"{stage.detail}; {detail}",
+        evidence=(*stage.evidence, *evidence),
+    )  # fmt: skip
+    return warned, (*findings, finding)

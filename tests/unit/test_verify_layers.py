@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage  # noqa: F401
+from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage, verification  # noqa: F401
 
-from driver_stub import H200, T4, V100, build, build_runtime, spec
+from driver_stub import H200, H200_MIG, T4, V100, build, build_runtime, spec
 from provision.system.process import Finished
 from provision.verify import Options, layers, locate_environment, verify
 from provision.verify.layers import judge_peers
@@ -174,6 +174,44 @@ def test_each_mig_device_gets_a_child_of_its_own(judge, monkeypatch):
     assert len(chosen.stages) == 4
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
     assert len(judge("580-h200-mig").stages) == 4
+
+
+MPS = f"{H200}|mode=3|free_mib=140000|holder={os.getpid()}"
+"""A GPU that MPS shares: in exclusive mode, with a process on it that is not of this user's job."""
+OTHERS = H200_MIG.replace("8c2c2c9a", "11111111").replace("3b1f7c52", "22222222")
+"""A card beside the own one whose MIG devices are for others."""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "variables"),
+    [
+        ([MPS], {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/nvidia-log"}),
+        ([MPS], {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}),
+        ([H200, OTHERS], {"CUDA_VISIBLE_DEVICES": "0"}),
+        ([OTHERS, H200_MIG], {"CUDA_VISIBLE_DEVICES": "MIG-3b1f7c52-1111-5222-8333-777788889999"}),
+        ([H200, f"{T4}|handle_error=4"], {}),
+    ],
+    ids=["MPS", "a share of MPS", "MIG of others", "one MIG device of a job", "a GPU that the cgroup denies"],
+)
+def test_a_gpu_that_is_shared_with_others_is_healthy(judge, monkeypatch, gpus, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=gpus))
+    assert (verdict.verdict, verdict.findings) == ("works", ())
+    assert len(verdict.stages) == 4
+
+
+def test_the_device_file_of_a_gpu_of_others_is_no_failure():
+    """Slurm and containers deny the cards that are not of the job by their device cgroup."""
+    files = [
+        {"path": "/dev/nvidia0", "problem": None},
+        {"path": "/dev/nvidia1", "problem": "Operation not permitted"},
+        {"path": "/dev/nvidiactl", "problem": None},
+    ]
+    device = {"index": 0, "name": "NVIDIA H200", "capability": "9.0", "uuid": "GPU-1"}
+    saw = {"cuda": "13.0", "kernel_module": "580.159.04", "files": files, "devices": [device], "mig": []}
+    judged = layers._judge_driver(verification(), {"failed": None, "values": saw})
+    assert (judged.status, judged.finding) == ("pass", None)
 
 
 TWO = {"driver": "535.129.03", "cuda": 12020, "gpus": [V100, T4]}
