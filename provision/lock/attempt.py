@@ -48,7 +48,7 @@ def _read_newest(state: State, plan: Plan) -> None:
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
     if texts and not state.newest.packages:
         quiet = source_rules(state.context.sources, drop_event, reading=state.context.reading)
-        question = UvQuestion(plan=plan, sources=state.context.sources, roots=texts)
+        question = UvQuestion(plan=plan, sources=state.context.sources, roots=texts, alone=True)
         state.newest = newest(question, quiet, state.emit)
 
 

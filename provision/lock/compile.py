@@ -70,7 +70,7 @@ class UvQuestion:
     those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
     `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
     but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
-    wheels; without it uv ignores them.
+    wheels; without it uv ignores them. `alone` leaves out what the roots require.
     """
 
     plan: Plan
@@ -85,6 +85,7 @@ class UvQuestion:
     built: frozenset[str] = frozenset()
     python: str | None = None
     judge: Question | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,34 +155,25 @@ class _Run:
         name.
         """
         try:
-            text = self._compile(self._write_project(()), UV_LOCK_FORMAT, self._constraints(), prefer=True)
-            bound = self._bound_to_pytorch(())
-            versions = parse_versions(text)
-            index_packages = pytorch_packages(self.question.plan)
-            if stray := [n for n in index_packages if n in versions and n not in bound]:
-                text = self._compile(
-                    self._write_project(stray), UV_LOCK_FORMAT, self._constraints(), prefer=True
-                )
-            return text
+            text = self.compile(UV_LOCK_FORMAT)
+            bound, versions = self._bound_to_pytorch(()), parse_versions(text)
+            stray = [n for n in pytorch_packages(self.question.plan) if n in versions and n not in bound]
+            return self.compile(UV_LOCK_FORMAT, stray) if stray else text
         finally:
             took = ", ".join(f"{s:.2f} s" for s in self.seconds)
             self.emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
 
-    def alone(self) -> str:
-        """Return the solution of the roots without their requirements. Raises LockError."""
-        return self._compile(self._write_project(()), UV_LOCK_FORMAT, ["--no-deps"], alone=True)
-
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
         with make_scratch("lock") as scratch:
-            again = _Run(self.question, self.rules, self.emit, scratch, variants=self.variants)
             versions = parse_versions(text)
-            source = again._write_project([n for n in self.bound if n in versions])
-            lines = [f"{name}=={version}" for name, version in versions.items()]
-            constraints = again._constraints(lines)
+            pins = tuple(f"{name}=={version}" for name, version in versions.items())
+            question = dataclasses.replace(self.question, limits=(*self.question.limits, *pins), prefer={})
+            again = _Run(question, self.rules, self.emit, scratch, variants=self.variants)
+            bound = [n for n in self.bound if n in versions]
             with contextlib.suppress(LockError):
-                return again._compile(source, "requirements.txt", constraints, cached=True)
-            return again._compile(source, "requirements.txt", constraints)
+                return again.compile("requirements.txt", bound, cached=True)
+            return again.compile("requirements.txt", bound)
 
     # --- files for uv --------------------------------------------------------------------------------
 
@@ -222,7 +214,7 @@ class _Run:
         names |= {canonicalize_name(n.name) for n in self.question.needs if n.name}
         return [n for n in pytorch_packages(self.question.plan) if n in names]
 
-    def _constraints(self, more: Sequence[str] = ()) -> list[str]:
+    def _constraints(self) -> list[str]:
         """Write the constraints and the project's other lines, and return their options."""
         question = self.question
         readable = self.rules.kept(question.needs)
@@ -238,7 +230,6 @@ class _Run:
             *question.limits,
             *(f"{name}=={version}" for name, version in question.keep.items()),
             *self.left_out,
-            *more,
         ]
         overrides = [
             self.pinned.get(str(canonicalize_name(n.name or "")), n.text)
@@ -269,25 +260,16 @@ class _Run:
 
     # --- runs of uv ----------------------------------------------------------------------------------
 
-    def _compile(
-        self,
-        source: Path,
-        form: str,
-        files: Sequence[str],
-        *,
-        cached: bool = False,
-        prefer: bool = False,
-        alone: bool = False,
-    ) -> str:
+    def compile(self, form: str, more: Sequence[str] = (), *, cached: bool = False) -> str:
         """Return uv's answer. uv runs again where a source archive was read in place of a build.
 
-        With `alone` the constraints of the question do not apply.
+        `more` are further roots. With `cached` nothing is asked that is not in uv's cache.
         """
         while True:
             try:
-                text = self._compile_once(source, form, files, cached=cached, prefer=prefer)
+                text = self._compile_once(form, more, cached=cached)
             except VariantsFoundError as found:
-                self._choose_variant(found.package, source, files, prefer=prefer)
+                self._choose_variant(found.package, more)
             except LockError as error:
                 if self.left_out:
                     error.message += ". " + ". ".join(self.left_out.values())
@@ -298,16 +280,15 @@ class _Run:
                 # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
                 beside = [n for n, v in versions.items() if (n, v) in self.tables and n not in self.variants]
                 if beside and self.question.judge and not self.plain:
-                    self._choose_variant(beside[0], source, files, prefer=prefer)
+                    self._choose_variant(beside[0], more)
                 elif not self.rules.learn(versions, self.question.needs, self.question.plan):
                     return text
-            files = files if alone else self._constraints()  # without a package that was left out
 
-    def _choose_variant(self, name: str, source: Path, files: Sequence[str], *, prefer: bool) -> None:
+    def _choose_variant(self, name: str, more: Sequence[str]) -> None:
         """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
         judge = self.question.judge
         assert judge is not None  # otherwise uv ignores variants
-        text = self._compile_once(source, "requirements.txt", files, cached=False, prefer=prefer)
+        text = self._compile_once("requirements.txt", more)
         release, index = parse_versions(text)[name], parse_annotations(text)[0][name]
         extras = Requirement(self.pinned.get(name, name)).extras
         package = Requirement(f"{name}[{','.join(extras)}]=={release}")
@@ -324,18 +305,17 @@ class _Run:
     def _times(self) -> UploadTimes:
         return UploadTimes(self.question.sources, self.question.plan)
 
-    def _compile_once(
-        self, source: Path, form: str, files: Sequence[str], *, cached: bool, prefer: bool = False
-    ) -> str:
+    def _compile_once(self, form: str, more: Sequence[str], *, cached: bool = False) -> str:
         question = self.question
         plan = question.plan
-        output = self._write_preferences() if prefer and question.prefer else None
+        output = self._write_preferences() if question.prefer else None
         words = [
-            "pip", "compile", str(source), *files, "--format", form, "--no-header", "--emit-index-annotation",
+            "pip", "compile", str(self._write_project(more)), *self._constraints(), "--format", form, "--no-header", "--emit-index-annotation",
             *self.rules.options(question.needs, self.scratch, question.only_binary, question.built), "--python-version", plan.python or "",
             *self._times.options(), "--python-platform", uv_platform(plan.platform, plan.target.glibc, question.sources),
         ]  # fmt: skip
         words += ["--output-file", str(output)] if output else []
+        words += ["--no-deps"] if question.alone else []
         settings = uv.Settings(
             only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
             variables={"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {}) | self._variant_settings(),
@@ -345,7 +325,7 @@ class _Run:
         done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
         self.seconds.append(time.monotonic() - began)
         if self._times.exempt_undated(done.stderr):
-            return self._compile_once(source, form, files, cached=cached, prefer=prefer)
+            return self._compile_once(form, more, cached=cached)
         if done.ok:
             return output.read_text(encoding="utf-8") if output else done.stdout
         if found := find_variant(done.stderr):
@@ -354,7 +334,7 @@ class _Run:
             self.plain = True
             text = f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
             self.emit(Event(kind="warning", stage="lock", text=text))
-            return self._compile_once(source, form, files, cached=cached, prefer=prefer)
+            return self._compile_once(form, more, cached=cached)
         lines = (*question.lines, *question.needs)
         raise explain(
             done, question.sources, (*question.roots, *self.pinned.values()), lines, self.rules.archives
@@ -464,15 +444,15 @@ def _read_uv_options(sources: PackageSources) -> str:
 
 
 def newest(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
-    """Return the newest release of each root alone, or none at all if one of them has none.
+    """Return the newest release of each root of a question, or none at all if one of them has none.
 
-    One run of uv looks at all of them, without their requirements.
+    One run of uv looks at all of them, without what they require.
     """
     with (
         make_scratch("lock") as scratch,
         contextlib.suppress(LockError),
     ):  # the solve itself says what is missing
-        text = _Run(question, rules, emit, scratch).alone()
+        text = _Run(question, rules, emit, scratch).compile(UV_LOCK_FORMAT)
         return Answer(packages=parse_pylock(text, question.plan), uploaded=parse_uploads(text))
     return Answer(packages=())
 

@@ -203,7 +203,6 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     plan = name_locked(plan, answer.packages)
     lock = Lock(
         manager="venv", target=context.target, plan=plan, packages=answer.packages, held_back=held_back,
-        required_by=answer.required_by,
     )  # fmt: skip
     count = len(lock.packages)
     state.emit(Event(kind="done", stage="lock", text=f"{count} packages", done=count))

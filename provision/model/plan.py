@@ -1,7 +1,6 @@
 """The plan that `resolve` returns, the lock with its files, and what a search says of other solutions."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
@@ -216,7 +215,7 @@ class Lock:
 
     `inputs` is a digest of the requirements of the project's files when the lock was made, or None without files.
     `exclude_newer` is the limit on upload times of the solve. `held_back` are the named packages without their newest
-    release. They are known only just after the solve, like the packages that each package is `required_by`. `classes`
+    release. They are known only just after the solve. `classes`
     are the hosts of a fleet's lock.
     """
 
@@ -230,6 +229,3 @@ class Lock:
     exclude_newer: ExcludeNewer | None = None
     held_back: tuple[HeldBackPackage, ...] = ()
     classes: tuple[HostClass, ...] = ()
-    required_by: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, compare=False, metadata={"internal": True}
-    )
