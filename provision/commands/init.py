@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from ..config.options import Choices
-from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event
+from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event, requirement_name
 from ..model.declare import group, option
 from ..model.values import dataclass
 
@@ -53,15 +50,11 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
 
 def map_companions(known: Profiles) -> dict[str, str]:
     """Return the packages that are installed with a framework's build (torchvision), mapped to the framework."""
-    return {
-        canonicalize_name(Requirement(text).name): build.framework
-        for build in known.builds
-        for text in build.companions
-    }
+    return {requirement_name(text): build.framework for build in known.builds for text in build.companions}
 
 
 def list_stack_packages(known: Profiles) -> frozenset[str]:
     """Return the distributions that framework builds and NVIDIA's toolkit require. The plan selects them."""
     texts = [text for build in known.builds for text in build.requires]
     texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]
-    return frozenset(canonicalize_name(Requirement(text).name) for text in texts)
+    return frozenset(requirement_name(text) for text in texts)

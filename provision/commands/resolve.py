@@ -39,7 +39,7 @@ from ..model import (
     Profiles,
     RequestContext,
     drop_event,
-    normalize_name,
+    requirement_name,
 )
 from ..model.declare import group, option
 from ..model.values import dataclass
@@ -149,7 +149,7 @@ def add_pip(
     indexes = {name: redact(url) for name, url in addresses.items()}
     direct = [p for p in lock.packages if p.index is None and p.url.startswith("http")] if lock else []
     prebuilt = {p.name: f"{p.name} @ {p.url}" for p in direct}
-    packages = tuple(prebuilt.get(normalize_name(Requirement(p).name), p) for p in plan.packages)
+    packages = tuple(prebuilt.get(requirement_name(p), p) for p in plan.packages)
     paged = dataclasses.replace(plan, packages=packages)
     local = any(b.index == "find-links" for b in plan.builds)
     links = context.sources.find_links if context and local else choices.find_links

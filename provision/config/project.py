@@ -17,7 +17,16 @@ from urllib.parse import unquote, urlsplit
 from .. import __version__
 from ..environment import place
 from ..errors import DataError, UsageError
-from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target, as_plain, from_plain
+from ..model import (
+    PackageSources,
+    Profiles,
+    ProjectConfig,
+    ProjectRequirements,
+    Target,
+    as_plain,
+    from_plain,
+    requirement_name,
+)
 from ..requirements.nodes import MAX_BYTES, NotReadError
 from ..requirements.tree import find_root, refuse_outside
 from ..system import process, trust, untrusted
@@ -410,11 +419,9 @@ def list_stack_packages(data: Profiles) -> frozenset[str]:
 
 
 def _companions(data: Profiles) -> dict[str, str]:
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
 
     companions = {x: b.framework for b in data.builds for x in b.companions}
-    return {canonicalize_name(Requirement(x).name): framework for x, framework in companions.items()}
+    return {requirement_name(x): framework for x, framework in companions.items()}
 
 
 def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:

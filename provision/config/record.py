@@ -11,7 +11,7 @@ from typing import Any
 
 from ..environment import place, registry, state
 from ..errors import BuildError, DataError, GpuenvError
-from ..model import Check, Emit, Event, Lock, as_plain
+from ..model import Check, Emit, Event, Lock, as_plain, requirement_name
 from ..model.values import dataclass
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
@@ -273,11 +273,8 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict
 def others(have: list[str], wanted: list[str]) -> list[str]:
     """Return the requirements in `have` for packages that `wanted` does not name. Both have the form of
     `--with`."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    names = {canonicalize_name(Requirement(w).name) for w in wanted}
-    return [h for h in have if canonicalize_name(Requirement(h).name) not in names]
+    names = {requirement_name(w) for w in wanted}
+    return [h for h in have if requirement_name(h) not in names]
 
 
 # --- paths -----------------------------------------------------------------------------------

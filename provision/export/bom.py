@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from .. import __version__
 from ..environment.distributions import Distribution, list_conda_infos, read_distributions
-from ..model import Lock, LockedPackage
+from ..model import Lock, LockedPackage, requirement_name
 from ..templates import oneline
 from .subject import (
     InstalledPart,
@@ -227,7 +227,7 @@ def _asked_for(lock: Lock) -> set[str]:
     names = set()
     for need in (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages):
         try:
-            names.add(str(canonicalize_name(Requirement(need).name)))
+            names.add(requirement_name(need))
         except InvalidRequirement:
             names.add(
                 str(canonicalize_name(need.split()[0])) if need.split() else ""

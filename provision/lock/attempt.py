@@ -12,13 +12,12 @@ from ..detect import find_python
 from ..errors import LockError
 from ..index.config import pytorch_address, pytorch_packages
 from ..index.refusals import NETWORK_HINT
-from ..model import Plan, RequirementLine, drop_event
+from ..model import Plan, RequirementLine, drop_event, requirement_name
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from .archives import source_rules
 from .builds import chosen_pins, pins
 from .compile import Answer, UvQuestion, ask, newest
-from .named import name_of
 from .pages import unruled_pages
 from .pinned import differs
 from .state import Candidate, Outcome, Refusal, Solution, State
@@ -90,7 +89,10 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
     measured = (n.name for n in state.named if n.name in state.facts.rows.packages)
     own = [*_packages(state, plan), *(n.text for n in context.demands.needs if is_plain(n))]
     leading = [
-        text for name in dict.fromkeys([*candidate.first, *measured]) for text in own if name_of(text) == name
+        text
+        for name in dict.fromkeys([*candidate.first, *measured])
+        for text in own
+        if requirement_name(text) == name
     ]
     if candidate.fixed:
         frameworks = pins(plan)
@@ -111,7 +113,7 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
     sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
     paged = {p.name for p in state.pages.packages(plan)}
     if context.reading:  # a wheel of a page is fetched to lock it, and not to plan it
-        roots = [text for text in roots if name_of(text) not in paged]
+        roots = [text for text in roots if requirement_name(text) not in paged]
         needs = tuple(n for n in needs if n.constraint or n.name not in paged)
     else:
         needs = state.pages.require_lines(needs, plan)
@@ -119,7 +121,7 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
     # The user pins packages to addresses, and pages have others: no limit applies to them.
     named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
     direct = {canonicalize_name(n.name or "") for n in named} | paged
-    limits = [text for text in limits if name_of(text) not in direct]
+    limits = [text for text in limits if requirement_name(text) not in direct]
     return UvQuestion(
         plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
         keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
@@ -130,9 +132,13 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
 def _packages(state: State, plan: Plan) -> list[str]:
     """Return the requested packages of a plan. A plan pins or omits companions; here uv chooses their release."""
     companions = companion_names(state.context.profiles.builds)
-    asked = {name_of(text): text for text in state.context.request.packages if not Requirement(text).url}
-    planned = [asked.get(name_of(p), p) if name_of(p) in companions else p for p in plan.packages]
-    names = {name_of(p) for p in planned}
+    asked = {
+        requirement_name(text): text for text in state.context.request.packages if not Requirement(text).url
+    }
+    planned = [
+        asked.get(requirement_name(p), p) if requirement_name(p) in companions else p for p in plan.packages
+    ]
+    names = {requirement_name(p) for p in planned}
     return [*planned, *(t for n, t in asked.items() if n in companions and n not in names)]
 
 

@@ -30,6 +30,7 @@ from ..model import (
     RequestContext,
     RequirementLine,
     VersionBound,
+    requirement_name,
 )
 from ..resolve.planner import plan_request
 from .archives import SourceRules, source_rules
@@ -130,7 +131,7 @@ def _move_companions(
     context: RequestContext, question: SolverQuestion
 ) -> tuple[RequestContext, SolverQuestion]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
-    names = {canonicalize_name(Requirement(x).name) for b in context.profiles.builds for x in b.companions}
+    names = {requirement_name(x) for b in context.profiles.builds for x in b.companions}
     companions = [
         n for n in context.demands.needs if n.name and canonicalize_name(n.name) in names and not n.is_direct
     ]
@@ -213,7 +214,7 @@ def add_wheels_on_top(
         emit(Event(kind="note", stage="lock", text=text))
     conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
-    planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
+    planned = {"pip", *(requirement_name(r) for b in plan.builds for r in b.requirements)}
     needs = context.demands.needs
     answer = lock_plan(plan, context.sources, emit, rules, needs, keep)
     shared = [p for p in answer.packages if p.name in conda and p.name not in planned]

@@ -36,6 +36,7 @@ from ..model import (
     PackageSources,
     Plan,
     RequirementLine,
+    requirement_name,
 )
 from ..model.values import dataclass
 from ..resolve.question import Question
@@ -188,7 +189,7 @@ class _Run:
         roots = [*question.roots, *more, *(n.text for n in lines if n.name in named and n.name != "torch")]
         indexed = [n for n in lines if n.index and n.name not in named]
         roots += [n.text for n in indexed]
-        self.pinned = {str(canonicalize_name(Requirement(r).name)): r for r in roots}
+        self.pinned = {requirement_name(r): r for r in roots}
         bound = self._bound_to_pytorch(roots)
         indexes = {f"project-{i}": url for i, url in enumerate(dict.fromkeys(n.index or "" for n in indexed))}
         names = {url: name for name, url in indexes.items()}
@@ -210,7 +211,7 @@ class _Run:
         return path
 
     def _bound_to_pytorch(self, roots: Sequence[str]) -> list[str]:
-        names = {canonicalize_name(Requirement(r).name) for r in (*self.question.roots, *roots)}
+        names = {requirement_name(r) for r in (*self.question.roots, *roots)}
         names |= {canonicalize_name(n.name) for n in self.question.needs if n.name}
         return [n for n in pytorch_packages(self.question.plan) if n in names]
 

@@ -23,12 +23,6 @@ def requirement(text: str) -> Requirement | None:
         return None
 
 
-def name_of(text: str) -> str:
-    """Return the name of a requirement, or "" if it has none."""
-    need = requirement(text)
-    return str(canonicalize_name(need.name)) if need else ""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NamedPackage:
     """A named package with its bounds, and the lines that state them.

@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from ..config import rows
 from ..config.options import Choices, get_cache_dir
 from ..environment.distributions import find_distribution, find_sites
-from ..model import Emit, Event, Lock, LockedPackage, PackageSources, Satellite, normalize_name
+from ..model import (
+    Emit,
+    Event,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    Satellite,
+    normalize_name,
+    requirement_name,
+)
 from ..system import process
 from .system_needs import MeasuredRows, SystemNeeds, is_compiled_wheel, needs_of, needs_of_installed
 
@@ -66,7 +72,7 @@ class WheelNeeds:
         """Measure installed wheels with code for CUDA or a framework that have no row, and keep the rows."""
         kept, plan = MeasuredRows(get_cache_dir(self.choices)), self.lock.plan
         ours = {b.framework for b in plan.builds}
-        ours |= {canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements}
+        ours |= {requirement_name(r) for b in plan.builds for r in b.requirements}
         for package in self.lock.packages:
             if package in self._measured or package.sha256 in kept or not is_compiled_wheel(package):
                 continue

@@ -35,6 +35,7 @@ from ..model import (
     RequirementLine,
     WheelGlibc,
     WheelPage,
+    requirement_name,
 )
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
@@ -44,7 +45,7 @@ from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata
 from .builds import Fitting
-from .named import NamedPackage, name_of, requirement
+from .named import NamedPackage, requirement
 
 _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
@@ -411,7 +412,7 @@ def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:
     if context.sources.offline or context.sources.no_index:
         return ()
     wanted = {n.name for n in context.demands.needs}
-    wanted |= set(map(name_of, context.request.packages))
+    wanted |= set(map(requirement_name, context.request.packages))
     return tuple(
         page.url.format(version=build.version, label=label_of(build.cuda))
         for build in plan.builds

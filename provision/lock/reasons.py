@@ -8,12 +8,21 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import Build, FrameworkRequest, HeldBackPackage, LockedPackage, PackageSet, Plan, format_bytes
+from ..model import (
+    Build,
+    FrameworkRequest,
+    HeldBackPackage,
+    LockedPackage,
+    PackageSet,
+    Plan,
+    format_bytes,
+    requirement_name,
+)
 from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
 from .compile import Answer
-from .named import NamedPackage, name_of, requirement
+from .named import NamedPackage, requirement
 from .state import Outcome, Refusal, Solution, State
 
 _OLD = 2 * 365
@@ -359,7 +368,7 @@ def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
     cuda = [b for b in chosen.builds if b.cuda and b.framework == "torch"]
     if state.context.request.device != "cpu" or not cuda or not state.context.supply.unreachable:
         return
-    own = {b.package_name for b in cuda} | {name_of(r) for b in cuda for r in b.requires}
+    own = {b.package_name for b in cuda} | {requirement_name(r) for b in cuda for r in b.requires}
     total = sum(p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-"))
     raise LockError(
         f"the PyTorch index, which has the CPU builds of torch, does not respond; torch {cuda[0].version} of the "

@@ -22,6 +22,7 @@ from ..model import (
     RequirementLine,
     drop_event,
     normalize_name,
+    requirement_name,
 )
 from ..resolve.question import major, meets, version
 from ..system.redaction import redact
@@ -29,7 +30,7 @@ from .archives import source_rules
 from .attempt import compare
 from .builds import Fitting
 from .candidates import first
-from .named import NamedPackage, name_of, requirement
+from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .state import Refusal, Solution, State
 
@@ -147,7 +148,7 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
     planned = {w.name for w in request.frameworks}
     lines = (n for n in state.context.demands.needs if n.name and not n.constraint)
     named = {str(canonicalize_name(n.name or "")) for n in lines} | {
-        name_of(p) for p in solution.plan.packages
+        requirement_name(p) for p in solution.plan.packages
     }
     locked = solution.answer.versions
     brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
@@ -268,6 +269,6 @@ def _all_left_out(state: State, named: NamedPackage, builds: Sequence[Build]) ->
     within = [r for r in state.facts.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
     left_out = state.facts.left_out([(b,) for b in builds])
     limits = SpecifierSet(
-        next((t.removeprefix(named.name) for t in left_out if name_of(t) == named.name), "")
+        next((t.removeprefix(named.name) for t in left_out if requirement_name(t) == named.name), "")
     )
     return bool(within and limits) and not any(limits.contains(r, prereleases=True) for r in within)

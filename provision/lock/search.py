@@ -12,13 +12,12 @@ from pathlib import Path
 
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
-from ..model import Build, Emit, Event, Lock, Plan, RequestContext
+from ..model import Build, Emit, Event, Lock, Plan, RequestContext, requirement_name
 from ..resolve.question import meets
 from . import candidates, pythons, reasons, retry
 from .archives import source_rules
 from .attempt import attempt, compare
 from .builds import chosen_pins
-from .named import name_of
 from .pinned import TwoCudasError
 from .state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
@@ -190,7 +189,7 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     answer, context = solution.answer, state.context
     held_back = tuple(reasons.held_back(state, solution))
     because = {h.package: h.because for h in held_back}
-    names = dict.fromkeys([*(n.name for n in state.named), *map(name_of, context.request.packages)])
+    names = dict.fromkeys([*(n.name for n in state.named), *map(requirement_name, context.request.packages)])
     named = [f"{n}=={answer.versions[n]}" for n in names if n in answer.versions]
     plan = state.fitting.plan(solution.builds, solution.plan.python or "", because, named)
     pages = state.pages.notes(answer.packages, plan)

@@ -18,11 +18,10 @@ from ..index import refusals
 from ..index.config import pip_settings
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
-from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few
+from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few, requirement_name
 from ..system import process
 from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
-from .named import name_of
 
 TIMEOUT = 900.0
 """The most seconds of one solve."""
@@ -142,7 +141,7 @@ def _no_solution(
     """Return the error for requirements that conflict, or that no index meets."""
     if absent := _ABSENT.search(log):
         return _explain_absent(absent[1], sources, needs, log, archives)
-    named = tuple(n for n in dict.fromkeys(map(name_of, roots)) if n and is_named(n, log))
+    named = tuple(n for n in dict.fromkeys(map(requirement_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
     without = refusals.find_absent_package(log)
     holdings, newest, _ = _read_holdings(without, sources)
@@ -216,7 +215,7 @@ def _read_holdings(
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:
     """Return the one version of a package that a requirement allows, or None."""
     for text in texts:
-        if name and name_of(text) == canonicalize_name(name):
+        if name and requirement_name(text) == canonicalize_name(name):
             specifiers = list(Requirement(text).specifier)
             if (
                 len(specifiers) == 1

@@ -100,6 +100,15 @@ def is_stack_package(name: str) -> bool:
     )
 
 
+_NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?![A-Za-z0-9._:/+-])")
+
+
+def requirement_name(text: str) -> str:
+    """Return the name of a requirement in normal form, or "" for a path, an address or an option."""
+    match = _NAME.match(text)
+    return normalize_name(match[1]) if match else ""
+
+
 def is_build_package(name: str) -> bool:
     """Return whether only a build of a framework requires a package. The name is in normal form."""
     return re.fullmatch(_BUILD_PACKAGE, name) is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..model import normalize_name
+from ..model import normalize_name, requirement_name
 from . import poetry, uv
 from .files import ReadingState, read_requirements_file
 from .lines import SourceLine
@@ -17,7 +17,6 @@ from .toml import (
     ComputedValue,
     TomlLocations,
     find_project_name,
-    leading_name,
     read_setup_arguments,
     read_setup_cfg,
     read_toml,
@@ -44,7 +43,7 @@ def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Se
                 f"the project has no extra {quote_text(extra)!r}", hint=_list_choices(known, "extras")
             )
         for text, origin in known[extra]:
-            if project and leading_name(text) == normalize_name(project):
+            if project and requirement_name(text) == normalize_name(project):
                 todo += _list_own_extras(text)
             else:
                 requirements.append((text, origin))
@@ -364,7 +363,7 @@ def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequireme
     stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
     stated.requires = [(t, o) for t, o, optional in dependencies.listed if not optional]
     stated.requires_python, stated.python_origin = dependencies.requires_python, dependencies.python_origin
-    named = {leading_name(t): (t, o) for t, o, _ in dependencies.listed}
+    named = {requirement_name(t): (t, o) for t, o, _ in dependencies.listed}
     for extra, names in table_at(table, "extras").items():
         if isinstance(names, list):
             stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS
+from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
 from ..system import untrusted
 from . import files
 from .demands import ProjectFiles, SortingRules, read_project_requirements, sort_requirements
@@ -26,7 +26,7 @@ from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
 from .pyproject import collect_extras, read_project
 from .quote import parse_requirement, quote_text
-from .toml import find_project_name, leading_name
+from .toml import find_project_name
 from .tree import find_root
 from .uv import read_uv
 
@@ -332,7 +332,7 @@ def _choose_extra(
     brings: dict[str, tuple[str, str]] = {}
     for extra, lines in listed.items():
         for text, origin in lines:
-            name = leading_name(text)
+            name = requirement_name(text)
             framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
             if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
                 brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
@@ -351,7 +351,7 @@ def _choose_extra(
         findings.extras = chosen
         framework, origin = brings[chosen[0]]
         findings.frameworks[framework] = origin
-        findings.named |= {canonicalize_name(leading_name(text)): text for text, _ in listed[chosen[0]]}
+        findings.named |= {requirement_name(text): text for text, _ in listed[chosen[0]]}
     elif brings:
         names = ", ".join(map(quote_text, brings))
         findings.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..model import normalize_name
 from ..system import untrusted
 from .tree import read_bytes
 
@@ -194,9 +193,3 @@ class TomlLocations:
             if pattern.match(self.lines[i]):
                 return f"{self.name} line {i + 1}"
         return f"{self.name} [{table}.{key}]"
-
-
-def leading_name(text: str) -> str:
-    """Return the normalized name at the start of a requirement, or an empty text."""
-    match = re.match(r"[A-Za-z0-9._-]+", text)
-    return normalize_name(match[0]) if match else ""

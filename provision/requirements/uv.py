@@ -15,13 +15,13 @@ from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
+from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name, requirement_name
 from ..system import trust
 from .files import ReadingState
 from .lines import SourceLine
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import TomlLocations, find_project_name, leading_name, read_toml, table_at
+from .toml import TomlLocations, find_project_name, read_toml, table_at
 from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {
@@ -60,8 +60,10 @@ class UvKeys:
 
     def find_override(self, text: str) -> str | None:
         """Return the override of a requirement, or None."""
-        name = leading_name(text)
-        overrides = [line.text for line in self.lines if line.override and leading_name(line.text) == name]
+        name = requirement_name(text)
+        overrides = [
+            line.text for line in self.lines if line.override and requirement_name(line.text) == name
+        ]
         return overrides[0] if overrides else None
 
 
@@ -144,7 +146,7 @@ def _read_date(value: Any, places: TomlLocations) -> str | None:
 
 def _read_requirements(table: dict[str, Any], key: str, places: TomlLocations) -> list[str]:
     value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(v, str) and leading_name(v) for v in value):
+    if not isinstance(value, list) or not all(isinstance(v, str) and requirement_name(v) for v in value):
         raise _describe_mistake(places, key, "a list of requirements")
     return value
 

@@ -9,7 +9,6 @@ without an objection is chosen; every objection is kept.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator
 
 from packaging.requirements import Requirement
@@ -25,6 +24,7 @@ from ..model import (
     RejectionReason,
     Request,
     Target,
+    requirement_name,
 )
 from .boards import gpu_named
 from .choice import candidates, clash, fit, planned, toolkit_note
@@ -186,7 +186,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
             packages.append(text)
             continue
         known = (*question.request.pins, *owner.companions)
-        match = next((c for c in known if _name(c) == need.name), None)
+        match = next((c for c in known if requirement_name(c) == need.name), None)
         if match:
             packages.append(match)
             continue
@@ -198,20 +198,19 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
     return tuple(packages), tuple(notes)
 
 
-@functools.cache
-def _name(requirement: str) -> str:
-    """Return the name in a requirement of the profiles, which have thousands of them."""
-    return Requirement(requirement).name
-
-
 def _companion_names(question: Question, framework: str) -> set[str]:
-    return {_name(c) for b in question.profiles.builds if b.framework == framework for c in b.companions}
+    return {
+        requirement_name(c)
+        for b in question.profiles.builds
+        if b.framework == framework
+        for c in b.companions
+    }
 
 
 def _last_with(question: Question, framework: str, companion: str) -> str:
     having = [
         b.version
         for b in question.profiles.builds
-        if b.framework == framework and any(_name(c) == companion for c in b.companions)
+        if b.framework == framework and any(requirement_name(c) == companion for c in b.companions)
     ]
     return max(having, key=version)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine, Satellite
+from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine, Satellite, requirement_name
 from ..model.values import dataclass
 from .question import is_exact, major, meets, specifiers, version
 
@@ -114,9 +114,11 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     if not missing:
         return plan
     packages = [_with(text, missing) for text in plan.packages]
-    have = {canonicalize_name(Requirement(text).name) for text in packages}
+    have = {requirement_name(text) for text in packages}
     packages += [
-        _bare(text, missing) for text in wanted if (name := _name(text)) in missing and name not in have
+        _bare(text, missing)
+        for text in wanted
+        if (name := requirement_name(text)) in missing and name not in have
     ]
     added = ", ".join(f"{name}[{','.join(extras)}]" for name, extras in missing.items())
     note = f"{added}: adding these extras, because they install required CUDA libraries"
@@ -143,10 +145,6 @@ def _rows(plan: Plan, known: Profiles) -> ExtraRows:
 
 def _is_plain(need: RequirementLine) -> bool:
     return bool(need.name) and not (need.local or need.vcs or need.editable)
-
-
-def _name(text: str) -> str:
-    return canonicalize_name(Requirement(text).name)
 
 
 def _with(text: str, missing: dict[str, tuple[str, ...]]) -> str:

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target
+from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, requirement_name
 from .choice import opens
 from .question import Question, major, meets, specifiers, version
 from .toolkit import NVCC, asks_for_nvcc
@@ -309,7 +306,7 @@ def _newer_than_known(question: Question) -> Iterator[str]:
 def _without_nvcc(question: Question) -> Iterator[str]:
     """Yield a hint to get nvcc from elsewhere if no wheel has it for the CUDA of any build."""
     if asks_for_nvcc(question):
-        others = tuple(p for p in question.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
+        others = tuple(p for p in question.request.packages if requirement_name(p) != NVCC)
         if opens(with_request(question, packages=others)):
             yield "remove nvcc and install the system's CUDA toolkit, or use --manager conda --with cuda-nvcc"
 

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.config import pytorch_address
-from ..model import PYTORCH_INDEX_PACKAGES, Build, Plan, PlannedBuild, Profiles
+from ..model import PYTORCH_INDEX_PACKAGES, Build, Plan, PlannedBuild, Profiles, requirement_name
 
 OPENED_BY_TENSORFLOW = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
 """The folders of nvidia/ whose libraries TensorFlow needs to use a GPU: gpu/dso_loader.cc, TryDlopenCUDALibraries."""
@@ -42,7 +42,7 @@ def install_lines(
         index: [word for b in plan.builds if b.index == index for word in _words(b, plan, known)]
         for index in dict.fromkeys(b.index for b in plan.builds)
     }
-    torch = [p for p in plan.packages if canonicalize_name(Requirement(p).name) in theirs]
+    torch = [p for p in plan.packages if requirement_name(p) in theirs]
     others = [p for p in plan.packages if p not in torch]
     lines: list[list[str]] = []
     if first := frameworks.pop("pytorch", []):

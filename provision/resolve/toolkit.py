@@ -9,7 +9,7 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
+from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease, requirement_name
 from ..model.values import dataclass
 from .question import Question, major, meets, version
 
@@ -39,7 +39,7 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     release = next(toolkits(question, chosen), None)
     if release is None:
         return (), tuple(f"{p} is left out: no CUDA toolkit fits the plan" for p in parts)
-    brought = {canonicalize_name(Requirement(r).name) for b in chosen for r in b.requires}
+    brought = {requirement_name(r) for b in chosen for r in b.requires}
     lines: list[str] = []
     notes = []
     for part in parts:

@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError, UsageError
 from ..index.archives import DAMAGED, list_sdist
+from ..model import requirement_name
 from ..model.values import dataclass
 from ..system import untrusted
 from ..system.toml import tomllib
@@ -305,7 +306,7 @@ class _Build:
         self.hatch = [
             _table(self.tool, "hatch", "build", *keys, "hooks") for keys in ((), ("targets", "wheel"))
         ]
-        self.requires = {_name(text) for text in _texts(self.system.get("requires"))}
+        self.requires = {requirement_name(text) for text in _texts(self.system.get("requires"))}
         self.backend = str(self.system.get("build-backend") or "setuptools.build_meta")
         self.top = re.split(r"[.:]", self.backend)[0]
 
@@ -428,10 +429,3 @@ def _imports_torch(node: ast.AST) -> bool:
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").partition(".")[0] == "torch"
     return isinstance(node, ast.Import) and any(a.name.partition(".")[0] == "torch" for a in node.names)
-
-
-def _name(text: str) -> str:
-    try:
-        return str(canonicalize_name(Requirement(text).name))
-    except InvalidRequirement:
-        return ""
