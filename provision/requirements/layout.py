@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .toml import read_setup_arguments, read_setup_cfg, read_toml, table_at
+from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
 from .uv import SUPPORTED_KEYS, list_members
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def find_reason(folder: Path) -> str | None:
     Returns None for an installable project, and for files that cannot be read.
     """
     try:
-        path = folder / "pyproject.toml"
-        data = read_toml(path, path.name)[0] if path.is_file() else {}
+        data = read_pyproject(folder)
         if table_at(data, "tool", "poetry").get("package-mode") is False:
             return "pyproject.toml sets package-mode = false in [tool.poetry]"
         if table_at(data, "tool", "uv").get("package") is False:
@@ -155,8 +154,7 @@ def states_requirements(folder: Path) -> bool:
     They state a project, or pyproject.toml has dependency groups or uv settings about package sources.
     """
     try:
-        path = folder / "pyproject.toml"
-        data = read_toml(path, path.name)[0] if path.is_file() else {}
+        data = read_pyproject(folder)
         if not has_tool_settings_only(folder, data):
             return _states_project(folder, data)
     except UsageError:

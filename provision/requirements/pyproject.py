@@ -147,13 +147,17 @@ _RUN_IT = (
 
 @dataclass(kw_only=True, slots=True)
 class StatedRequirements:
-    """The texts that a project's files state, with their origins. `extras` are all of the project's."""
+    """The texts that a project's files state, with their origins. `extras` are all of the project's.
+
+    `computed` is the place where code computes the requirements, or None.
+    """
 
     name: str | None = None
-    requires: list[tuple[str, str]] = field(default_factory=list)
-    extras: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    requires: Listed = field(default_factory=list)
+    extras: dict[str, Listed] = field(default_factory=dict)
     requires_python: str = ""
     python_origin: str | None = None
+    computed: str | None = None
     installable: bool = False
     planned_sources: bool = False
 
@@ -239,7 +243,7 @@ def _read_stated(
         return _read_standard(reading, folder, data, places)
     if "dependencies" in table_at(data, "tool", "poetry"):
         return _read_poetry(data, places)
-    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+    if _has_setup(folder):
         return _read_setuptools(reading, folder)
     if not data:
         raise UsageError(
@@ -252,6 +256,10 @@ def _read_stated(
         f"{places.name} has no [project] table",
         hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
     )
+
+
+def _has_setup(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("setup.cfg", "setup.py"))
 
 
 def _read_standard(
@@ -282,9 +290,7 @@ def _read_standard(
     return stated
 
 
-def _read_dynamic(
-    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations
-) -> list[tuple[str, str]]:
+def _read_dynamic(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> Listed:
     """Return the dependencies that pyproject.toml declares dynamic, from the file that states them."""
     where = table_at(data, "tool", "setuptools", "dynamic").get("dependencies")
     hatch = table_at(data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
@@ -293,7 +299,7 @@ def _read_dynamic(
         return _read_named_files(reading, folder, files)
     if "dependencies" in table_at(data, "tool", "poetry"):
         return _read_poetry(data, places).requires
-    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+    if _has_setup(folder):
         return _read_setuptools(reading, folder).requires
     raise UsageError(
         f"{places.name} declares its dependencies as dynamic: only the build backend can compute them",
@@ -301,9 +307,7 @@ def _read_dynamic(
     )
 
 
-def _read_dynamic_extras(
-    reading: ReadingState, folder: Path, data: dict[str, Any]
-) -> dict[str, list[tuple[str, str]]]:
+def _read_dynamic_extras(reading: ReadingState, folder: Path, data: dict[str, Any]) -> dict[str, Listed]:
     where = table_at(data, "tool", "setuptools", "dynamic", "optional-dependencies")
     if where:
         return {
@@ -311,12 +315,12 @@ def _read_dynamic_extras(
             for extra, value in where.items()
             if isinstance(value, dict) and value.get("file") is not None
         }
-    if any((folder / name).is_file() for name in ("setup.cfg", "setup.py")):
+    if _has_setup(folder):
         return _read_setuptools(reading, folder).extras
     return {}
 
 
-def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[tuple[str, str]]:
+def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> Listed:
     """Return the requirements of the requirements files that pyproject.toml names."""
     listed = [files] if isinstance(files, str) else files
     if not isinstance(listed, list) or not all(isinstance(f, str) for f in listed):
@@ -336,25 +340,47 @@ def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> list[t
 
 
 def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool = False) -> StatedRequirements:
-    """Read [options] of setup.cfg, else the literal arguments of setup() in setup.py."""
-    setup = read_setup_files(reading, folder)
-    stated = StatedRequirements(
-        requires_python=setup.requires_python,
-        python_origin=setup.python_origin,
-    )
+    """Read [options] of setup.cfg, and what is missing there from the literal arguments of setup() in setup.py."""
+    stated = StatedRequirements()
+    options: dict[str, str] = {}
+    if (path := folder / "setup.cfg").is_file():
+        name = reading.name_file(path)
+        reading.files[str(path)] = None
+        sections = read_setup_cfg(path, name)
+        options = sections.get("options", {})
+        stated.requires = _split_rows(
+            options.get("install_requires", ""), f"{name} [options.install_requires]"
+        )
+        for extra, text in sections.get("options.extras_require", {}).items():
+            stated.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
+        if python := options.get("python_requires", "").strip():
+            stated.requires_python, stated.python_origin = python, f"{name} [options.python_requires]"
+    if (path := folder / "setup.py").is_file():
+        name = reading.name_file(path)
+        reading.files[str(path)] = None
+        words = read_setup_arguments(path, name) or {}
+        _add_setup_arguments(
+            stated, words, TomlLocations.of(path, name), stated="install_requires" in options
+        )
     if only_python:
         return stated
-    if setup.computed:
-        raise UsageError(f"{setup.computed} computes its requirements in code", hint=_RUN_IT)
-    for key, listed in (("", setup.requires), *setup.extras.items()):
-        into = stated.requires if not key else stated.extras.setdefault(key, [])
-        for text, origin in listed:
-            if text.startswith("file:"):
-                files = [f.strip() for f in text.removeprefix("file:").split(",")]
-                into += _read_named_files(reading, folder, files)
-            else:
-                into.append((text, origin))
+    if stated.computed:
+        raise UsageError(f"{stated.computed} computes its requirements in code", hint=_RUN_IT)
+    stated.requires = _read_rows(reading, folder, stated.requires)
+    stated.extras = {extra: _read_rows(reading, folder, rows) for extra, rows in stated.extras.items()}
     return stated
+
+
+def _read_rows(reading: ReadingState, folder: Path, rows: Listed) -> Listed:
+    """Return requirements with those of the files that "file:" names."""
+    requirements: Listed = []
+    for text, origin in rows:
+        if text.startswith("file:"):
+            files = [f.strip() for f in text.removeprefix("file:").split(",")]
+            requirements += _read_named_files(reading, folder, files)
+        else:
+            requirements.append((text, origin))
+    return requirements
 
 
 def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequirements:
@@ -376,45 +402,7 @@ def _read_texts(value: Any, at: str, places: TomlLocations) -> list[str]:
     return value
 
 
-@dataclass(kw_only=True, slots=True)
-class SetupRequirements:
-    """Requirements with their origins. A text that begins with "file:" names files.
-
-    `computed` is the place where code computes the requirements, or None.
-    """
-
-    requires: list[tuple[str, str]] = field(default_factory=list)
-    extras: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    requires_python: str = ""
-    python_origin: str | None = None
-    computed: str | None = None
-
-
-def read_setup_files(reading: ReadingState, folder: Path) -> SetupRequirements:
-    """Read [options] of setup.cfg, and what is missing there from setup.py. Raises UsageError."""
-    setup = SetupRequirements()
-    options: dict[str, str] = {}
-    if (path := folder / "setup.cfg").is_file():
-        name = reading.name_file(path)
-        reading.files[str(path)] = None
-        sections = read_setup_cfg(path, name)
-        options = sections.get("options", {})
-        setup.requires = _split_rows(
-            options.get("install_requires", ""), f"{name} [options.install_requires]"
-        )
-        for extra, text in sections.get("options.extras_require", {}).items():
-            setup.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
-        if python := options.get("python_requires", "").strip():
-            setup.requires_python, setup.python_origin = python, f"{name} [options.python_requires]"
-    if (path := folder / "setup.py").is_file():
-        name = reading.name_file(path)
-        reading.files[str(path)] = None
-        words = read_setup_arguments(path, name) or {}
-        _add_setup_arguments(setup, words, TomlLocations.of(path, name), stated="install_requires" in options)
-    return setup
-
-
-def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
+def _split_rows(text: str, origin: str) -> Listed:
     if text.strip().startswith("file:"):
         return [(text.strip(), origin)]
     rows = [row.partition(" #")[0].strip() for row in text.splitlines()]
@@ -422,26 +410,23 @@ def _split_rows(text: str, origin: str) -> list[tuple[str, str]]:
 
 
 def _add_setup_arguments(
-    setup: SetupRequirements, words: dict[str, Any], places: TomlLocations, *, stated: bool
+    to: StatedRequirements, words: dict[str, Any], places: TomlLocations, *, stated: bool
 ) -> None:
     requires = words.get("install_requires", words.get("**"))
     if not stated and isinstance(requires, ComputedValue):
-        setup.computed = f"{places.name} line {requires.line}"
+        to.computed = f"{places.name} line {requires.line}"
     elif not stated and requires is not None:
-        setup.requires = _list_rows(requires, places, "install_requires")
+        to.requires = _list_rows(requires, places, "install_requires")
     extras = words.get("extras_require")
-    if isinstance(extras, dict) and not setup.extras:
-        for extra, value in extras.items():
-            setup.extras[str(extra)] = _list_rows(value, places, "extras_require")
+    if isinstance(extras, dict) and not to.extras:
+        to.extras = {str(e): _list_rows(value, places, "extras_require") for e, value in extras.items()}
     python = words.get("python_requires")
-    if isinstance(python, str) and not setup.requires_python:
-        setup.requires_python, setup.python_origin = (
-            python,
-            places.locate_value(python, "", "python_requires"),
-        )
+    if isinstance(python, str) and not to.requires_python:
+        to.requires_python = python
+        to.python_origin = places.locate_value(python, "", "python_requires")
 
 
-def _list_rows(value: Any, places: TomlLocations, key: str) -> list[tuple[str, str]]:
+def _list_rows(value: Any, places: TomlLocations, key: str) -> Listed:
     rows = value.splitlines() if isinstance(value, str) else value
     if not isinstance(rows, (list, tuple, set)):
         return []

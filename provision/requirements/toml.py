@@ -27,6 +27,12 @@ def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
         raise UsageError(f"{name} is not TOML: {error}", hint="correct that line") from error
 
 
+def read_pyproject(folder: Path) -> dict[str, Any]:
+    """Read the pyproject.toml of a folder, or return an empty table without one. Raises UsageError."""
+    path = folder / "pyproject.toml"
+    return read_toml(path, path.name)[0] if path.is_file() else {}
+
+
 def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
     """Read the sections of a setup.cfg. Raises UsageError."""
     parser = configparser.RawConfigParser(strict=False)
@@ -41,11 +47,10 @@ def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
 def find_project_name(folder: Path) -> str | None:
     """Return the project's name if a file of the folder states it, else None."""
     try:
-        if (folder / "pyproject.toml").is_file():
-            data, _ = read_toml(folder / "pyproject.toml", "pyproject.toml")
-            for table in (table_at(data, "project"), table_at(data, "tool", "poetry")):
-                if isinstance(name := table.get("name"), str):
-                    return _validate_name(name)
+        data = read_pyproject(folder)
+        for table in (table_at(data, "project"), table_at(data, "tool", "poetry")):
+            if isinstance(name := table.get("name"), str):
+                return _validate_name(name)
         if (folder / "setup.cfg").is_file():
             stated = read_setup_cfg(folder / "setup.cfg", "setup.cfg").get("metadata", {}).get("name", "")
             if _validate_name(stated.strip()):

@@ -21,7 +21,7 @@ from .files import ReadingState
 from .lines import SourceLine
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import TomlLocations, find_project_name, read_toml, table_at
+from .toml import TomlLocations, find_project_name, read_pyproject, read_toml, table_at
 from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {
@@ -176,12 +176,7 @@ def _find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, P
     if not any(isinstance(source, dict) and source.get("workspace") for source in sources):
         return {}
     for place in folder.resolve().parents:
-        path = place / "pyproject.toml"
-        if (
-            path.is_file()
-            and place.is_relative_to(root)
-            and (members := list_members(place, read_toml(path, path.name)[0]))
-        ):
+        if place.is_relative_to(root) and (members := list_members(place, read_pyproject(place))):
             return members
     return {}
 
@@ -289,17 +284,13 @@ def read_uv(folder: Path, named: set[str]) -> UvProject:
 
 
 def _read(folder: Path, named: set[str], project: UvProject) -> None:
-    data = (
-        read_toml(folder / "pyproject.toml", "pyproject.toml")[0]
-        if (folder / "pyproject.toml").is_file()
-        else {}
-    )
+    data = read_pyproject(folder)
     locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
     if not locked and not table_at(data, "tool", "uv"):
         return
     labels = dict(_read_sources(data, project))
     for place in list_members(folder, data).values():
-        labels |= _read_sources(read_toml(place / "pyproject.toml", "pyproject.toml")[0], project)
+        labels |= _read_sources(read_pyproject(place), project)
     if rows := _list_rows(locked):
         _add_locked(project, rows, named, labels)
     _choose(project, labels)
