@@ -65,7 +65,9 @@ def _is_cpu(one: ParsedRequirement) -> bool:
     return is_cpu_build(normalize_name(one.name or ""), one.extras, one.specifier)
 
 
-# Labels of builds, such as that of torchvision 0.20.1+cu124. The plan chooses among builds of a version.
+# All labels of a framework's versions, and those of builds, such as that of torchvision 0.20.1+cu124. Other labels are
+# part of a version. The plan chooses among builds of a version.
+_ANY = re.compile(".*")
 _BUILD_LABEL = re.compile(r"(cpu|cu\d+|cuda\d+|rocm[\d.]+|xpu)([._-].*)?")
 # Extras of frameworks that only choose a build or its NVIDIA packages
 _BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jaxlib|.*-cuda|.*cudnn.*")
@@ -84,6 +86,11 @@ class SortedRequirements:
     left_out: dict[str, None] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     stack: list[RequirementLine] = field(default_factory=list)
+
+    def leave_out(self, what: str, one: ParsedRequirement, why: str = "") -> None:
+        """Record why a line, or a part of it, does not apply as written."""
+        why = why or "is ignored, because gpuenv selects this package itself"
+        self.left_out[f"{what} ({one.line.origin}) {why}"] = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,22 +119,14 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
                 framework = FRAMEWORK_ALIASES.get(name or "", name or "")
                 _add_framework(result, one, framework, named=name or "", rules=rules)
         elif name and (name in rules.stack or is_build_package(name)):
-            result.left_out[
-                f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
-            ] = None
+            result.leave_out(_quote(one), one)
             if not (one.line.constraint or one.url) and may_apply(one.marker, rules.markers):
                 result.stack.append(one.as_line())
         else:
-            specifier = _remove_build_labels(result, one) if name else one.specifier
-            result.needs[_replace_specifier(one, specifier).as_line()] = None
+            specifier = _remove_labels(result, one, _BUILD_LABEL) if name else one.specifier
+            result.needs[dataclasses.replace(one, specifier=specifier).as_line()] = None
     _add_jaxlib(result, jaxlib, rules)
     return result
-
-
-def _replace_specifier(one: ParsedRequirement, specifier: str) -> ParsedRequirement:
-    import dataclasses
-
-    return one if specifier == one.specifier else dataclasses.replace(one, specifier=specifier)
 
 
 def _quote(one: ParsedRequirement) -> str:
@@ -143,22 +142,19 @@ def _add_framework(
         result.frameworks.setdefault(framework, origin)
     if one.line.override and not one.url:
         result.needs[one.as_line()] = None
-    specifier = _bound_by_address(result, one, framework) if one.url else _remove_labels(result, one)
+    specifier = _bound_by_address(result, one, framework) if one.url else _remove_labels(result, one, _ANY)
     if specifier:
         pythons = pythons_of(one.marker, rules.markers)
         result.bounds.append(
             VersionBound(name=framework, specifier=specifier, origin=origin, pythons=pythons)
         )
     if named != framework:
-        result.left_out[f"{_quote(one)} ({origin}) is read as {framework}"] = None
+        result.leave_out(_quote(one), one, f"is read as {framework}")
     if one.line.hashes:
-        result.left_out[
-            f"the hashes of {named} ({origin}) are ignored: the lock states those of the build that the plan chooses"
-        ] = None
+        why = "are ignored: the lock states those of the build that the plan chooses"
+        result.leave_out(f"the hashes of {named}", one, why)
     extras = [e for e in one.extras if not _BUILD_EXTRA.fullmatch(normalize_name(e))]
     if extras and not one.url:
-        import dataclasses
-
         line = dataclasses.replace(one.line, hashes=())
         kept = dataclasses.replace(one, name=framework, extras=tuple(extras), specifier="", line=line)
         result.needs[kept.as_line()] = None
@@ -179,46 +175,23 @@ def _bound_by_address(result: SortedRequirements, one: ParsedRequirement, framew
         from urllib.parse import unquote
 
         result.folders.append(unquote((one.url or "").removeprefix("file://").rpartition("/")[0]))
-    result.left_out[
-        f"{_quote(one)} ({one.line.origin}) is read as {framework}=={version}: the plan chooses the file"
-    ] = None
+    result.leave_out(_quote(one), one, f"is read as {framework}=={version}: the plan chooses the file")
     return f"=={version}"
 
 
-def _remove_labels(result: SortedRequirements, one: ParsedRequirement) -> str:
-    """Return a framework's specifier without local labels."""
+def _remove_labels(result: SortedRequirements, one: ParsedRequirement, labels: re.Pattern[str]) -> str:
+    """Return a specifier without some local labels. An excluded build excludes no version."""
     kept = []
-    for clause in _split_clauses(one.specifier):
+    for clause in filter(None, map(str.strip, one.specifier.split(","))):
         public, plus, label = clause.partition("+")
-        if not plus and not clause.startswith("==="):
+        if plus and labels.fullmatch(label):
+            result.leave_out(f"the label +{label} of {one.name}", one)
+        elif plus or labels is not _ANY or not clause.startswith("==="):
             kept.append(clause)
-        elif not clause.startswith("!="):  # an excluded build excludes no version
+            continue
+        if not clause.startswith("!="):
             kept.append(public.replace("===", "=="))
-        if plus:
-            result.left_out[
-                f"the label +{label} of {one.name} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
-            ] = None
     return ",".join(kept)
-
-
-def _remove_build_labels(result: SortedRequirements, one: ParsedRequirement) -> str:
-    """Return a specifier without the labels of builds for CUDA or the CPU. Other labels are part of a version."""
-    kept = []
-    for clause in _split_clauses(one.specifier):
-        public, plus, label = clause.partition("+")
-        if plus and _BUILD_LABEL.fullmatch(label):
-            if not clause.startswith("!="):
-                kept.append(public.replace("===", "=="))
-            result.left_out[
-                f"the label +{label} of {one.name} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
-            ] = None
-        else:
-            kept.append(clause)
-    return ",".join(kept)
-
-
-def _split_clauses(specifier: str) -> list[str]:
-    return [clause.strip() for clause in specifier.split(",") if clause.strip()]
 
 
 def _add_jaxlib(result: SortedRequirements, lines: list[ParsedRequirement], rules: SortingRules) -> None:
@@ -228,9 +201,7 @@ def _add_jaxlib(result: SortedRequirements, lines: list[ParsedRequirement], rule
         if asks_for_jax:
             _add_framework(result, one, "jax", named="jaxlib", rules=rules)
         else:
-            result.left_out[
-                f"{_quote(one)} ({one.line.origin}) is ignored, because gpuenv selects this package itself"
-            ] = None
+            result.leave_out(_quote(one), one)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
