@@ -41,69 +41,219 @@ _DEPENDS = re.compile(
 _OURS = "gpuenv-plan"  # the project with the roots
 
 
-@dataclass
-class StatedMetadata:
-    """The metadata that archives state, by package and version.
+_HINT = "request releases that have wheels, or remove {}"
+_MOST_FAILED = 5
+"""Packages of which the archives are read in one solve after uv could not build their metadata."""
 
+
+@dataclass
+class SourceRules:
+    """What a solve may do with sources, and the metadata that archives state.
+
+    With `reading` nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
+    the option that forbids all builds, and `only_binary` are packages that are never built. `allowed` are packages
+    without a wheel whose archives are read in place of a build. `read` has what was read, by package and version.
     `refused` are the versions without wheels that a refusal named, and `required_by` who requires a package.
     """
 
+    emit: Emit
     archives: SourceArchives
+    reading: bool = False
+    forbidden_by: str | None = None
+    only_binary: frozenset[str] = frozenset()
+    allowed: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     read: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
 
-    def note_refusal(self, log: str) -> None:
-        """Record the versions that a refusal names as without wheels, and their requirers."""
-        line = " ".join(log.split())
-        self.refused |= find_unusable(line)
-        for release, version, name in _DEPENDS.findall(line):
-            if release != _OURS:
-                self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
+    @property
+    def builds(self) -> bool:
+        """Whether uv may build what it considers."""
+        return not (self.reading or self.forbidden_by)
 
-    def options(self, names: Iterable[str], folders: Iterable[str], scratch: Path) -> list[str]:
-        """Write the metadata of these packages into a file, and return the options with which uv reads it.
+    def forbids(self, name: str) -> str | None:
+        """Return the option that forbids a build of a package, or None."""
+        return self.forbidden_by or (f"--only-binary {name}" if name in self.only_binary else None)
 
-        Packages of `folders` have no requirements of their own. uv needs a version, and takes it for that of the folder.
+    def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
+        """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
+        tags = frozenset(wheel_tags(plan.python or "", plan.platform, plan.target.glibc))
+        releases: dict[Version, bool] = {}
+        for file in self.archives.files(name):
+            release = version_of(file.name, name)
+            if release is None or file.yanked is not None or not bounds.contains(release):
+                continue
+            if allows_python(file.requires_python, plan.python or ""):
+                releases[release] = releases.get(release, False) or not tags.isdisjoint(tags_of(file.name))
+        return releases
+
+    # --- one question --------------------------------------------------------------------------------
+
+    def options(
+        self, needs: Sequence[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
+    ) -> list[str]:
+        """Return the options of uv. Files for uv are written into the folder.
+
+        `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
         """
-        names = list(names)
+        names = self._of_indexes(needs)
+        only_binary = set(only_binary)
+        if self.builds and ":all:" not in only_binary:
+            words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
+        else:
+            words = ["--only-binary", ":all:"]
+            words += [w for n in (*self.allowed, *built) if n not in only_binary for w in ("--no-binary", n)]
         self._read_newest([name for name in names if name not in self.read])
         tables = [_make_table(a) for name in names for a in self.read.get(name, {}).values()]
         tables += [{"name": name, "requires-dist": []} for name in names]
+        # A folder has no requirements of its own. uv needs a version, and takes it for that of the folder.
+        folders = dict.fromkeys(n.name for n in needs if n.stated and n.name)
         tables += [{"name": name, "version": "0", "requires-dist": []} for name in folders]
         if not tables:
-            return []
-        path = scratch / "stated.toml"
+            return words
+        path = folder / "stated.toml"
         path.write_text(tomli_w.dumps({"dependency-metadata": tables}), encoding="utf-8")
-        return ["--config-file", str(path)]
+        return [*words, "--config-file", str(path)]
 
-    def learn(self, solved: Mapping[str, str], names: Iterable[str], plan: Plan) -> bool:
-        """Read the archives of unknown versions in a solution. Return whether that changes the question.
+    def overrides(self) -> list[str]:
+        """Return lines of an overrides file that remove the unread packages from a solve."""
+        return [f"{name} ; python_version < '0'" for name in self.unread]
+
+    def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
+        """Return the needs without those of unreadable name, if packages were left out."""
+        return tuple(n for n in needs if not (self.unread and n.name is None and (n.vcs or n.local)))
+
+    # --- its answer ----------------------------------------------------------------------------------
+
+    def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
+        """Read the archives of the versions in a solution. Return whether uv must run again.
 
         Raises LockError with `unbuilt` for a package that does not state its requirements.
         """
+        names = self._of_indexes(needs)
         new = {n: solved[n] for n in names if n in solved and solved[n] not in self.read.get(n, {})}
         self._read(new)
         for name, version in new.items():
-            if version not in self.read.get(name, {}) or len(self.read[name]) > _MOST_VERSIONS:
-                raise LockError(f"no file of {name} {version} states its requirements", unbuilt=name)
+            if version in self.read.get(name, {}) and len(self.read[name]) <= _MOST_VERSIONS:
+                continue
+            why = f"no file of {name} {version} states its requirements"
+            if not self.reading:
+                raise LockError(why, unbuilt=name)
+            self.allowed.remove(name)
+            self._leave_out(name, why)
+            return True
         return any(applying(self.read[n][v].requires or (), plan, None) for n, v in new.items())
 
-    def recorded(self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan) -> LockedPackage:
-        """Return a package with the metadata of its archive as `depends`, if a build may state other metadata.
+    def learn_from(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
+        """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
+        log = " ".join((error.log or "").split())
+        self.refused |= find_unusable(log)
+        for release, version, required in _DEPENDS.findall(log):
+            if release != _OURS:
+                self.required_by[str(canonicalize_name(required))] = f"{release} {version}".rstrip()
+        if self.builds:
+            self._refuse_forbidden(error, plan)
+            return error.failed is not None and self._read_in_place(error.failed, needs)
+        if error.unbuilt is not None:
+            return self._leave_out_unbuilt(error, needs)
+        name = error.no_wheel
+        if name is None or name in (*self.allowed, *self.unread) or not self.archives.listed(name):
+            return False
+        where = f"Python {plan.python} on {plan.platform}"
+        requirer = self.required_by.get(name)
+        why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
+        if forbidden := self.forbids(name):
+            raise LockError(
+                f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
+            )
+        self.allowed.append(name)
+        return True
 
-        Its Python is first, followed by the requirements that apply to the plan.
+    def _refuse_forbidden(self, error: LockError, plan: Plan) -> None:
+        """Raise LockError for a package that an option or uv's configuration does not let uv build."""
+        name = error.no_wheel or (error.unbuilt or "").partition(" ")[0]
+        if name in self.only_binary:
+            raise LockError(
+                f"{name} has no wheel for Python {plan.python} on {plan.platform}, and --only-binary {name} forbids a build "
+                "of its source archive", log=error.log, hint=_HINT.format(f"--only-binary {name}"),
+            )  # fmt: skip
+        if error.unbuilt is not None:
+            raise LockError(
+                f"{clean(error.unbuilt) or 'a package'} needs a build, which uv's configuration forbids (UV_NO_BUILD)",
+                log=error.log, hint="unset UV_NO_BUILD and UV_NO_BUILD_PACKAGE, or request releases that have wheels",
+            )  # fmt: skip
+
+    def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
+        """Read the archives of a package whose metadata uv could not build."""
+        direct = any(n.name and canonicalize_name(n.name) == name and n.is_direct for n in needs)
+        if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
+            return False
+        self.allowed.append(name)
+        text = f"the metadata of {name} cannot be built here: reading what its source archives state"
+        self.emit(Event(kind="warning", stage="lock", text=text))
+        return True
+
+    def _leave_out_unbuilt(self, error: LockError, needs: Sequence[RequirementLine]) -> bool:
+        """Leave out a package whose requirements only a build can state. Raises LockError where builds are forbidden."""
+        refused = error.unbuilt or ""
+        name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
+        if (name or "gpuenv-unnamed") in self.unread:
+            return False
+        shown = clean(refused) if refused else _describe_unnamed(needs)
+        origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
+        shown += f" ({', '.join(origins)})" if origins else ""
+        why = f"{shown} does not state its requirements without a build"
+        if self.forbidden_by:
+            raise LockError(
+                f"{why}, and {self.forbidden_by} forbids builds",
+                hint=_HINT.format(self.forbidden_by),
+                log=error.log,
+            )
+        self._leave_out(name, why)
+        return True
+
+    def _leave_out(self, name: str, why: str) -> None:
+        """Remove a package from a solve that only reads. "" means commits without a name."""
+        self.unread.append(name or "gpuenv-unnamed")
+        text = f"{why}. This command runs no build code, so the package is left out and `gpuenv lock` may give other releases"
+        self.emit(Event(kind="warning", stage="resolve", text=text))
+
+    # --- archives ------------------------------------------------------------------------------------
+
+    def describe(
+        self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan
+    ) -> tuple[LockedPackage, SourceArchive | None]:
+        """Return a locked source archive with the requirements that its files state, and its description.
+
+        They are its `depends` where a build may state others: Python first, then what applies to the plan.
         """
-        archive = self.archive(package)
-        if archive is None or archive.requires is None or not archive.changeable:
-            return package
-        python = f"python {archive.requires_python or ''}".rstrip()
-        lines = applying(archive.requires, plan, _find_extras(package.name, needs, plan))
-        return dataclasses.replace(package, depends=(python, *lines))
+        read = self._archive(package)
+        if read and read.requires is not None and read.changeable:
+            python = f"python {read.requires_python or ''}".rstrip()
+            lines = applying(read.requires, plan, _find_extras(package.name, needs, plan))
+            package = dataclasses.replace(package, depends=(python, *lines))
+        return package, read or self.archives.describe([package]).get(package)
 
-    def archive(self, package: LockedPackage) -> SourceArchive | None:
+    def announce(
+        self, packages: Iterable[LockedPackage], archives: Mapping[str, SourceArchive | None], plan: Plan
+    ) -> None:
+        """Say of each locked source what its build needs."""
+        for package in filter(is_source, packages):
+            archive = self._archive(package) or archives.get(package.name)
+            self.emit(_describe_build(package, archive, plan))
+
+    def _archive(self, package: LockedPackage) -> SourceArchive | None:
         """Return the description of a package that was solved with its stated metadata."""
         return self.read.get(package.name, {}).get(package.version)
+
+    def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
+        """Return the allowed packages of indexes, and record packages that only one index has."""
+        needs = tuple(needs)
+        places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
+        self.archives.places.update(places)
+        direct = {canonicalize_name(n.name) for n in needs if n.name and n.is_direct}
+        return [name for name in self.allowed if name not in direct]
 
     def _read_newest(self, names: Iterable[str]) -> None:
         """Read the newest archive within the bounds of the refusal, which the solution will mostly have."""
@@ -165,201 +315,19 @@ def _parse_specifier(text: str) -> SpecifierSet:
         return SpecifierSet()
 
 
-_HINT = "request releases that have wheels, or remove {}"
-_MOST_FAILED = 5
-"""Packages of which the archives are read in one solve after uv could not build their metadata."""
-
-
-@dataclass
-class SourceRules:
-    """What a solve may do with sources.
-
-    With `reading` nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
-    the option that forbids all builds, and `only_binary` are packages that are never built. `allowed` are packages
-    without a wheel whose archives are read in place of a build.
-    """
-
-    emit: Emit
-    stated: StatedMetadata
-    reading: bool = False
-    forbidden_by: str | None = None
-    only_binary: frozenset[str] = frozenset()
-    allowed: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    @property
-    def archives(self) -> SourceArchives:
-        """The source archives on the indexes."""
-        return self.stated.archives
-
-    @property
-    def builds(self) -> bool:
-        """Whether uv may build what it considers."""
-        return not (self.reading or self.forbidden_by)
-
-    def forbids(self, name: str) -> str | None:
-        """Return the option that forbids a build of a package, or None."""
-        return self.forbidden_by or (f"--only-binary {name}" if name in self.only_binary else None)
-
-    def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
-        """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
-        tags = frozenset(wheel_tags(plan.python or "", plan.platform, plan.target.glibc))
-        releases: dict[Version, bool] = {}
-        for file in self.archives.files(name):
-            release = version_of(file.name, name)
-            if release is None or file.yanked is not None or not bounds.contains(release):
-                continue
-            if allows_python(file.requires_python, plan.python or ""):
-                releases[release] = releases.get(release, False) or not tags.isdisjoint(tags_of(file.name))
-        return releases
-
-    def options(
-        self, needs: Sequence[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
-    ) -> list[str]:
-        """Return the options of uv. Files for uv are written into the folder.
-
-        `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
-        """
-        names = self._of_indexes(needs)
-        folders = dict.fromkeys(n.name for n in needs if n.stated and n.name)
-        only_binary = set(only_binary)
-        if self.builds and ":all:" not in only_binary:
-            words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
-        else:
-            words = ["--only-binary", ":all:"]
-            words += [w for n in (*self.allowed, *built) if n not in only_binary for w in ("--no-binary", n)]
-        return [*words, *self.stated.options(names, folders, folder)]
-
-    def overrides(self) -> list[str]:
-        """Return lines of an overrides file that remove the unread packages from a solve."""
-        return [f"{name} ; python_version < '0'" for name in self.unread]
-
-    def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
-        """Return the needs without those of unreadable name, if packages were left out."""
-        return tuple(n for n in needs if not (self.unread and n.name is None and (n.vcs or n.local)))
-
-    def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
-        """Read the archives of the versions in a solution. Return whether uv must run again."""
-        try:
-            return self.stated.learn(solved, self._of_indexes(needs), plan)
-        except LockError as error:
-            if not self.reading or not error.unbuilt:
-                raise
-            self.allowed.remove(error.unbuilt)
-            self.leave_out(error.unbuilt, error.message)
-            return True
-
-    def learn_from(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
-        """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
-        self.stated.note_refusal(error.log or "")
-        if self.builds:
-            self._refuse_forbidden(error, plan)
-            return error.failed is not None and self._read_in_place(error.failed, needs)
-        if error.unbuilt is not None:
-            return self._leave_out_unbuilt(error, needs)
-        name = error.no_wheel
-        if name is None or name in (*self.allowed, *self.unread) or not self.archives.listed(name):
-            return False
-        where = f"Python {plan.python} on {plan.platform}"
-        requirer = self.stated.required_by.get(name)
-        why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
-        if forbidden := self.forbids(name):
-            raise LockError(
-                f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
-            )
-        self.allowed.append(name)
-        return True
-
-    def _refuse_forbidden(self, error: LockError, plan: Plan) -> None:
-        """Raise LockError for a package that an option or uv's configuration does not let uv build."""
-        name = error.no_wheel or (error.unbuilt or "").partition(" ")[0]
-        if name in self.only_binary:
-            raise LockError(
-                f"{name} has no wheel for Python {plan.python} on {plan.platform}, and --only-binary {name} forbids a build "
-                "of its source archive", log=error.log, hint=_HINT.format(f"--only-binary {name}"),
-            )  # fmt: skip
-        if error.unbuilt is not None:
-            raise LockError(
-                f"{clean(error.unbuilt) or 'a package'} needs a build, which uv's configuration forbids (UV_NO_BUILD)",
-                log=error.log, hint="unset UV_NO_BUILD and UV_NO_BUILD_PACKAGE, or request releases that have wheels",
-            )  # fmt: skip
-
-    def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
-        """Read the archives of a package whose metadata uv could not build."""
-        direct = any(n.name and canonicalize_name(n.name) == name and n.is_direct for n in needs)
-        if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
-            return False
-        self.allowed.append(name)
-        text = f"the metadata of {name} cannot be built here: reading what its source archives state"
-        self.emit(Event(kind="warning", stage="lock", text=text))
-        return True
-
-    def _leave_out_unbuilt(self, error: LockError, needs: Sequence[RequirementLine]) -> bool:
-        """Leave out a package whose requirements only a build can state. Raises LockError where builds are forbidden."""
-        refused = error.unbuilt or ""
-        name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
-        if (name or "gpuenv-unnamed") in self.unread:
-            return False
-        shown = clean(refused) if refused else _describe_unnamed(needs)
-        origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
-        shown += f" ({', '.join(origins)})" if origins else ""
-        why = f"{shown} does not state its requirements without a build"
-        if self.forbidden_by:
-            raise LockError(
-                f"{why}, and {self.forbidden_by} forbids builds",
-                hint=_HINT.format(self.forbidden_by),
-                log=error.log,
-            )
-        self.leave_out(name, why)
-        return True
-
-    def leave_out(self, name: str, why: str) -> None:
-        """Remove a package from a solve that only reads. "" means commits without a name."""
-        self.unread.append(name or "gpuenv-unnamed")
-        text = f"{why}. This command runs no build code, so the package is left out and `gpuenv lock` may give other releases"
-        self.emit(Event(kind="warning", stage="resolve", text=text))
-
-    def describe(
-        self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan
-    ) -> tuple[LockedPackage, SourceArchive | None]:
-        """Return a locked source archive with the requirements that its files state, and its description."""
-        archive = self.stated.archive(package) or self.archives.describe([package]).get(package)
-        return self.stated.recorded(package, needs, plan), archive
-
-    def announce(
-        self, packages: Iterable[LockedPackage], archives: Mapping[str, SourceArchive | None], plan: Plan
-    ) -> None:
-        """Say of each locked source what its build needs."""
-        for package in filter(is_source, packages):
-            archive = self.stated.archive(package) or archives.get(package.name)
-            self.emit(_describe_build(package, archive, plan))
-
-    def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
-        """Return the allowed packages of indexes, and record packages that only one index has."""
-        needs = tuple(needs)
-        places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
-        self.archives.places.update(places)
-        direct = {canonicalize_name(n.name) for n in needs if n.name and n.is_direct}
-        return [name for name in self.allowed if name not in direct]
-
-
 def source_rules(sources: PackageSources, emit: Emit, *, reading: bool = False) -> SourceRules:
     """Return the rules that the options state for these sources."""
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
     return SourceRules(
-        emit,
-        StatedMetadata(SourceArchives(sources)),
-        reading=reading,
-        forbidden_by=forbidden,
-        only_binary=names,
+        emit, SourceArchives(sources), reading=reading, forbidden_by=forbidden, only_binary=names
     )
 
 
 def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules:
     """Return rules that forbid all builds. `why` is named in errors, for example "a bundle"."""
-    return SourceRules(emit, StatedMetadata(SourceArchives(sources)), forbidden_by=why)
+    return SourceRules(emit, SourceArchives(sources), forbidden_by=why)
 
 
 def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
