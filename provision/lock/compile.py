@@ -50,7 +50,7 @@ from ..system.toml import tomllib
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import parse_wheel
 from ..wheels import pylock
-from ..wheels.pylock import file_name, is_source, vcs_url
+from ..wheels.pylock import file_name, is_source
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
 from .uv_errors import TIMEOUT, explain, find_table, find_variant
@@ -509,14 +509,8 @@ def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage
 
     It is a commit, a folder, the file of an address, the best wheel, or the source archive if no wheel fits.
     """
-    name, version = str(package.name), str(package.version or "")
-    if package.vcs is not None:
-        return LockedPackage(
-            name=name, version=version, url=escape_references(vcs_url(package.vcs)), unhashed=True
-        )
-    if package.directory is not None:
-        url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
-        return LockedPackage(name=name, version=version, url=url, unhashed=True, editable=editable)
+    if source := pylock.unhashed_source(package):
+        return dataclasses.replace(source, url=escape_references(source.url))
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
         try:
@@ -528,8 +522,8 @@ def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage
     url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256") or _hash_of(url)
     return pylock.check_file_name(LockedPackage(
-        name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
-        unhashed=sha256 is None,
+        name=str(package.name), version=str(package.version or ""), url=url, sha256=sha256, index=package.index,
+        size=file.size, unhashed=sha256 is None,
     ))  # fmt: skip
 
 

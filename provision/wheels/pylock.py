@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
-from packaging.pylock import Pylock, PylockValidationError
+from packaging.pylock import Package, Pylock, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion, Version
@@ -210,13 +210,9 @@ def _parse_classes(data: Any) -> tuple[HostClass, ...]:
 
 def _parse_package(package: Any, position: int) -> LockedPackage:
     where = f"packages[{position}] ({package.name})"
-    version = str(package.version) if package.version else ""
-    if package.vcs is not None:
-        return LockedPackage(name=package.name, version=version, url=vcs_url(package.vcs), unhashed=True)
-    if package.directory is not None:
-        url = Path(package.directory.path).absolute().as_uri()
-        editable = bool(package.directory.editable)
-        return LockedPackage(name=package.name, version=version, url=url, unhashed=True, editable=editable)
+    version = str(package.version or "")
+    if source := unhashed_source(package):
+        return source
     if package.wheels and len(package.wheels) > 1:
         raise ValueError(f"{where}: expected one wheel")
     file: Any = package.wheels[0] if package.wheels else package.sdist or package.archive
@@ -234,6 +230,17 @@ def _parse_package(package: Any, position: int) -> LockedPackage:
     )  # fmt: skip
 
 
+def unhashed_source(package: Package) -> LockedPackage | None:
+    """Return a package that is a commit or a folder, or None for one with files."""
+    name, version = str(package.name), str(package.version or "")
+    if package.vcs is not None:
+        return LockedPackage(name=name, version=version, url=_vcs_url(package.vcs), unhashed=True)
+    if package.directory is not None:
+        url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
+        return LockedPackage(name=name, version=version, url=url, unhashed=True, editable=editable)
+    return None
+
+
 def _parse_depends(tool: Any, where: str) -> tuple[str, ...]:
     """Return the requirements that a source archive was solved with. Raises ValueError."""
     ours = (tool or {}).get("gpuenv", {})
@@ -245,7 +252,7 @@ def _parse_depends(tool: Any, where: str) -> tuple[str, ...]:
     return tuple(depends)
 
 
-def vcs_url(vcs: Any) -> str:
+def _vcs_url(vcs: Any) -> str:
     """Return pip's address of a commit. Raises ValueError for another system than git, or an incomplete commit."""
     if vcs.type != "git" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", vcs.commit_id):
         raise ValueError(f"{vcs.type} {vcs.commit_id}: expected a full commit of git")
