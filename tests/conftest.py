@@ -14,6 +14,7 @@ from loopback import Index, serving
 from once import run_folder
 
 from provision import profiles
+from provision.system import process
 
 # The same examples in each run, whatever the speed of the machine. tests/faults/properties.py draws others, and more.
 _SLOW_OR_FIXTURE = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
@@ -66,7 +67,9 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session", autouse=True)
 def _forking(request):
-    """Runs of gpuenv are calls, but where `own_process` is asked for."""
+    """Runs of gpuenv are calls, but where `own_process` is asked for. Without a function to call before `exec` Python
+    starts a program with vfork, which does not copy the page tables of a process with all tests in its memory (30 ms)."""
+    process.die_with_parent = lambda: None
     Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})

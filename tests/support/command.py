@@ -61,7 +61,7 @@ class Command:
             path.mkdir(parents=True, exist_ok=True)
         self.first = self.env.copy()
         if warm and self.inside:
-            shutil.copytree(_warm_cache(), folder / "cache", dirs_exist_ok=True)
+            shutil.copytree(_warm_cache(), folder, dirs_exist_ok=True)
 
     def __call__(self, *args, timeout=600):
         if args[:1] == ("resolve",) and self.inside and self._pristine():
@@ -108,7 +108,7 @@ _resolved: dict[tuple[str, ...], Ran] = {}
 
 @functools.cache
 def _warm_cache():
-    """A cache that knows this Python and what uv can do: three programs less in the first `create` of a test."""
+    """Caches that know the Pythons and what uv can do: six programs less in the first `create` of a test."""
     return once("warm", _warm)
 
 
@@ -120,6 +120,7 @@ def _warm(target):
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-        for kept in ("gpuenv/pythons.json", "gpuenv/uv-help"):
+        interpreters = [p.name for p in (made.folder / "uv-cache").glob("interpreter-*")]
+        for kept in ("cache/gpuenv/pythons.json", "cache/gpuenv/uv-help", *(f"uv-cache/{n}" for n in interpreters)):
             (target / kept).parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(made.folder / "cache" / kept, target / kept)
+            shutil.move(made.folder / kept, target / kept)
