@@ -76,7 +76,6 @@ def test_a_kept_verdict_names_the_drift(gpuenv, index, venv):
 @pytest.fixture
 def conda(gpuenv, index, tmp_path):
     """`gpuenv create` of a conda environment with the package pytorch 2.8.0, which brings torch's dist-info."""
-    pytest.importorskip("rattler")
     folder = shutil.copytree(cc.bare(), tmp_path / "chan" / "conda-forge")
     index.add("torch", "2.8.0")
     index.add("torch", "2.7.1")

@@ -127,7 +127,6 @@ def test_the_environments_own_lock_comes_first(gpuenv, torch, index):
 
 
 def test_a_conda_environment_is_exported_from_the_lock_it_carries(gpuenv):
-    pytest.importorskip("conda_lock")
     mark = gpuenv.work / "envs" / "c" / ".gpuenv"
     mark.mkdir(parents=True)
     made = el.of_conda()
@@ -145,7 +144,6 @@ def test_a_conda_environment_is_exported_from_the_lock_it_carries(gpuenv):
 
 
 def test_a_conda_lock_file_keeps_its_other_platforms(gpuenv):
-    pytest.importorskip("conda_lock")
     from provision.conda import locks as conda_file
 
     path = gpuenv.work / "conda-lock.yml"
@@ -241,7 +239,6 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv, monkeypatch):
 
 
 def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv):
-    pytest.importorskip("conda_lock")
     from provision.conda import locks as conda_file
 
     channel = f"https://me:{SECRETS[0]}@conda.example/t/{SECRETS[3]}/conda-forge"
@@ -300,8 +297,6 @@ def test_a_lock_that_does_not_fit_the_given_target_is_refused(gpuenv, torch, tar
 
 
 def test_a_conda_lock_is_compared_with_the_given_target(gpuenv):
-    pytest.importorskip("conda_lock")
-    pytest.importorskip("rattler")
     from provision.conda import locks as conda_file
 
     here = f"file://{gpuenv.work}/channel"  # an empty one: what is accepted fails where it is fetched

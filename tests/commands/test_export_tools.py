@@ -156,7 +156,6 @@ def test_packaging_and_uv_read_the_pylock(two, tmp_path):
 
 @pytest.fixture
 def conda_lock(gpuenv):
-    pytest.importorskip("conda_lock")
     from provision.conda import locks as conda_file
 
     conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda())
@@ -185,7 +184,8 @@ def specification(path, tmp_path):
 
 
 def test_conda_lock_and_rattler_read_environment_yml_of_conda_packages(conda_lock, tmp_path):
-    rattler = pytest.importorskip("rattler")
+    import rattler
+
     path = exported(conda_lock, "environment.yml", "environment.yml")
     for text in yaml.safe_load(path.read_text())["dependencies"]:
         if isinstance(text, str):
@@ -200,7 +200,6 @@ def test_conda_lock_and_rattler_read_environment_yml_of_conda_packages(conda_loc
 
 
 def test_conda_lock_reads_environment_yml_of_wheels(two, tmp_path):
-    pytest.importorskip("conda_lock")
     gpuenv, _ = two
     found = specification(exported(gpuenv, "environment.yml", "environment.yml"), tmp_path).dependencies[
         "linux-64"
@@ -247,7 +246,8 @@ DOCKERFILES = [el.of(), el.of(el.MIXED), el.of_conda()]
 
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
 def test_a_dockerfile_parser_reads_the_dockerfile(made, tmp_path):
-    dockerfile_parse = pytest.importorskip("dockerfile_parse")
+    import dockerfile_parse
+
     (tmp_path / "Dockerfile").write_text(el.text("dockerfile", made))
     read = dockerfile_parse.DockerfileParser(path=str(tmp_path))
     assert read.baseimage.startswith("python:3.12-slim-bookworm@sha256:")

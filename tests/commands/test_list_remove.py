@@ -502,8 +502,6 @@ def test_remove_of_the_active_environment_says_how_to_leave_it(gpuenv, made):
 
 
 def test_a_real_conda_environment_is_listed_and_removed(gpuenv):
-    pytest.importorskip("rattler")
-    pytest.importorskip("conda_lock")
     import conda_channel as cc
 
     gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")

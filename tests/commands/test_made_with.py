@@ -173,7 +173,6 @@ def test_each_change_keeps_how_it_was_made(made, go, how):
     ids=["gpu", "cpu"],
 )
 def test_another_device_cuda_or_python_is_refused_without_recreate(go, made_with, refused):
-    pytest.importorskip("rattler")
     named = ("--framework", "jax", "--index", "pypi", "--no-verify")
     ok(go("create", *named, *made_with))
     held = stack(go.work / ".venv"), installed(go.work / ".venv")

@@ -21,7 +21,7 @@ def take_cache(site, gpuenv, state):
     """A uv cache in which the index's answers are, but not all wheels."""
     cache = gpuenv.folder / "uv-cache"
     if state == "used":
-        shutil.copytree(site.gpuenv.folder / "uv-cache", cache, symlinks=True)
+        shutil.copytree(site.gpuenv.folder / "uv-cache", cache, symlinks=True, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("state", CACHES)

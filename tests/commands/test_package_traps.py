@@ -1,9 +1,9 @@
 """Packages that are not what their names say: refused or named before anything is solved, wherever they are asked for."""
 
 import pytest
+from known import KNOWN
 from loopback import wheel_bytes
 from packaging.requirements import Requirement
-from resolve_questions import SHIPPED
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12", "--platform", "linux-x86_64")
 TORCH = ("--framework", "torch", *GPU)
@@ -21,7 +21,7 @@ def served(gpuenv, index):
     """`gpuenv` with an index that has torch, and cuRAND of every release of the CUDA toolkit."""
     index.add_plan(gpuenv("resolve", *TORCH, "--json").json)
     parts = {
-        part.partition(" ")[2] for row in SHIPPED.toolkits for part in row.parts if part.startswith("curand ")
+        part.partition(" ")[2] for row in KNOWN.toolkits for part in row.parts if part.startswith("curand ")
     }
     for need in map(Requirement, parts):
         index.add(need.name, str(need.specifier).strip("=.*"))

@@ -356,8 +356,6 @@ def test_a_link_to_an_environment_is_followed(made):
 
 
 def test_conda_packages_are_put_back_by_the_engine(gpuenv):
-    pytest.importorskip("rattler")
-    pytest.importorskip("conda_lock")
     import conda_channel as cc
 
     gpuenv.env["RATTLER_CACHE_DIR"] = str(gpuenv.folder / "rattler")

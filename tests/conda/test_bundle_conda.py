@@ -4,12 +4,8 @@ import json
 import shutil
 import sys
 
-import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 from broken_cache import damage
 from bundle_site import Site, add_own, files, no_network
 from command import Command

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from known import KNOWN
 from rows import rows
 
-from provision import profiles
 from provision.conda import locks as foreign, solver, solver as conda_target
 from provision.errors import LockError, UsageError
 from provision.model import (
@@ -22,7 +22,6 @@ from provision.model import (
     TargetGpu,
 )
 
-KNOWN = profiles.load()
 H200 = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=(TargetGpu(capability="9.0"),))
 
 
@@ -93,7 +92,8 @@ def test_bounds_are_converted_to_the_form_of_conda(pep440, conda):
 
 
 def test_cuda_never_goes_above_what_the_driver_speaks():
-    rattler = pytest.importorskip("rattler")
+    import rattler
+
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", manager="conda")
     bounds = solver.Bounds(cuda="12.2", oldest="11.8", newest="12.9")
     (text,) = [c for c in solver.constraints(request, bounds) if c.startswith("cuda-version <12.3")]
@@ -305,7 +305,6 @@ def test_a_channel_under_another_name_follows_conda_forges_names():
 
 def test_conda_locks_are_read_without_conda_locks_command(tmp_path):
     """Its solvers and what they embed take longer to import than all that a lock needs."""
-    pytest.importorskip("conda_lock")
     (tmp_path / "lock.yml").write_text("version: 1\n")
     code = (
         "import sys\nfrom pathlib import Path\nfrom provision.errors import LockError\n"

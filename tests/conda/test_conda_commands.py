@@ -3,12 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 
 MANAGER = ("--manager", "conda")
 UNASKED_CPU = "No NVIDIA GPU found: building for the CPU"

@@ -10,11 +10,8 @@ import ssl
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip("rattler")
-
 import conda_channel as cc
+import pytest
 from loopback import proxying
 
 from provision.conda.engine import read_configuration
@@ -311,7 +308,7 @@ def test_a_proxy_of_condarc_is_used(gpuenv, server):
 
 def authority(folder):
     """A certificate authority of this test's own, and a certificate of it for 127.0.0.1."""
-    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -8,12 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 from command import Command
 
 pytestmark = pytest.mark.network

@@ -15,12 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 from conda_channel import CREATE, folder  # noqa: F401
 
 

@@ -7,14 +7,10 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-from rows import rows
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 from conda_channel import CREATE, folder  # noqa: F401
+from rows import rows
 
 from provision.conda.worker import install
 

@@ -6,14 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-from rows import rows
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 from command import Command
+from rows import rows
 
 from provision.conda import solver
 

@@ -6,12 +6,8 @@ import json
 import subprocess
 from contextlib import contextmanager
 
-import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("conda_lock")
-
 import conda_channel as cc
+import pytest
 import yaml
 from command import Command
 from loopback import Index, serving

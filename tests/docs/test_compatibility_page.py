@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from known import KNOWN
 
-from provision import profiles
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import gpu_named, resolve
 from provision.resolve.pip import install_lines, pip_gaps
@@ -25,7 +25,6 @@ from compatibility.questions import SYSTEMS  # noqa: E402
 
 TEXT = script.PAGE.read_text(encoding="utf-8")
 DATA = script.read_data(TEXT)
-KNOWN = profiles.load()
 RENEW = "run `make page`"
 
 

@@ -42,7 +42,6 @@ def test_a_fault_of_the_index_is_reported_with_package_and_index(at, case):
 
 @pytest.mark.parametrize("fault", ["stuck", "html"])
 def test_a_fault_of_a_channel_is_reported(fault):
-    pytest.importorskip("rattler")
     wrong, told = index_faults.tried_channel(Case("conda", "package", fault), patience=1)
     assert wrong is None, told
 

@@ -120,7 +120,8 @@ def _warm(target):
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-        interpreters = [p.name for p in (made.folder / "uv-cache").glob("interpreter-*")]
-        for kept in ("cache/gpuenv/pythons.json", "cache/gpuenv/uv-help", *(f"uv-cache/{n}" for n in interpreters)):
-            (target / kept).parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(made.folder / kept, target / kept)
+        for pattern in ("cache/gpuenv/pythons.json", "cache/gpuenv/uv-help", "uv-cache/interpreter-*"):
+            (path,) = made.folder.glob(pattern)
+            kept = target / path.relative_to(made.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, kept)

@@ -198,8 +198,6 @@ def home():
 def channel():
     """A folder named conda-forge with python, pip, numpy, jax and jaxlib for the CPU that can be
     installed, and with a CUDA jaxlib and a pytorch that are records only."""
-    pytest.importorskip("rattler")
-    pytest.importorskip("zstandard")
     folder = home() / "conda-forge"
     version = ".".join(map(str, sys.version_info[:3]))
     write_package(folder, "python", version, "h0_0_cpython", (), list(python_members()))
@@ -227,7 +225,6 @@ def records_only(folder, version, depends):
 @functools.cache
 def small():
     """A channel of tiny packages only: a python that is a shell script, for what need not run."""
-    pytest.importorskip("rattler")
     folder = home() / "small"
     script = Member("bin/python", data=b"#!/bin/sh\necho gpuenv 3.11.0 cpython\n", mode=0o755)
     write_package(folder, "python", "3.11.0", "h0_0_cpython", (), [script])

@@ -1,9 +1,8 @@
 """What diagnose says of lines of text, for tests."""
 
-from provision import profiles
-from provision.commands.causes import find_causes
+from known import KNOWN
 
-KNOWN = profiles.load()
+from provision.commands.causes import find_causes
 
 
 def found(*lines, machine=None, verdict=None):

@@ -4,7 +4,8 @@
 import shutil
 
 import pytest
-from diagnosed import KNOWN, found
+from diagnosed import found
+from known import KNOWN
 from verify_stub import cudnn, env, pristine, record  # noqa: F401
 
 from driver_stub import build, scenario

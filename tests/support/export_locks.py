@@ -2,7 +2,9 @@
 
 import hashlib
 
-from provision import export, profiles
+from known import KNOWN
+
+from provision import export
 from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.wheels import pylock as lock
 
@@ -12,7 +14,7 @@ CONDA = "https://conda.example/conda-forge"
 FORMS = tuple(export.FORMATS)
 VENV_FORMS = tuple(f for f in FORMS if f != "conda-lock")
 CONDA_FORMS = tuple(f for f in FORMS if f not in ("requirements", "pylock", "uv"))
-IMAGES = profiles.load().images
+IMAGES = KNOWN.images
 
 
 def digest(text):

@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import yaml
-from diagnosed import KNOWN
 from fix_texts_in_code import texts_in_code
+from known import KNOWN
 
 from provision.profiles.findings import fill_text
 

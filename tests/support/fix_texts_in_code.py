@@ -27,29 +27,20 @@ def texts_in_code():
                 yield from _texts(ast.parse(file.read_text(encoding="utf-8")))
 
 
-def _texts(tree):
-    left_out = set(_inside_patterns_and_docstrings(tree))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            left_out |= {id(part) for part in ast.walk(node) if part is not node}
-    for node in ast.walk(tree):
-        if id(node) in left_out:
-            continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
+def _texts(node):
+    match node:
+        case ast.JoinedStr():
             yield "".join(map(_fill, node.values))
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Expr(value=ast.Constant()) | ast.Call(func=ast.Attribute(value=ast.Name(id="re"))):
+            pass  # a docstring, a pattern
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _texts(child)
 
 
 def _fill(part):
     if isinstance(part, ast.Constant):
         return part.value
     return EXAMPLES.get(ast.unparse(part.value), "{" + ast.unparse(part.value) + "}")
-
-
-def _inside_patterns_and_docstrings(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield id(node.value)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
-            yield from (id(part) for part in ast.walk(node))

@@ -133,15 +133,18 @@ def _read_all(ends: tuple[int, ...], deadline: float) -> list[str]:
 
 
 def prepare() -> None:
-    """Import all that a run may import. No function of gpuenv is called, so no cache of it has a value."""
+    """Import all that a run may import, and read gpuenv's own rows. No other cache of gpuenv has a value."""
     sys.path.insert(0, str(ROOT))
     import provision
+    from provision import profiles
+    from provision.config import rows
 
     for module in pkgutil.walk_packages(provision.__path__, "provision."):
         if ".probes" not in module.name and ".worker" not in module.name:
             importlib.import_module(module.name)
     for name in LIBRARIES:
         importlib.import_module(name)
+    rows._read[(), ()] = profiles.load()
     gc.collect()
     gc.freeze()
 

@@ -12,10 +12,7 @@ from resolve_rules import (
     version,
 )
 
-from provision import profiles
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
-
-SHIPPED = profiles.load()
 
 
 def one_below(driver):

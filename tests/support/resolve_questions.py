@@ -1,12 +1,10 @@
 """Requests for named machines, over the profiles that are shipped."""
 
+from known import KNOWN
 from packaging.requirements import Requirement
 
-from provision import profiles
 from provision.model import FrameworkRequest, Request, Target
 from provision.resolve import gpu_named, resolve
-
-SHIPPED = profiles.load()
 
 
 def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x86_64", **more):
@@ -16,7 +14,7 @@ def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x8
         glibc=None if platform.startswith("windows") else glibc,
         driver=driver,
         driver_os=more.pop("driver_os", "windows" if platform.startswith("windows") else "linux"),
-        gpus=tuple(gpu_named(g, SHIPPED.gpus) for g in gpus),
+        gpus=tuple(gpu_named(g, KNOWN.gpus) for g in gpus),
         forward_compat=more.pop("forward_compat", None),
     )
     wanted = tuple(
@@ -25,7 +23,7 @@ def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x8
     return Request(frameworks=wanted, **{"device": "cuda", "python": "3.12"} | more), target
 
 
-def ask(*frameworks, supply=None, known=SHIPPED, **machine):
+def ask(*frameworks, supply=None, known=KNOWN, **machine):
     """The plan for what `question` asks."""
     return resolve(*question(*frameworks, **machine), known, supply)
 

@@ -5,7 +5,8 @@ wheels with "aarch64" in their names.
 """
 
 import pytest
-from resolve_questions import SHIPPED, ask, question
+from known import KNOWN
+from resolve_questions import ask, question
 
 from provision.model import AvailableWheels
 from provision.resolve.question import Question
@@ -65,9 +66,9 @@ def test_a_framework_for_an_arm_machine(framework, machine, build):
     ],
 )
 def test_a_package_for_an_arm_machine(package, newest, form, cuda, built_for, lacks):
-    versions = SatelliteRows(SHIPPED, "linux-aarch64").packages[package]
+    versions = SatelliteRows(KNOWN, "linux-aarch64").packages[package]
     (row,) = [r for r in versions[newest] if r.cuda == cuda]
     assert (next(iter(versions)), row.form, row.built_for) == (newest, form, built_for)
     asked = {gpu: question("torch", **R580, gpus=[gpu]) for gpu in ("GH200", "GB10", "Jetson AGX Orin")}
-    questions = {gpu: Question(*one, SHIPPED, AvailableWheels()) for gpu, one in asked.items()}
+    questions = {gpu: Question(*one, KNOWN, AvailableWheels()) for gpu, one in asked.items()}
     assert [gpu for gpu, one in questions.items() if not serves_gpus(one, row)] == lacks

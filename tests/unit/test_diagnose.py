@@ -4,7 +4,8 @@ import dataclasses
 import re
 
 import pytest
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 from rows import rows
 
 from provision import profiles

@@ -3,7 +3,8 @@
 import dataclasses
 import re
 
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 from rows import rows
 
 from provision.diagnose.rules import find_mistakes

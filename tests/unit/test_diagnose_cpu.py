@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from known import KNOWN
 from rows import rows
 
-from provision import profiles
 from provision.commands.causes import find_causes, find_causes_in_log
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
-KNOWN = profiles.load()
 ABOUT_GPU = {c.cause for c in KNOWN.causes if c.about_gpu}
 NO_GPU = Finding(
     cause="container_without_gpu",

@@ -6,7 +6,8 @@ docs/reference/causes.md lists what a machine decides, and by what.
 import dataclasses
 
 import pytest
-from diagnosed import KNOWN, found
+from diagnosed import found
+from known import KNOWN
 from rows import rows
 
 from driver_stub import H200, SCENARIOS, build, scenario, spec

@@ -9,9 +9,9 @@ import shutil
 import sys
 
 import pytest
-from diagnosed import KNOWN
 from diagnosed_env import RELEASE, diagnosed, leading, whole  # noqa: F401
 from elf_files import library, module, package
+from known import KNOWN
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import cudnn, env, pristine, record  # noqa: F401
 

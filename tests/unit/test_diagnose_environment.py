@@ -4,15 +4,14 @@ import sys
 
 import pytest
 from diagnosed import causes
+from known import KNOWN
 from rows import rows
 
-from provision import profiles
 from provision.commands.causes import find_causes
 from provision.commands.diagnose import say_that_it_works
 from provision.diagnose import Installed, Remarks
 from provision.model import Finding, Verdict
 
-KNOWN = profiles.load()
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
 NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
 CPU = {"torch": "2.4.0+cpu"}

@@ -5,9 +5,10 @@ import shlex
 import subprocess
 
 import typer
-from diagnosed import KNOWN, found
+from diagnosed import found
 from fix_commands import COMMANDS, GPUENV, OF_PROGRAMS
 from fix_machine import put_examples
+from known import KNOWN
 from packaging.requirements import Requirement
 from rows import rows
 

@@ -1,6 +1,7 @@
 """Installed packages, their pins, and DLLs that load but do not match."""
 
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 from rows import rows
 
 FELL_BACK = "WARNING:jax._src.xla_bridge:969: An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."

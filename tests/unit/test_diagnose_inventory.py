@@ -1,6 +1,7 @@
 """What commands after an error list as installed, or do not find, decides which libraries are the cause."""
 
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 from rows import rows
 
 from provision.diagnose.facts import read_facts

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 
 from provision.commands.causes import find_causes
 from provision.diagnose import Circumstances, diagnose

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import log_noise
 import pytest
-from diagnosed import KNOWN, causes, found
+from diagnosed import causes, found
+from known import KNOWN
 from log_noise import HARMLESS, KINDS, wrapped
 from rows import rows, sampled
 

@@ -1,13 +1,12 @@
 """diagnose: modules that are missing, and files of packages that are damaged."""
 
+from known import KNOWN
 from rows import rows
 
-from provision import profiles
 from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 from provision.model import Finding, Machine, Target
 
-KNOWN = profiles.load()
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from diagnosed import KNOWN, found
+from diagnosed import found
+from known import KNOWN
 from rows import rows
 
 from provision.commands.causes import find_causes

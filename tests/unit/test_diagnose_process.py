@@ -2,13 +2,12 @@
 
 import dataclasses
 
+from known import KNOWN
 from rows import rows
 
-from provision import profiles
 from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 
-KNOWN = profiles.load()
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
 

@@ -7,8 +7,9 @@ import sys
 import time
 
 import pytest
-from diagnosed import KNOWN, causes
+from diagnosed import causes
 from hypothesis import given, strategies as st
+from known import KNOWN
 from rows import rows
 
 from provision.commands.causes import find_causes

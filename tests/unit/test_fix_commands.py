@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from diagnosed import KNOWN
 from fix_commands import (
     COMMANDS,
     GPUENV,
@@ -25,6 +24,7 @@ from fix_commands import (
     rows_of,
     simple_commands,
 )
+from known import KNOWN
 from packaging.requirements import Requirement
 from pip_options import read_pip_options
 from rows import rows, sampled

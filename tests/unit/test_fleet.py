@@ -4,8 +4,9 @@ import dataclasses
 import itertools
 
 from hypothesis import given, settings, strategies as st
+from known import KNOWN
 from packaging.version import Version
-from resolve_questions import SHIPPED, question
+from resolve_questions import question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 from rows import rows
 
@@ -42,7 +43,7 @@ def planned(request, targets, hosts=None, plans="fewest"):
         request=request,
         target=targets[0],
         machine=None,
-        profiles=SHIPPED,
+        profiles=KNOWN,
         supply=AvailableWheels(),
         sources=PackageSources(),
     )
@@ -283,19 +284,19 @@ def test_one_plan_serves_what_goes_together():
 def test_a_fleet_of_one_class_has_the_plan_of_its_target():
     for machine in (K80, A100, T4, V100, H100, B200):
         request, target = question("torch", **machine)
-        alone = resolve(request, target, SHIPPED)
+        alone = resolve(request, target, KNOWN)
         (plan,) = planned(request, [target, target]).plans
         assert (plan.plan.builds, plan.plan.python, plan.hosts) == (alone.builds, alone.python, 2)
 
 
 def test_boards_and_drivers_differ_where_a_release_is_bad_on_one():
     request, _ = question("torch")
-    newest = resolve(request, targets_of(H100)[0], SHIPPED).builds[0].version
+    newest = resolve(request, targets_of(H100)[0], KNOWN).builds[0].version
     bad = {"package": "torch", "version": newest, "effect": "refuse", "why": "", "source": ""}
     boards = [{"gpus": [name], "driver": "580.95.05"} for name in ("RTX 5090", "RTX PRO 6000 Blackwell")]
     drivers = [{"gpus": ["H100"], "driver": driver} for driver in ("580.95.05", "580.95.06")]
     for pair, where in ((boards, {"board": "RTX 50"}), (drivers, {"driver": "<580.95.06"})):
-        profiles = dataclasses.replace(SHIPPED, known_bad=(KnownBadRelease(**bad, **where),))
+        profiles = dataclasses.replace(KNOWN, known_bad=(KnownBadRelease(**bad, **where),))
         for order in (pair, pair[::-1]):
             fitting = Fitting(request, profiles, AvailableWheels())
             served = [fitting.serving(target, 0) for target in targets_of(*order)]
@@ -382,7 +383,7 @@ def test_several_frameworks_share_each_plan():
                 pinned = tuple(
                     FrameworkRequest(name=b.framework, specifier=f"=={b.version}") for b in plan.plan.builds
                 )
-                again = resolve(dataclasses.replace(request, frameworks=pinned), one.target, SHIPPED)
+                again = resolve(dataclasses.replace(request, frameworks=pinned), one.target, KNOWN)
                 assert again.builds
 
 

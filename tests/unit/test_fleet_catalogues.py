@@ -5,8 +5,8 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings, strategies as st
+from known import KNOWN
 from packaging.specifiers import SpecifierSet
-from resolve_questions import SHIPPED
 from resolve_rules import BUILDS
 from test_fleet import feature_of, plans_of, smallest_partition
 
@@ -93,7 +93,7 @@ def has_plan(packages, fitting, targets):
 CONTEXT = RequestContext(
     request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON),
     target=Target(platform="linux-x86_64"), machine=None, supply=AvailableWheels(), sources=PackageSources(),
-    profiles=SHIPPED,
+    profiles=KNOWN,
 )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 import shlex
 
+from known import KNOWN
 from packaging.requirements import Requirement
-from resolve_questions import R580, SHIPPED, V100, ask
+from resolve_questions import R580, V100, ask
 from rows import rows
 
 from provision.resolve.pip import install_lines, pip_gaps
@@ -17,7 +18,7 @@ CPU = {"device": "cpu"}
 def lines(*frameworks, indexes=INDEXES, links=(), **machine):
     """The words after "pip install" of each command."""
     plan = ask(*frameworks, **machine)
-    found = [shlex.split(line) for line in install_lines("pip", plan, SHIPPED, indexes, links)]
+    found = [shlex.split(line) for line in install_lines("pip", plan, KNOWN, indexes, links)]
     assert all(words[:2] == ["pip", "install"] for words in found)
     return [words[2:] for words in found]
 
@@ -76,16 +77,16 @@ def test_another_default_index_is_named():
 
 def test_uv_is_told_the_index_by_the_option_that_its_configuration_cannot_replace():
     plan = ask("torch", **V100)
-    assert install_lines("uv", plan, SHIPPED, INDEXES) == (
+    assert install_lines("uv", plan, KNOWN, INDEXES) == (
         "uv pip install torch==2.14.1+cu126 --default-index https://torch.example/whl/cu126",
     )
 
 
 def test_a_word_is_quoted_as_a_shell_needs_it():
     plan = ask("jax", packages=('numpy; python_version < "4"',), **CPU)
-    (line,) = install_lines("pip", plan, SHIPPED, INDEXES)
+    (line,) = install_lines("pip", plan, KNOWN, INDEXES)
     assert shlex.split(line)[3] == 'numpy; python_version < "4"'
-    (line,) = install_lines("pip", ask("jax", **H100), SHIPPED, INDEXES)
+    (line,) = install_lines("pip", ask("jax", **H100), KNOWN, INDEXES)
     assert ' "jax[cuda13]==' in line  # cmd.exe knows no other quotes
 
 
@@ -104,7 +105,7 @@ def test_every_pin_of_the_plan_is_in_the_command_or_in_the_metadata_of_its_wheel
     }
     for build in plan.builds:
         stated = next(
-            b for b in SHIPPED.builds
+            b for b in KNOWN.builds
             if (b.framework, b.version, b.cuda, b.index, b.platform)
             == (build.framework, build.version, build.cuda, build.index, plan.platform)
         ).requires  # fmt: skip
@@ -113,9 +114,9 @@ def test_every_pin_of_the_plan_is_in_the_command_or_in_the_metadata_of_its_wheel
 
 
 def test_what_pip_leaves_undone_is_said():
-    (gap,) = pip_gaps(ask("tensorflow==2.21.0", **H100), SHIPPED)
+    (gap,) = pip_gaps(ask("tensorflow==2.21.0", **H100), KNOWN)
     assert "cusolver" in gap and "LD_LIBRARY_PATH" in gap
-    assert not list(pip_gaps(ask("tensorflow==2.20.0", **H100 | {"python": "3.11"}), SHIPPED))
-    assert not list(pip_gaps(ask("tensorflow==2.21.0", **CPU), SHIPPED))
-    (gap,) = pip_gaps(ask("torch", packages=("flash-attn",), **H100), SHIPPED)
+    assert not list(pip_gaps(ask("tensorflow==2.20.0", **H100 | {"python": "3.11"}), KNOWN))
+    assert not list(pip_gaps(ask("tensorflow==2.21.0", **CPU), KNOWN))
+    (gap,) = pip_gaps(ask("torch", packages=("flash-attn",), **H100), KNOWN)
     assert "flash-attn" in gap

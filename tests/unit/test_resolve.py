@@ -5,8 +5,9 @@ import re
 import time
 
 import pytest
+from known import KNOWN
 from packaging.specifiers import SpecifierSet
-from resolve_questions import R580, SHIPPED, V100, ask, question
+from resolve_questions import R580, V100, ask, question
 from rows import rows
 
 from provision.model import (
@@ -162,11 +163,11 @@ def test_a_cudnn_known_to_be_bad_is_never_taken_freely_and_warned_of_when_pinned
     plan = ask("torch==2.13.0", **R580, gpus=["H200"], cuda="13.0")
     assert plan.cudnn == "9.20.0.48"
     assert any("9.20.0.48" in n and "issues/188892" in n for n in plan.notes)
-    bad = [b for b in SHIPPED.known_bad if b.effect == "avoid"]
-    newest = {r.version for r in SHIPPED.cudnn if r.package == "nvidia-cudnn-cu13"}
-    only_bad = [r for r in SHIPPED.cudnn if r.version not in newest - {"9.20.0.48", "9.19.1.2"}]
+    bad = [b for b in KNOWN.known_bad if b.effect == "avoid"]
+    newest = {r.version for r in KNOWN.cudnn if r.package == "nvidia-cudnn-cu13"}
+    only_bad = [r for r in KNOWN.cudnn if r.version not in newest - {"9.20.0.48", "9.19.1.2"}]
     assert bad
-    fewer = dataclasses.replace(SHIPPED, cudnn=tuple(only_bad))
+    fewer = dataclasses.replace(KNOWN, cudnn=tuple(only_bad))
     assert ask("jax", **R580, gpus=["H200"], cuda="13", known=fewer).cudnn == "9.19.1.2"
 
 
@@ -188,7 +189,7 @@ def test_a_release_is_bad_only_where_its_conditions_hold():
         ({"companion": "jax"}, True),
     ]
     for conditions, taken in cases:
-        known = dataclasses.replace(SHIPPED, known_bad=(row._replace(**conditions),))
+        known = dataclasses.replace(KNOWN, known_bad=(row._replace(**conditions),))
         answer = ask("torch==2.13.0", **R580, gpus=["9.0"], cuda="13.0", known=known)
         assert bool(answer.builds) == taken, conditions
         assert taken or "It fails" in str(answer), conditions
@@ -253,8 +254,8 @@ def test_a_requirement_of_other_pythons_is_no_pin():
 
 def test_time_grows_no_faster_than_the_rows():
     """Ten times the rows, of as many versions: at most twenty times the time, the best of five each."""
-    more = (b._replace(version=f"{i}!{b.version}") for b in SHIPPED.builds for i in range(1, 10))
-    grown = dataclasses.replace(SHIPPED, builds=(*SHIPPED.builds, *more))
+    more = (b._replace(version=f"{i}!{b.version}") for b in KNOWN.builds for i in range(1, 10))
+    grown = dataclasses.replace(KNOWN, builds=(*KNOWN.builds, *more))
 
     def seconds(known):
         times = []
@@ -264,7 +265,7 @@ def test_time_grows_no_faster_than_the_rows():
             times.append(time.process_time() - start)
         return min(times)
 
-    assert seconds(grown) < 20 * seconds(SHIPPED)
+    assert seconds(grown) < 20 * seconds(KNOWN)
 
 
 # --- board names ---------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def test_time_grows_no_faster_than_the_rows():
     ],
 )  # fmt: skip
 def test_a_board_is_known_by_its_names(text, capability):
-    assert gpu_named(text, SHIPPED.gpus).capability == capability
+    assert gpu_named(text, KNOWN.gpus).capability == capability
 
 
 @rows(
@@ -291,7 +292,7 @@ def test_a_board_is_known_by_its_names(text, capability):
 )  # fmt: skip
 def test_an_unknown_board_suggests_near_ones(text, near):
     with pytest.raises(ValueError, match="unknown GPU") as error:
-        gpu_named(text, SHIPPED.gpus)
+        gpu_named(text, KNOWN.gpus)
     assert near in str(error.value)
 
 
@@ -304,18 +305,18 @@ def test_a_labelled_wheel_at_hand_is_not_taken_where_its_companion_is_not_there(
     target = Target(platform="linux-x86_64", glibc="2.35")
     for wanted in ({"packages": ("torchvision",)}, {"along": ("torchvision",)}):
         request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cpu", python="3.11", **wanted)
-        alone = resolve(request, target, SHIPPED, AvailableWheels(wheels=(torch,), unreachable=("pytorch",)))
+        alone = resolve(request, target, KNOWN, AvailableWheels(wheels=(torch,), unreachable=("pytorch",)))
         assert alone.builds[0].index == "pypi"
         texts = [x.text for r in alone.rejected for x in r.reasons if r.index == "find-links"]
         assert any("torchvision" in t and "+cpu" in t for t in texts)
         both = resolve(
-            request, target, SHIPPED, AvailableWheels(wheels=(torch, vision), unreachable=("pytorch",))
+            request, target, KNOWN, AvailableWheels(wheels=(torch, vision), unreachable=("pytorch",))
         )
         assert both.builds[0].index == "find-links"
 
 
 def test_a_driver_that_tells_only_its_cuda_binds_by_major():
     request, target = question("tensorflow", python=None)
-    plan = resolve(request, dataclasses.replace(target, driver_cuda="11.8"), SHIPPED)
+    plan = resolve(request, dataclasses.replace(target, driver_cuda="11.8"), KNOWN)
     assert [b.cuda for b in plan.builds] == ["11.8"]
     assert {r.code for x in plan.rejected for r in x.reasons if x.version == "2.21.0"} >= {"driver_too_old"}

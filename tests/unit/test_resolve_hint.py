@@ -5,8 +5,9 @@ import dataclasses
 import re
 
 from hypothesis import assume, given
+from known import KNOWN
 from packaging.specifiers import SpecifierSet
-from random_machines import SHIPPED, VERSIONS, one_below, questions
+from random_machines import VERSIONS, one_below, questions
 from resolve_questions import ask, question
 from resolve_rules import BRANCHES, BUILDS, CUDNN, FLOORS, GPUS, NATIVE, numbers, version
 from rows import rows
@@ -17,7 +18,7 @@ from provision.resolve import resolve
 
 def fits(question):
     request, target = question
-    return bool(resolve(request, target, SHIPPED).builds)
+    return bool(resolve(request, target, KNOWN).builds)
 
 
 def with_request(question, **changes):
@@ -161,7 +162,7 @@ def keeps_its_promise(question, hint):
 
 @given(questions((1, 3)))
 def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
-    plan = resolve(*asked, SHIPPED)
+    plan = resolve(*asked, KNOWN)
     assume(not plan.builds)
     if plan.hint:
         keeps_its_promise(asked, plan.hint)
@@ -192,7 +193,7 @@ def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
 )  # fmt: skip
 def test_the_smallest_change_is_named(asked, machine, hint):
     asking = question(asked, **machine)
-    plan = resolve(*asking, SHIPPED)
+    plan = resolve(*asking, KNOWN)
     assert not plan.builds
     if hint:
         assert plan.hint == hint

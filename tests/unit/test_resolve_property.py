@@ -7,8 +7,9 @@ import dataclasses
 import itertools
 
 from hypothesis import given, strategies as st
+from known import KNOWN
 from packaging.requirements import Requirement
-from random_machines import SHIPPED, questions
+from random_machines import questions
 from resolve_rules import (
     BUILDS,
     KNOWN_BAD,
@@ -43,7 +44,7 @@ def test_resolve_obeys_every_rule(gpus):
 
 
 def obeys(request, target):
-    plan = resolve(request, target, SHIPPED)
+    plan = resolve(request, target, KNOWN)
     judged = [(row, codes(row, request, target)) for row in candidates(request, target)]
     fitting = [row for row, objections in judged if not objections]
     best = max(fitting, key=lambda r: preference(r, request, target), default=None)
@@ -102,7 +103,7 @@ def test_the_first_named_gets_its_newest_for_which_the_others_have_any(asked, or
     bounds = request.frameworks[0]
     wanted = tuple(bounds if name == bounds.name else FrameworkRequest(name=name) for name in order[:count])
     request = dataclasses.replace(request, frameworks=wanted)
-    plan = resolve(request, target, SHIPPED)
+    plan = resolve(request, target, KNOWN)
     chains = [_fitting(dataclasses.replace(request, frameworks=(w,)), target) for w in wanted]
     first = next((row for row in chains[0] if _completes([row], chains[1:], target)), None)
     assert [(b.version, b.cuda, b.index) for b in plan.builds[:1]] == ([key(first)] if first else [])

@@ -1,7 +1,8 @@
 """resolve for several frameworks in one environment, companions, and wheels at hand."""
 
+from known import KNOWN
 from packaging.requirements import Requirement
-from resolve_questions import R580, SHIPPED, V100, ask
+from resolve_questions import R580, V100, ask
 from rows import rows
 
 from provision.model import AvailableWheel, AvailableWheels
@@ -95,7 +96,7 @@ def wheels(build, python="cp312"):
 
 def build_of(version, framework="torch", cuda=None):
     return next(
-        b for b in SHIPPED.builds
+        b for b in KNOWN.builds
         if b.framework == framework and b.version == version and b.index == "pypi" and b.platform == "linux-x86_64"
         and (b.cuda or "").startswith(cuda or "")
     )  # fmt: skip

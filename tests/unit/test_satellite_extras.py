@@ -1,6 +1,6 @@
 """Extras that a satellite needs for its CUDA libraries: which are missing, and what a lock has in their place."""
 
-from resolve_questions import SHIPPED
+from known import KNOWN
 from rows import rows
 
 from provision.model import Satellite
@@ -92,4 +92,4 @@ def test_a_lock_of_another_release_is_compared():
     ],
 )
 def test_the_shipped_rows_name_the_needed_extras(text, cuda, extras):
-    assert missing(text, cuda=cuda, rows=SHIPPED.satellites) == extras
+    assert missing(text, cuda=cuda, rows=KNOWN.satellites) == extras

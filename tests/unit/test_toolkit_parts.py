@@ -6,8 +6,9 @@ import re
 import zipfile
 
 import pytest
+from known import KNOWN
 from packaging.requirements import Requirement
-from resolve_questions import R580, SHIPPED, ask
+from resolve_questions import R580, ask
 from rows import rows
 
 from provision.index.config import pip_settings
@@ -33,7 +34,7 @@ def of_file(*texts):
 
 
 def parts_of(release, *extras):
-    rows = {r.version: r.parts for r in SHIPPED.toolkits}
+    rows = {r.version: r.parts for r in KNOWN.toolkits}
     texts = [t for part in rows[release] if part.split(" ")[0] in extras for t in part.split(" ")[1:]]
     return {Requirement(t).name: str(Requirement(t).specifier) for t in texts}
 
@@ -115,16 +116,16 @@ def test_frameworks_together_get_parts_of_one_release():
 
 
 def test_every_compiler_row_is_of_a_release_of_the_toolkit():
-    minors = {".".join(r.version.split(".")[:2]) for r in SHIPPED.toolkits}
-    assert {c.cuda for c in SHIPPED.compilers} == minors
-    for row in SHIPPED.compilers:
+    minors = {".".join(r.version.split(".")[:2]) for r in KNOWN.toolkits}
+    assert {c.cuda for c in KNOWN.compilers} == minors
+    for row in KNOWN.compilers:
         assert bool(row.extras) == (int(row.cuda.split(".")[0]) >= 13), row
 
 
 @pytest.mark.network
 @pytest.mark.parametrize("cuda", ["13.0", "13.2", "13.4"])
 def test_the_newest_gcc_is_what_the_header_of_that_cuda_takes(cuda):
-    (row,) = [c for c in SHIPPED.compilers if c.cuda == cuda]
+    (row,) = [c for c in KNOWN.compilers if c.cuda == cuda]
     environ = process.environ()
     http = Http(pip_settings(environ))
     index = os.environ.get("GPUENV_INDEX_PYPI") or default_index(environ)

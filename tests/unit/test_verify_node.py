@@ -15,17 +15,17 @@ from types import SimpleNamespace
 import export_locks
 import pytest
 from command import run_forked
+from known import KNOWN
 from rows import rows
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
-from provision import profiles
 from provision.model import Finding, NodeVerdict, StageResult, TargetGpu, Verdict
 from provision.system.process.children import read_start
 from provision.verify.node import check, count_expected, judge, shorten_line
 from provision.wheels import pylock
 
-OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
+OF_JOBS = frozenset(c.cause for c in KNOWN.causes if c.of_jobs)
 BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)
 EIGHT = [
     gpu("NVIDIA H200", "9.0", 143771, f"GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e{i:02x}") for i in range(8)
