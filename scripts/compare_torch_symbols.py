@@ -10,13 +10,14 @@ with all symbols may still change their meaning. So this excludes releases, and 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -29,7 +30,6 @@ from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libra
 from provision.profiles.measure.reader import Reader, releases, representative
 from provision.profiles.measure.satellites import STEP
 from provision.system import process
-from provision.system.elf import read_defined_symbols
 
 if TYPE_CHECKING:
     import zipfile
@@ -47,9 +47,10 @@ def measure_torch(wheel: zipfile.ZipFile) -> dict[str, Any]:
             while data := source.read(1 << 20):
                 target.write(data)
             target.flush()
-            number, size = target.fileno(), target.tell()
-            symbols = read_defined_symbols(lambda at, count, n=number: os.pread(n, count, at), size)  # type: ignore[misc]
-            framework_symbols |= {s for s in symbols if FRAMEWORK_SYMBOL.fullmatch(s)}
+            table = ELFFile(target).get_section_by_name(".dynsym")
+            assert isinstance(table, SymbolTableSection)
+            defined = (s.name for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF")
+            framework_symbols |= {name for name in defined if FRAMEWORK_SYMBOL.fullmatch(name)}
     return {"symbols": sorted(framework_symbols)}
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import Version
 
 from ..config import record, rows
-from ..config.options import Choices
+from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
 from ..detect import machine_for_verdict
@@ -25,37 +25,32 @@ from ..lock.changes import list_differences
 from ..lock.request import judge_request
 from ..lock.update import solve_like
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
-from .job import BuildJob
-from .prove import Examination, make_options, run_verification, with_later_stages
+from .build import BuildJob, with_later_stages
+from .prove import Examination, make_options, run_verification
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")
 """Packages that tools put into each venv, whatever it is for."""
 
 
-def adopt(emit: Emit, env: Path, choices: Choices, *, verify: bool | None, checks: bool) -> CreateResult:
+def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Verify a venv of another tool, lock what it has, and record it. Raises UsageError, LockError, ResolveError."""
     _refuse_others(env)
     with place.lock_place(env, emit, wait=True):
-        emit(Event(kind="start", stage="lock", text=f"locking the packages of {env}"))
+        emit(Event("start", "lock", f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
         choices = apply_project(choices)
         job = BuildJob(
-            env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
-            emit=emit, machine=machine_for_verdict(), verify=verify, checks=checks,
-            remembered=record.make_record(choices, lock, []),
+            options=options, env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
+            emit=emit, machine=machine_for_verdict(), remembered=record.make_record(choices, lock, []),
         )  # fmt: skip
         verdict = None
-        if verify is not False:
+        if options.verify is not False:
             located = locate_environment(env)
             examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices))
             verdict = run_verification(examined, emit)
             if not is_expected(verdict, lock.plan.device):
-                emit(
-                    Event(
-                        kind="warning", stage="build", text=f"{env} was not adopted: its verification failed"
-                    )
-                )
+                emit(Event("warning", "build", f"{env} was not adopted: its verification failed"))
                 return CreateResult(machine=job.machine, plan=lock.plan, lock=lock, verdict=verdict)
         _record(job)
         verdict = verdict and with_later_stages(job, dataclasses.replace(verdict, made_for=lock.plan.device))

@@ -1,4 +1,4 @@
-"""Build, change or repair an environment in one transaction, for both managers.
+"""One build of an environment, for both managers: what is installed, the transaction, and its proof.
 
 `prepare` decides what is installed. `build_environment` does the work, records it, proves it, and commits or rolls back.
 """
@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
+from .. import detect
 from ..config import record
 from ..config.file import read_config
-from ..config.options import Choices
+from ..config.options import BuildOptions, Choices, get_cache_dir
 from ..config.rows import load
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
-from ..environment import guard, place, registry, state
-from ..environment.managers import compare_locks, describe_changes, manager
+from ..environment import guard, place, registry, state, venv
+from ..environment.managers import Building, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
-from ..lock.changes import foresee, read_lock_inside
+from ..lock.changes import describe_changes
+from ..lock.needs import WheelNeeds
 from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..lock.request import judge_request, read_named
 from ..lock.stack import (
@@ -41,17 +46,25 @@ from ..model import (
     Event,
     Lock,
     LockedPackage,
+    Machine,
     PackageSources,
-    Plan,
+    RequestContext,
     Verdict,
+    as_document,
+    as_plain,
+    from_plain,
     is_expected,
     is_good,
 )
+from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
+from ..system.cache import move_bytecode
 from ..system.scratch import make_scratch
 from ..wheels import pylock
-from .job import BuildJob
-from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
+from .resolve import explain_cpu_choice, warn_of_host_compiler
+
+if TYPE_CHECKING:
+    from . import prove
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
@@ -60,28 +73,95 @@ _MOVES = {
 }  # fmt: skip
 
 
-# --- what is built ---------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class BuildJob:
+    """An environment, the lock to install in it, and the settings of the build.
 
-
-def preview(
-    emit: Emit, env: Path, choices: Choices, lock: Lock | None, *, anew: bool, allow_md5: bool
-) -> Plan:
-    """Return the plan, and emit what `create` would install: all of it for an environment built `anew`.
-
-    No source code runs.
+    `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
+    compares; None keeps the recorded ones. `context` is the request that was solved for this build, or None for a lock that was named.
     """
-    old = None if anew else read_lock_inside(env)
-    if lock:
-        lock = name_hosts(lock, choices, emit)
-        plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
-    else:
-        context = judge_request(choices, emit, reading=True)
-        plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=allow_md5)
-        if lock is None:
-            return plan
-        plan = add_notes(plan, context, choices)
-    foresee(emit, env, old, lock)
-    return plan
+
+    options: BuildOptions
+    env: Path
+    lock: Lock
+    choices: Choices
+    sources: PackageSources
+    emit: Emit
+    machine: Machine | None = None
+    remembered: dict[str, Any] | None = None
+    context: RequestContext | None = None
+
+    @functools.cached_property
+    def bundle(self) -> ModuleType | None:
+        """What installs from a bundle, or None without one: it brings the HTTP client and the fleets."""
+        if self.choices.bundle is None:
+            return None
+        from ..bundle import install
+
+        return install
+
+    @functools.cached_property
+    def local_lock(self) -> Lock:
+        """The lock, with the package files of a bundle if one is used."""
+        return self.bundle.use_bundle_files(self.lock, self.choices) if self.bundle else self.lock
+
+    @functools.cached_property
+    def needs(self) -> WheelNeeds:
+        """What the wheels of the lock need, each read once."""
+        return WheelNeeds(self.emit, self.local_lock, self.choices, self.sources)
+
+    @property
+    def how(self) -> Building:
+        """The settings that the manager builds with."""
+        return Building(
+            env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
+            python=self.find_python, distrust=self.options.recreate, fetched=self.needs.read_installed,
+        )  # fmt: skip
+
+    def find_python(self) -> str:
+        """Return the interpreter to build with: an installed one, the bundle's, or one that uv downloads. Raises
+        BuildError."""
+        plan, choices = self.lock.plan, self.choices
+        installed = detect.find_python(
+            plan.python or "", self.machine, get_cache_dir(choices), exact=choices.python
+        )
+        if not installed and self.bundle:
+            installed = self.bundle.unpack_python(choices, plan, self.env, self.emit)
+        if installed:
+            return installed
+        wanted = choices.python or plan.python or ""
+        if choices.offline:
+            raise BuildError(
+                f"Python {wanted} is not on this machine, and --offline forbids downloading it",
+                hint="install it, or choose another version with --python",
+            )
+        self.emit(Event("start", "build", f"downloading Python {wanted}"))
+        return venv.fetch_python(wanted)
+
+    def record(self, prefix: Path) -> None:
+        """Write plan, lock, options and the installed packages into the environment at `prefix`."""
+        state.note_installed(prefix, self.lock)
+        self.write_record(prefix)
+
+    def write_record(self, prefix: Path) -> None:
+        """Write plan, lock and options. The options are last, because the next `create` relies on them."""
+        if self.remembered is not None:
+            state.write(prefix, "plan.json", as_document(self.lock.plan))
+            manager(self.lock.manager).record(self.lock, prefix)
+            state.write(prefix, "request.json", self.remembered)
+
+    def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
+        """Return the environment in its final place as the command's result."""
+        return CreateResult(
+            machine=self.machine,
+            plan=self.lock.plan,
+            lock=self.lock,
+            environment=state.read_environment(self.env, changed=changed),
+            verdict=verdict,
+        )
+
+
+# --- what is built ---------------------------------------------------------------------------------
 
 
 def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
@@ -151,18 +231,12 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
 
 
 def prepare(
-    emit: Emit,
+    options: BuildOptions,
     env: Path,
     choices: Choices,
     fixed_lock: Lock | None,
     old: Lock | None,
-    *,
-    verify: bool | None = None,
-    quick: bool = False,
-    checks: bool = True,
-    recreate: bool = False,
-    frozen: bool = False,
-    allow_md5: bool = False,
+    emit: Emit,
 ) -> BuildJob | CreateResult:
     """Return the build of `fixed_lock`, or of a solved lock that is as similar to `old` as possible.
 
@@ -171,7 +245,7 @@ def prepare(
     """
     context, files = None, list[str]()
     if fixed_lock:
-        accepted = dataclasses.replace(choices, framework=[]) if frozen else choices
+        accepted = dataclasses.replace(choices, framework=[]) if options.frozen else choices
         machine, lock = accept_lock(fixed_lock, accepted), fixed_lock
         sources = read_locked_sources(choices, lock)
     else:
@@ -182,10 +256,10 @@ def prepare(
             refuse_idle_gpu(env, choices, context)
             why = explain_cpu_choice(context, choices)
             if why:
-                emit(Event(kind="warning", stage="resolve", text=why))
+                emit(Event("warning", "resolve", why))
             elif context.request.device == "cuda":
-                emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
-        plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=allow_md5)
+                emit(Event("note", "resolve", f"for a GPU: {context.reason}"))
+        plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
         if solved is None:
             return CreateResult(machine=context.machine, plan=plan)
         notes = (*plan.notes, why) if why else plan.notes
@@ -197,8 +271,8 @@ def prepare(
         # The lock of a file is installed by hash, from the indexes that are configured now.
         lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
     return BuildJob(
-        env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=verify,
-        quick=quick, checks=checks, remembered=record.make_record(choices, fixed_lock, files), distrust=recreate, context=context,
+        options=options, env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine,
+        remembered=record.make_record(choices, fixed_lock, files), context=context,
     )  # fmt: skip
 
 
@@ -218,7 +292,7 @@ def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
         refuse_other_stack(job.env, old.plan, job.lock.plan)
         changed = describe_changes(old, job.lock)
         note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
-        job.emit(Event(kind="note", stage="build", text=note))
+        job.emit(Event("note", "build", note))
         result = _replace(job, old) if compare_locks(old, job.lock) else _record_options(job)
     if job.context and is_good(result) and renew_project_lock(job.choices, job.context, job.lock, job.emit):
         files = list_watched_files(job.choices, job.context)
@@ -245,15 +319,13 @@ def _replace(job: BuildJob, old: Lock | None = None) -> CreateResult:
             if old
             else f"the new environment failed. {job.env} was not changed"
         )
-        job.emit(Event(kind="warning", stage="build", text=failed))
+        job.emit(Event("warning", "build", failed))
         return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
     return job.created(verdict, changed=True)
 
 
 def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
-    from .prove import read_kept_verdict
-
     with make_scratch("record") as draft:
         (draft / place.MARK).mkdir()
         job.write_record(draft)
@@ -263,17 +335,13 @@ def _record_options(job: BuildJob) -> CreateResult:
     return job.created(read_kept_verdict(job, machine_for_verdict()), changed=False)
 
 
-def reuse(
-    emit: Emit, env: Path, choices: Choices, *, verify: bool | None, quick: bool, checks: bool
-) -> CreateResult:
+def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
-    from .prove import read_kept_verdict
-
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
     _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
-        env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=verify, quick=quick,
-        checks=checks, machine=None if choices.elsewhere else machine,
+        options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,
+        machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = read_kept_verdict(job, machine)
     environment = state.read_environment(env, changed=False)
@@ -309,16 +377,14 @@ def build_environment(
     device, way = job.lock.plan.device, manager(job.lock.manager)
     stays = stays or not place.made_by_gpuenv(job.env)
     proving, verdict = False, None
-    if job.verify is not False:
-        from . import prove
-
-        proving = prove.can_prove(job.lock, job.machine, job.emit)
+    if job.options.verify is not False:
+        proving = can_prove(job.lock, job.machine, job.emit)
     if job.bundle:
         job.bundle.check_files(job.choices, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     if device == "cuda":
         for text in disagreements_of(job.lock, load(job.choices, "satellites")):
-            job.emit(Event(kind="warning", stage="lock", text=text))
+            job.emit(Event("warning", "lock", text))
     job.needs.warn()
     try:
         if packages:
@@ -330,7 +396,7 @@ def build_environment(
             job.record(prefix)
             written = state.digest_record(prefix)
             if proving:
-                verdict = prove.prove_build(job, prefix)
+                verdict = prove_build(job, prefix)
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
             state.vouch(job.env, written)
@@ -344,12 +410,114 @@ def build_environment(
         raise
     note = _finish(job.lock, job.env, job.choices, job.emit)
     if note and not copied:
-        job.emit(Event(kind="note", stage="build", text=note))
-    return prove.with_later_stages(job, verdict) if verdict else None
+        job.emit(Event("note", "build", note))
+    return with_later_stages(job, verdict) if verdict else None
 
 
 def _finish(lock: Lock, env: Path, choices: Choices, emit: Emit) -> str | None:
     """Finish an environment in its final place, and return a note on its guard. Raises BuildError."""
     if note := manager(lock.manager).finish(env):
-        emit(Event(kind="note", stage="build", text=note))
+        emit(Event("note", "build", note))
     return guard.write(env, lock, on=read_config(choices.config).guard if choices.config else True)
+
+
+# --- the proof of a build ------------------------------------------------------------------------
+
+
+def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
+    """Return whether this machine can prove the environment.
+
+    It cannot if the environment is for the GPU of another machine and this machine has none.
+    """
+    if lock.plan.device == "cpu" or machine is not None:
+        return True
+    here = machine_for_verdict()
+    if here.gpus and not here.driver.problem:
+        return True
+    warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
+    emit(Event("warning", "verify", warning))
+    return False
+
+
+def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
+    """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
+
+    Return None if verification is off or this machine cannot prove it.
+    """
+    checks = _plan_checks(job).digest
+    under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
+    kept = None if job.options.verify else state.find_valid_verdict(job.env, under)
+    if kept is not None or job.options.verify is False or not can_prove(job.lock, job.machine, job.emit):
+        return kept
+    return with_later_stages(job, prove_build(job, job.env))
+
+
+def _plan_checks(job: BuildJob) -> prove.PlannedChecks:
+    """Return the checks of the environment's own project, or none if they are turned off."""
+    from . import prove
+
+    return prove.plan_checks(
+        job.env, prove.make_options(job.choices, quick=job.options.quick), of_project=job.options.checks
+    )
+
+
+def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
+    """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
+    from . import prove
+
+    planned, options = _plan_checks(job), prove.make_options(job.choices, quick=job.options.quick)
+    env = state.read_environment(job.env, changed=True)
+    examined = prove.Examination(env=env, lock=job.lock, choices=job.choices, options=options)
+    whole = prove.add_later_stages(examined, verdict, job.emit)
+    whole = prove.run_project_checks(examined, whole, planned, job.emit)
+    if whole.verdict == "fails" != verdict.verdict:
+        stage = next(s.stage for s in whole.stages if s.status == "fail")
+        text = (
+            f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
+        )
+        job.emit(Event("warning", "verify", text))
+    if not job.options.quick:
+        under = state.list_circumstances(
+            job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
+        )
+        state.keep_verdict(job.env, whole, under)
+    return whole
+
+
+def prove_build(job: BuildJob, prefix: Path) -> Verdict:
+    """Prove the environment at `prefix`, and keep the verdict in it.
+
+    `prefix` may be a draft of the environment. Everything shown and kept names the final place.
+    """
+    from . import prove
+
+    def settled(text: str) -> str:
+        return text.replace(str(prefix), str(job.env))
+
+    def emit(event: Event) -> None:
+        job.emit(dataclasses.replace(event, text=settled(event.text)))
+
+    try:
+        with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
+            env = state.read_environment(prefix, changed=True)
+            examined = prove.Examination(
+                env=env,
+                lock=job.lock,
+                choices=job.choices,
+                options=prove.make_options(job.choices, quick=job.options.quick),
+            )
+            verdict = prove.run_verification(examined, emit)
+    except GpuenvError as error:
+        error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
+        raise
+    verdict = _at_place(verdict, prefix, job.env)
+    if not job.options.quick:
+        under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
+        state.keep_verdict(prefix, verdict, under)
+    return verdict
+
+
+def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
+    """Return the verdict with the path of the draft replaced by the environment's final path."""
+    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
+    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

@@ -46,7 +46,7 @@ from ..model import (
     find_lock_manager,
     make_lock_name,
 )
-from ..model.declare import argument, group, option
+from ..model.declare import argument, dry_run_option, force_option, group, option
 from ..model.values import dataclass
 
 
@@ -56,8 +56,8 @@ class BundleOptions:
 
     folder: Path = argument(metavar="DIR", help="Folder of the bundle: a new one, or a bundle to continue.")
     lock: Path | None = option(None, help="Bundle this lock file, without solving again.")
-    dry_run: bool = option(False, help="Show what would be done, without changes.")
-    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    dry_run: bool = dry_run_option()
+    force: bool = force_option()
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
     targets: list[Path] = declare_targets()
     plans: str | None = declare_plans()
@@ -102,7 +102,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
             manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{README} describes how to install gpuenv there"
-    emit(Event(kind="next", stage="bundle", text=step))
+    emit(Event("next", "bundle", step))
     return manifest
 
 
@@ -143,7 +143,7 @@ def _lock_one(
             choices=choices, options_digest=options_digest, virtual=virtual_packages(context),
         )  # fmt: skip
     words = "continuing with the lock of this unfinished bundle" if begun else f"the lock {path}"
-    emit(Event(kind="note", stage="bundle", text=words))
+    emit(Event("note", "bundle", words))
     of_lock = dataclasses.replace(choices, manager=find_lock_manager(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
     lock = read_lock(path, of_lock, platform)
@@ -184,7 +184,7 @@ def _lock_fleet(
     names = {task.path.name for task in tasks}
     begun = before is not None and _is_begun(folder, before, options_digest) and names == {*locks_of(before)}
     if begun:
-        emit(Event(kind="note", stage="bundle", text="continuing with the locks of this unfinished bundle"))
+        emit(Event("note", "bundle", "continuing with the locks of this unfinished bundle"))
     locks = []
     for task in tasks:
         context, file = task.context, task.path.name
@@ -202,5 +202,5 @@ def _lock_fleet(
         )  # fmt: skip
     for host in fleet.unserved:
         text = f"no plan for {host.host or ', '.join(host.classes)}: {host.reason}"
-        emit(Event(kind="warning", stage="bundle", text=text))
+        emit(Event("warning", "bundle", text))
     return locks, fleet

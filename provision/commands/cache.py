@@ -57,5 +57,5 @@ def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
     files, freed = cache.remove_entries(entries)
     if choices.cache_dir is None:
         text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
-        emit(Event(kind="note", stage="cache", text=text))
+        emit(Event("note", "cache", text))
     return CacheUsage(path=str(get_cache_dir(choices)), removed_files=files, freed_bytes=freed)

@@ -10,31 +10,32 @@ from pathlib import Path
 
 from ..config import record
 from ..config.env import choose_env_to_change
-from ..config.options import (
-    Choices,
-    declare_checks,
-    declare_verify,
-    find_framework,
-    get_cache_dir,
-    make_absolute,
-)
+from ..config.options import BuildOptions, Choices, find_framework, get_cache_dir, make_absolute
 from ..config.project import apply_project
 from ..environment import place, registry, state
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, is_good
-from ..model.declare import BUILD, SOURCES, argument, group, option
+from ..model import CreateResult, Emit, Event, Lock, Plan, StepFailure, drop_event, is_good
+from ..model.declare import (
+    BUILD,
+    SOURCES,
+    checks_option,
+    dry_run_option,
+    env_argument,
+    group,
+    option,
+    quick_option,
+    verify_option,
+)
 from ..model.values import dataclass
 from ..system import process, untrusted
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateOptions:
+class CreateOptions(BuildOptions):
     """The options of `create`. A `brief` result has no lock if everything is up to date."""
 
-    env: Path | None = argument(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
+    env: Path | None = env_argument()
     choices: Choices = group(Choices)
     bundle: Path | None = option(
         None, help="Install from a folder that `gpuenv bundle` made, without a network.", panel=SOURCES
@@ -55,12 +56,10 @@ class CreateOptions:
     adopt: bool = option(
         False, help="Take over a venv of another tool with the packages that it has.", panel=BUILD
     )
-    verify: bool | None = declare_verify()
-    quick: bool = option(
-        False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.", panel=BUILD
-    )
-    checks: bool = declare_checks(BUILD)
-    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
+    verify: bool | None = verify_option(panel=BUILD)
+    quick: bool = quick_option(panel=BUILD)
+    checks: bool = checks_option(panel=BUILD)
+    dry_run: bool = dry_run_option(panel=BUILD)
     kernel: bool = option(False, help="Add a Jupyter kernel for the environment.", panel=BUILD)
     brief: bool = False
 
@@ -91,8 +90,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if options.adopt:
         from .adopt import adopt
 
-        adopted = adopt(emit, env, options.choices, verify=options.verify, checks=options.checks)
-        return finish(emit, env, adopted)
+        return finish(emit, env, adopt(options, env, options.choices, emit))
     choices = record.recall_for_create(
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
@@ -100,7 +98,6 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..config.grants import read_user_grants
-    from ..environment import kernel
     from ..lock.formats import get_locking
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager
@@ -112,8 +109,8 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
 
         choices, lock_file = open_bundle(options.bundle, choices, emit)
     with_kernel = options.kernel or bool(state.read_vouched(env, record.KERNEL))
-    if with_kernel and not kernel.named(choices.with_):
-        choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
+    if with_kernel:
+        choices = record.add_kernel_package(choices)
     place.check_place(env)
     read_user_grants(choices)
     if lock_file is None or choices.target:
@@ -126,23 +123,15 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
             place.recover(env)
             held.enter_context(place.describe_when_interrupted(place.remember_state(env).look))
         new = options.recreate or not place.made_by_gpuenv(env)
-        lock = find_lock_to_install(
-            env, choices, emit, lock_file, locked=options.locked, frozen=options.frozen,
-            recreate=options.recreate, allow_md5=options.allow_md5,
-        )  # fmt: skip
+        lock = find_lock_to_install(options, env, choices, lock_file, emit)
         if options.dry_run:
-            return build.preview(emit, env, choices, lock, anew=new, allow_md5=options.allow_md5)
+            return _preview(options, env, choices, lock, emit, anew=new)
         old = None if new else build.find_change(env, choices, lock)
         if new or old:
-            job = build.prepare(
-                emit, env, choices, lock, old, verify=options.verify, quick=options.quick, checks=options.checks,
-                recreate=options.recreate, frozen=options.frozen, allow_md5=options.allow_md5,
-            )  # fmt: skip
+            job = build.prepare(options, env, choices, lock, old, emit)
             result = job if isinstance(job, CreateResult) else build.run_build(job, old)
         else:
-            result = build.reuse(
-                emit, env, choices, verify=options.verify, quick=options.quick, checks=options.checks
-            )
+            result = build.reuse(options, env, choices, emit)
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
     return finish(emit, env, result)
@@ -220,6 +209,35 @@ def _is_activation_final(env: Path) -> bool:
         return False  # the full `create` reports it
 
 
+def _preview(
+    options: CreateOptions, env: Path, choices: Choices, lock: Lock | None, emit: Emit, *, anew: bool
+) -> Plan:
+    """Return the plan, and emit what would be installed: all of it for an environment built `anew`.
+
+    No source code runs.
+    """
+    from ..config.sources import read_locked_sources
+    from ..index.places import name_configured
+    from ..lock.accept import name_hosts
+    from ..lock.changes import foresee, read_lock_inside
+    from ..lock.project import solve_or_read_lock
+    from ..lock.request import judge_request
+    from .resolve import add_notes
+
+    old = None if anew else read_lock_inside(env)
+    if lock:
+        lock = name_hosts(lock, choices, emit)
+        plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
+    else:
+        context = judge_request(choices, emit, reading=True)
+        plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
+        if lock is None:
+            return plan
+        plan = add_notes(plan, context, choices)
+    foresee(emit, env, old, lock)
+    return plan
+
+
 def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
     """Register the environment as a Jupyter kernel. A failure is a part of the result."""
     from ..environment import kernel
@@ -231,10 +249,10 @@ def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResul
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""
         warning = f"no Jupyter kernel was made: {error.message}{hint}"
-        emit(Event(kind="warning", stage="kernel", text=warning))
+        emit(Event("warning", "kernel", warning))
         failure = StepFailure(name=error.name, message=error.message, hint=error.hint)
         return dataclasses.replace(result, kernel_error=failure)
-    emit(Event(kind="note", stage="kernel", text=f"Jupyter kernel: {name}"))
+    emit(Event("note", "kernel", f"Jupyter kernel: {name}"))
     return dataclasses.replace(result, kernel=name)
 
 
@@ -244,7 +262,7 @@ def finish(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
         try:
             registry.add(env)
         except BuildError as error:
-            emit(Event(kind="note", stage="build", text=error.message))
+            emit(Event("note", "build", error.message))
     if is_good(result):
-        emit(Event(kind="next", stage="build", text=activate_line(env, process.environ())))
+        emit(Event("next", "build", activate_line(env, process.environ())))
     return result

@@ -38,10 +38,10 @@ def _list_properties(machine: Machine, emit: Emit) -> VariantProperties:
     every = sorted({g.capability for g in machine.gpus if g.capability}, key=Version, reverse=True)
     if not cuda:
         text = "no driver of NVIDIA can be used, so a variant provider reports nothing"
-        emit(Event(kind="note", stage="detect", text=text))
+        emit(Event("note", "detect", text))
     if every[1:]:
         text = f"a variant provider speaks of {every[0]} only, and not of {', '.join(every[1:])}: gpuenv chooses variants for all GPUs"
-        emit(Event(kind="note", stage="detect", text=text))
+        emit(Event("note", "detect", text))
     return VariantProperties(
         cuda=cuda, capability=every[0] if every else None, left_out=tuple(every[1:]),
         properties=tuple(provided(cuda, every)) if cuda else (),

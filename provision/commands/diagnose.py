@@ -62,7 +62,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if is_here and not (env or logs) and (found := find_default_env()):
         # Without --env no code of an environment runs.
         text = f"to verify {found[1]} as well: gpuenv diagnose --env {shlex.quote(str(found[1]))}"
-        emit(Event(kind="note", stage="diagnose", text=text))
+        emit(Event("note", "diagnose", text))
     here = read_machine(machine) if machine else detect.detect(detect.WITH_CUDA) if is_here else None
     verdict = verify_environment(emit, env, options.choices) if env else None
     remarks = Remarks()
@@ -80,16 +80,16 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if findings:
         works = say_that_it_works(verdict) if logs else None
         for note in filter(None, (remarks.environment, works or remarks.elsewhere)):
-            emit(Event(kind="note", stage="diagnose", text=note))
+            emit(Event("note", "diagnose", note))
     if is_here and here and here.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
         text = f"no known GPU failure in {_name_inputs(options)}"
-        emit(Event(kind="summary", stage="diagnose", text=text))
+        emit(Event("summary", "diagnose", text))
         if remarks.crash:
-            emit(Event(kind="note", stage="diagnose", text=remarks.crash))
+            emit(Event("note", "diagnose", remarks.crash))
         else:
-            emit(Event(kind="next", stage="diagnose", text=_RUN_IT if logs else _READ_A_LOG))
+            emit(Event("next", "diagnose", _RUN_IT if logs else _READ_A_LOG))
     return Findings(findings=findings, context=remarks.context)
 
 
@@ -138,7 +138,7 @@ def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Findi
     user_site = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
     later = changes.find_later_installs(sites, user_site)
     installs = "; ".join(e.text for e in later) or "no framework and no framework libraries"
-    emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {installs}"))
+    emit(Event("note", "diagnose", f"installed after this runtime was created: {installs}"))
     return tuple(changes.add_later_installs(findings, later))
 
 
@@ -153,7 +153,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
         lock = pylock.read_in(Path(located.path) / MARK) if located.made_by_gpuenv else None
     except LockError as error:
         lock = None
-        emit(Event(kind="warning", stage="verify", text=error.message))
+        emit(Event("warning", "verify", error.message))
     examined = Examination(
         env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
     )

@@ -30,9 +30,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         return result
     lock = result if isinstance(result, Lock) else result.lock
     for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
-        emit(
-            Event(kind="note", stage="drop", text=f"{name} remains in the lock: another package requires it")
-        )
+        emit(Event("note", "drop", f"{name} remains in the lock: another package requires it"))
     return result
 
 

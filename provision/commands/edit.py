@@ -14,7 +14,7 @@ from ..config import record, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
 from ..config.env import choose_env_to_change
 from ..config.file import CONFIG_NAME
-from ..config.options import Choices, declare_checks, declare_verify, make_absolute
+from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, find_project_folder, list_stack_packages, locate_project_file
 from ..config.record import others
 from ..environment import place, state
@@ -22,7 +22,7 @@ from ..errors import ResolveError, UsageError
 from ..lock.formats import NAMES, locking
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
-from ..model.declare import BUILD, group, option
+from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
 from ..model.values import dataclass
 from ..wheels import pylock
 
@@ -67,7 +67,7 @@ class PackageEdit:
             old = bounds.get(parse_package_name(text), text)
             if Requirement(old).specifier != Requirement(text).specifier:
                 home = f" in {file.name}" if file else ""
-                emit(Event(kind="note", stage="lock", text=f"{text} replaces {old}{home}"))
+                emit(Event("note", "lock", f"{text} replaces {old}{home}"))
         known = [parse_package_name(text) for text in have]
         for name in self.drop:
             if name not in known:
@@ -78,16 +78,14 @@ class PackageEdit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EditOptions:
+class EditOptions(BuildOptions):
     """The options that `add` and `drop` have in common."""
 
-    env: Path | None = option(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
+    env: Path | None = env_option()
     choices: Choices = group(Choices, *OPTIONS)
-    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
-    verify: bool | None = declare_verify()
-    checks: bool = declare_checks(BUILD)
+    dry_run: bool = dry_run_option(panel=BUILD)
+    verify: bool | None = verify_option(panel=BUILD)
+    checks: bool = checks_option(panel=BUILD)
 
 
 def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateResult | Lock | Preview:
@@ -116,8 +114,8 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
                 return result
             done.append(True)
         note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
-        emit(Event(kind="note", stage="build", text=note))
-        emit(Event(kind="next", stage="build", text="gpuenv create"))
+        emit(Event("note", "build", note))
+        emit(Event("next", "build", "gpuenv create"))
         return lock
 
 
@@ -128,7 +126,7 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
 
     state.require_vouched(env)
     old = pylock.read_in(env / place.MARK)
-    job = build.prepare(emit, env, choices, None, old, verify=options.verify, checks=options.checks)
+    job = build.prepare(options, env, choices, None, old, emit)
     return finish(emit, env, job if isinstance(job, CreateResult) else build.run_build(job, old))
 
 
@@ -146,7 +144,7 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
             for file in (file for file, old in changed.items() if old is None):
                 file.unlink()
             text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed"
-            emit(Event(kind="note", stage="build", text=text))
+            emit(Event("note", "build", text))
 
 
 def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
@@ -161,7 +159,7 @@ def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
     if file is None:
         from . import build
 
-        job = build.prepare(emit, path, _remembered(emit, choices, path, edit), None, env_lock)
+        job = build.prepare(options, path, _remembered(emit, choices, path, edit), None, env_lock, emit)
         if isinstance(job, CreateResult):
             raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)

@@ -26,7 +26,7 @@ from ..model import (
     drop_event,
     make_lock_name,
 )
-from ..model.declare import REQUIRED, argument, group, option
+from ..model.declare import REQUIRED, argument, force_option, group, option
 from ..model.values import dataclass
 from ..system.files import (
     is_stdout,
@@ -65,7 +65,7 @@ class ExportOptions:
         help="Address that images and workflows install gpuenv from, such as git+https://... "
         "By default a wheel is written beside the export.",
     )  # fmt: skip
-    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    force: bool = force_option()
     allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
     choices: Choices = group(Choices, "platform", "profiles", "cache_dir", "trust_project")
 
@@ -99,20 +99,20 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     missing = warn_of_missing_lock(form, source, lock_file) if not (copied and to_file) else None
     remark = wheel.remark() if wheel and not to_file else None
     for warning in [*filter(None, (remark, missing)), *drift, *warnings(form, subject)]:
-        emit(Event(kind="warning", stage="export", text=warning))
+        emit(Event("warning", "export", warning))
     if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
-        emit(Event(kind="note", stage="export", text=f"{wheel.path.name}: written to the same folder"))
+        emit(Event("note", "export", f"{wheel.path.name}: written to the same folder"))
     if copied and to_file:
         write(lock_file, signed(lock_text(source), "#"), beside=False)
-        emit(Event(kind="note", stage="export", text=f"{lock_file.name}: written to the same folder"))
+        emit(Event("note", "export", f"{lock_file.name}: written to the same folder"))
     if output:
         write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := NEXT.get(form)):
         words = {"folder": output.parent, "name": output.name}
         step = step.format(shlex.quote(str(output)), **{k: shlex.quote(str(v)) for k, v in words.items()})
-        emit(Event(kind="next", stage="export", text=step.removeprefix("cd . && ")))
+        emit(Event("next", "export", step.removeprefix("cd . && ")))
     return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..config.options import Choices
-from ..model import VENV_LOCK, Emit, Event, InitResult, Profiles, drop_event, requirement_name
+from ..model import VENV_LOCK, Emit, Event, InitResult, drop_event
 from ..model.declare import group, option
 from ..model.values import dataclass
 
@@ -24,6 +24,7 @@ class InitOptions:
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
     from ..config import rows
+    from ..config.project import list_stack_packages, map_companions
     from ..config.write import write_project_files
     from ..export.source import choose_recorded_source
     from ..requirements.folder import PackageFacts
@@ -44,17 +45,5 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     step = "gpuenv create"
     if not (folder / VENV_LOCK).exists():
         step = f"gpuenv lock  # commit {VENV_LOCK} with the files above, then: gpuenv create"
-    emit(Event(kind="next", stage="init", text=step))
+    emit(Event("next", "init", step))
     return result
-
-
-def map_companions(known: Profiles) -> dict[str, str]:
-    """Return the packages that are installed with a framework's build (torchvision), mapped to the framework."""
-    return {requirement_name(text): build.framework for build in known.builds for text in build.companions}
-
-
-def list_stack_packages(known: Profiles) -> frozenset[str]:
-    """Return the distributions that framework builds and NVIDIA's toolkit require. The plan selects them."""
-    texts = [text for build in known.builds for text in build.requires]
-    texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]
-    return frozenset(requirement_name(text) for text in texts)

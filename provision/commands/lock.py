@@ -25,7 +25,7 @@ from ..lock.project import lock_name
 from ..lock.request import judge_request
 from ..lock.update import Upgrade, solve_like
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
-from ..model.declare import argument, group, option
+from ..model.declare import argument, force_option, group, option
 from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
@@ -43,7 +43,7 @@ class LockOptions:
         help="Lock file to write.  [default: pylock.toml, or conda-lock.yml for conda]",
     )
     check: bool = option(False, help="Check whether the lock is up to date, and write nothing.")
-    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    force: bool = force_option()
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     allow_downgrade: bool = option(
         False, help="Write the locks of a fleet also where a host gets an older framework or named package."
@@ -81,7 +81,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         refuse_to_replace(output, force=options.force)
     context = judge_request(choices, emit)
     if warning := explain_cpu_choice(context, choices):
-        emit(Event(kind="warning", stage="resolve", text=warning))
+        emit(Event("warning", "resolve", warning))
     old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
     names = tuple(map(normalize_name, options.packages))
     upgrade = Upgrade(all=options.upgrade and not names, names=names)
@@ -90,21 +90,21 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         return plan
     files = list_files(choices, context.demands)
     new_lock = dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
-    step = Event(kind="next", stage="lock", text=_describe_next_step(choices, output))
+    step = Event("next", "lock", _describe_next_step(choices, output))
     if options.check and old_lock:
         if is_same_inputs(old_lock.inputs, choices, files):
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         _refuse_stale(output, old_lock, new_lock)
         builds = [f"{b.framework} {b.version}" for b in old_lock.plan.builds]
         content = ", ".join([*builds, f"{len(old_lock.packages)} packages"])
-        emit(Event(kind="summary", stage="lock", text=f"{output} is up to date ({content})"))
+        emit(Event("summary", "lock", f"{output} is up to date ({content})"))
         emit(step)
         return old_lock
     locks.write_lock(output, new_lock, virtual_packages(context))
     WheelNeeds(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
     for text in disagreements_of(new_lock, context.profiles):
-        emit(Event(kind="warning", stage="lock", text=text))
+        emit(Event("warning", "lock", text))
     emit(step)
     # The note is on this machine, so it is not in the file.
     return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))

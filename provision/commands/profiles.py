@@ -90,7 +90,7 @@ def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTabl
     rows = sum(table.count or 0 for table in known.tables)
     files = len({table.file for table in known.tables})
     text = f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows"
-    emit(Event(kind="summary", stage="profiles", text=text))
+    emit(Event("summary", "profiles", text))
     return known
 
 
@@ -115,16 +115,16 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     http = Http(pip_settings(environ))
 
     def say(text: str) -> None:
-        emit(Event(kind="progress", stage="profiles", text=text))
+        emit(Event("progress", "profiles", text))
 
     where = options.index or default_index(environ, cache_dir=cache)
     reader = Reader(http, where, cache_folder(cache, "measured"), say=say)
     tables = []
     for name in options.names or measure.DEFAULT:
-        emit(Event(kind="start", stage="profiles", text=f"reading the releases of {name} from the index"))
+        emit(Event("start", "profiles", f"reading the releases of {name} from the index"))
         tables += _renewed(reader, name, options.profiles or rows.own_profiles())
     for problem in reader.problems:
-        emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
+        emit(Event("warning", "profiles", f"left out: {problem}"))
     return ProfileTables(tables=tuple(tables))
 
 

@@ -1,13 +1,9 @@
-"""Prove an environment: the stages of the proof, those after it, and the checks of its project.
-
-`prove_build` and `with_later_stages` do so for what `create` and its like built: before the commit, and after it.
-"""
+"""Prove an environment: the stages of the proof, those after it, and the checks of its project."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
@@ -31,12 +27,9 @@ from ..model import (
     Lock,
     StageResult,
     Verdict,
-    as_plain,
-    from_plain,
 )
 from ..model.values import dataclass
 from ..system import process
-from ..system.cache import move_bytecode
 from .causes import explain_failure
 from .run import find_programs, prepare_variables
 
@@ -47,7 +40,6 @@ if TYPE_CHECKING:
     from ..verify.libraries import PythonPaths
     from ..verify.modules import ProjectImport
     from ..verify.packages import Reading
-    from .job import BuildJob
 
 _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 _TIMED_OUT = 124
@@ -172,7 +164,7 @@ def add_later_stages(
             )
         result, findings = _packages(examined, emit, early_probes, verdict)
         result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
-    emit(Event(kind="done", stage="verify", text=f"{result.stage}: {result.status}: {result.detail}"))
+    emit(Event("done", "verify", f"{result.stage}: {result.status}: {result.detail}"))
     return verify.add_stages(verdict, [result], findings, strict=examined.options.strict)
 
 
@@ -190,7 +182,7 @@ def _packages(
     )
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
-        emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
+        emit(Event("progress", "verify", f"importing {names}"))
     asked = early_probes.driver_report.result() if early_probes.driver_report else None
     return packages.judge(
         reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
@@ -229,7 +221,7 @@ def _add_project_imports(
             kept = plain
         imports = [modules.ProjectImport(**row) for row in kept or ()]
     except (GpuenvError, TypeError) as error:
-        emit(Event(kind="note", stage="verify", text=f"the project's imports are not known: {error}"))
+        emit(Event("note", "verify", f"the project's imports are not known: {error}"))
         return result, findings
     sites = early_probes.python_paths.result().sites
     missing = modules.find_missing(imports, sites)
@@ -346,7 +338,7 @@ def run_project_checks(
     before = len(verdict.stages)
     verdict = _with_checks(examined, verdict, planned, emit)
     for one in verdict.stages[before:]:
-        emit(Event(kind="done", stage="verify", text=f"{one.stage}: {one.status}: {one.detail}"))
+        emit(Event("done", "verify", f"{one.stage}: {one.status}: {one.detail}"))
     return verdict
 
 
@@ -362,19 +354,19 @@ def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
         return checks.skip_checks(verdict, f"the {failed} stage failed")
-    environ, device = _environ(emit, env, choices, options), "cpu" if verdict.verdict == "cpu" else "cuda"
+    environ, device = _environ(emit, env, options), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
     return checks.add_checks(verdict, ended, strict=options.strict)
 
 
-def _environ(emit: Emit, env: Environment, choices: Choices, options: verify.Options) -> dict[str, str]:
+def _environ(emit: Emit, env: Environment, options: verify.Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
     of verify."""
     from ..system import cache
 
     root, programs = find_programs(Path(env.python))
-    environ = prepare_variables(emit, root, programs, process.environ(), choices)
+    environ = prepare_variables(emit, root, programs, process.environ())
     sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
     return environ | cache.choose_bytecode_folder([str(Path(p).parent) for p in sites], options.cache_dir)
 
@@ -413,98 +405,3 @@ def explain_no_gpu(doing: str = "", *, seconds: float = 30.0) -> str | None:
 
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine, doing)
-
-
-def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
-    """Return whether this machine can prove the environment.
-
-    It cannot if the environment is for the GPU of another machine and this machine has none.
-    """
-    if lock.plan.device == "cpu" or machine is not None:
-        return True
-    here = machine_for_verdict()
-    if here.gpus and not here.driver.problem:
-        return True
-    warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
-    emit(Event(kind="warning", stage="verify", text=warning))
-    return False
-
-
-# --- the proof of a build ------------------------------------------------------------------------
-
-
-def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
-    """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
-
-    Return None if verification is off or this machine cannot prove it.
-    """
-    checks = _plan_checks(job).digest
-    under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
-    kept = None if job.verify else state.find_valid_verdict(job.env, under)
-    if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
-        return kept
-    return with_later_stages(job, prove_build(job, job.env))
-
-
-def _plan_checks(job: BuildJob) -> PlannedChecks:
-    """Return the checks of the environment's own project, or none if they are turned off."""
-    return plan_checks(job.env, make_options(job.choices, quick=job.quick), of_project=job.checks)
-
-
-def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
-    """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    planned, options = _plan_checks(job), make_options(job.choices, quick=job.quick)
-    env = state.read_environment(job.env, changed=True)
-    examined = Examination(env=env, lock=job.lock, choices=job.choices, options=options)
-    whole = add_later_stages(examined, verdict, job.emit)
-    whole = run_project_checks(examined, whole, planned, job.emit)
-    if whole.verdict == "fails" != verdict.verdict:
-        stage = next(s.stage for s in whole.stages if s.status == "fail")
-        text = (
-            f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
-        )
-        job.emit(Event(kind="warning", stage="verify", text=text))
-    if not job.quick:
-        under = state.list_circumstances(
-            job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
-        )
-        state.keep_verdict(job.env, whole, under)
-    return whole
-
-
-def prove_build(job: BuildJob, prefix: Path) -> Verdict:
-    """Prove the environment at `prefix`, and keep the verdict in it.
-
-    `prefix` may be a draft of the environment. Everything shown and kept names the final place.
-    """
-
-    def settled(text: str) -> str:
-        return text.replace(str(prefix), str(job.env))
-
-    def emit(event: Event) -> None:
-        job.emit(dataclasses.replace(event, text=settled(event.text)))
-
-    try:
-        with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
-            env = state.read_environment(prefix, changed=True)
-            examined = Examination(
-                env=env,
-                lock=job.lock,
-                choices=job.choices,
-                options=make_options(job.choices, quick=job.quick),
-            )
-            verdict = run_verification(examined, emit)
-    except GpuenvError as error:
-        error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
-        raise
-    verdict = _at_place(verdict, prefix, job.env)
-    if not job.quick:
-        under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
-        state.keep_verdict(prefix, verdict, under)
-    return verdict
-
-
-def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
-    """Return the verdict with the path of the draft replaced by the environment's final path."""
-    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
-    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from ..config.options import Choices, make_absolute
 from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
-from ..model.declare import argument, group, option
+from ..model.declare import argument, dry_run_option, group
 from ..model.values import dataclass
 from ..system import process
 
@@ -23,7 +22,7 @@ class RemoveOptions:
     """The options of `remove`. It uses no cache; the option is accepted for scripts."""
 
     envs: list[Path] = argument(metavar="ENV...", help="Environments to remove.", complete="environments")
-    dry_run: bool = option(False, help="Show what would be done, without changes.")
+    dry_run: bool = dry_run_option()
     choices: Choices = group(Choices, "cache_dir")
 
 
@@ -46,7 +45,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
                 done += [_removed(emit, path)]
     except GpuenvError:
         for gone in done:
-            emit(Event(kind="log", stage="remove", text=f"{gone.path}: removed"))
+            emit(Event("log", "remove", f"{gone.path}: removed"))
         raise
     return RemoveResult(removed=tuple(done))
 
@@ -90,31 +89,17 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     from ..conda import activation
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
-        emit(
-            Event(
-                kind="note", stage="remove", text=f"{env} is active in this shell; leave it with: deactivate"
-            )
-        )
+        emit(Event("note", "remove", f"{env} is active in this shell; leave it with: deactivate"))
     with place.lock_place(env, emit):
         _check(env)
         folders = [env, *transaction.list_leftovers(env), *registry.list_own_pythons(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
-        kernels: list[str] = []
-
-        def forget() -> None:
-            _tried(emit, lambda: registry.remove_unused_pythons(env))
-            _tried(emit, lambda: registry.forget(env))
-            _tried(emit, lambda: activation.unregister(env))
-            kernels.extend(kernel.forget(env))
-
-        transaction.remove(env, forget)
+        with transaction.removal(env):
+            for forget in (registry.remove_unused_pythons, registry.forget, activation.unregister):
+                try:
+                    forget(env)
+                except GpuenvError as error:  # an entry of a list outside of the environment
+                    emit(Event("note", "remove", error.message))
+            kernels = kernel.forget(env)
     taken, shared = sum(s.bytes for s in sizes), sum(s.shared for s in sizes)
     return RemovedEnvironment(path=str(env), bytes=taken, freed_bytes=taken - shared, kernels=tuple(kernels))
-
-
-def _tried(emit: Callable[[Event], None], forget: Callable[[], None]) -> None:
-    """Remove an entry of a list outside of the environment. An error becomes a note."""
-    try:
-        forget()
-    except GpuenvError as error:
-        emit(Event(kind="note", stage="remove", text=error.message))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.env import choose_env_to_change
-from ..config.options import Choices, declare_checks, make_absolute
+from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import parse_options
 from ..config.sources import read_sources
 from ..environment import place, state
@@ -17,7 +16,6 @@ from ..environment.managers import RepairWork, find_work, join_work, manager
 from ..errors import BuildError, UsageError
 from ..lock.changes import measure_free_space
 from ..model import (
-    Drift,
     Emit,
     Event,
     Lock,
@@ -28,32 +26,28 @@ from ..model import (
     is_expected,
     normalize_name,
 )
-from ..model.declare import argument, group, option
+from ..model.declare import checks_option, dry_run_option, env_argument, group, option, quick_option
 from ..model.values import dataclass
 from ..system import process
 from ..wheels import pylock
 
 if TYPE_CHECKING:
-    from .job import BuildJob
+    from .build import BuildJob
 
 _ROUNDS = 3
-Check = Callable[[Path, Collection[str]], Drift]
-"""Compares an environment with its lock; the names are of packages that were put back a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOptions:
+class RepairOptions(BuildOptions):
     """The options of `repair`."""
 
-    env: Path | None = argument(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
+    env: Path | None = env_argument()
     verify: bool = option(
         True, "--verify/--no-verify", help="Verify the environment after the repair, or skip verification."
     )
-    quick: bool = option(False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.")
-    checks: bool = declare_checks()
-    dry_run: bool = option(False, help="Show what would be done, without changes.")
+    quick: bool = quick_option()
+    checks: bool = checks_option()
+    dry_run: bool = dry_run_option()
     deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
     choices: Choices = group(
         Choices, "find_links", "channel", "offline", "profiles", "cache_dir", "trust_project"
@@ -65,35 +59,44 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     With `dry_run` return what would change.
     """
-    from ..verify import drift  # imported late, for fast shell completion of ENV
-    from .job import BuildJob
+    from ..verify.drift import find_drift  # imported late, for fast shell completion of ENV
+    from .build import BuildJob, build_environment
 
-    path = make_absolute(choose_env_to_change(emit, options.env)).resolve()
+    env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
-        state.require_vouched(path)
-        lock = _lock_of(path)
-        return _preview(
-            path,
-            find_work(lock, drift.find_drift(path, lock, thorough=True, deep=options.deep)),
-        )
-    with place.lock_place(path, emit, wait=True):
-        place.recover(path)
-        state.require_vouched(path)
-        choices = _as_created(path, options.choices)
-        lock = _lock_of(path)
+        state.require_vouched(env)
+        lock = _lock_of(env)
+        return _preview(env, find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)))
+    with place.lock_place(env, emit, wait=True):
+        place.recover(env)
+        state.require_vouched(env)
+        choices = _as_created(env, options.choices)
+        lock = _lock_of(env)
         job = BuildJob(
-            env=path, lock=lock, choices=choices, sources=read_sources(choices), emit=emit,
-            verify=None if options.verify else False, quick=options.quick, checks=options.checks,
-        )  # fmt: skip
-        done = _repaired(
-            job,
-            lambda prefix, fresh: drift.find_drift(
-                prefix, lock, thorough=True, fresh=fresh, deep=options.deep
-            ),
+            options=options, env=env, lock=lock, choices=choices, sources=read_sources(choices), emit=emit
         )
-    if done.verdict is None or is_expected(done.verdict, lock.plan.device):
-        emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
-    return done
+        emit(Event("start", "repair", f"comparing {env} with its lock"))
+        done, verdict = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)), None
+        changed = bool(done.packages or done.removed)
+        if changed:
+            _check_python(env, lock)
+
+            def restore(prefix: Path) -> None:
+                nonlocal done
+                done = _restore(job, done, prefix, deep=options.deep)
+
+            # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
+            verdict = build_environment(job, restore, copied=True, packages=done.packages, stays=True)
+        repaired = RepairResult(
+            packages=done.restored,
+            removed=done.removed,
+            left=done.left,
+            environment=state.read_environment(env, changed=changed),
+            verdict=verdict,
+        )
+    if verdict is None or is_expected(verdict, lock.plan.device):
+        emit(Event("next", "repair", activate_line(env, process.environ())))
+    return repaired
 
 
 def _preview(env: Path, work: RepairWork) -> Preview:
@@ -135,56 +138,28 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _repaired(job: BuildJob, check: Check) -> RepairResult:
-    from .build import build_environment
-
-    job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
-    done, verdict = find_work(job.lock, check(job.env, ())), None
-    changed = bool(done.packages or done.removed)
-    if changed:
-        _check_python(job.env, job.lock)
-        rounds = _Rounds(job, check, done)
-        # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
-        verdict = build_environment(job, rounds.run, copied=True, packages=done.packages, stays=True)
-        done = rounds.done
-    return RepairResult(
-        packages=done.restored,
-        removed=done.removed,
-        left=done.left,
-        environment=state.read_environment(job.env, changed=changed),
-        verdict=verdict,
-    )
-
-
-@dataclasses.dataclass
-class _Rounds:
-    """The repeated repair of an environment.
+def _restore(job: BuildJob, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
+    """Restore packages until nothing differs, and return all that was done. Raises BuildError.
 
     Removing a package can remove files of another one. If the cached copy of a package was modified too (it
     shares files with environments), the package is downloaded again.
     """
+    from ..verify.drift import find_drift
 
-    job: BuildJob
-    check: Check
-    done: RepairWork
-
-    def run(self, prefix: Path) -> None:
-        """Restore packages until nothing differs. Raises BuildError."""
-        lock, todo, fresh = self.job.lock, self.done, False
-        for _ in range(_ROUNDS):
-            manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
-            left = find_work(lock, self.check(prefix, self.done.names))
-            if not left.packages and not left.removed:
-                return
-            spoiled = sorted(left.names & todo.names)
-            if spoiled:
-                text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
-                self.job.emit(Event(kind="warning", stage="build", text=text))
-                fresh = True
-            todo, self.done = left, join_work(self.done, left)
-        differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)
-        raise BuildError(f"the environment could not be restored to its lock: {differences}",
-                         hint="rebuild it: gpuenv create --recreate")  # fmt: skip
+    lock, todo, fresh = job.lock, done, False
+    for _ in range(_ROUNDS):
+        manager(lock.manager).put_back(lock, todo, prefix, job.how, fresh=fresh)
+        left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=done.names, deep=deep))
+        if not left.packages and not left.removed:
+            return done
+        if spoiled := sorted(left.names & todo.names):
+            text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
+            job.emit(Event("warning", "build", text))
+            fresh = True
+        todo, done = left, join_work(done, left)
+    differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)
+    raise BuildError(f"the environment could not be restored to its lock: {differences}",
+                     hint="rebuild it: gpuenv create --recreate")  # fmt: skip
 
 
 def _check_python(env: Path, lock: Lock) -> None:

@@ -34,7 +34,7 @@ from ..model import (
     drop_event,
     from_plain,
 )
-from ..model.declare import argument, option
+from ..model.declare import argument, force_option, option
 from ..model.values import dataclass
 from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
@@ -63,7 +63,7 @@ class ReportOptions:
         None, "--format", metavar="FORMAT", help="With --hosts: prometheus, for a textfile of node_exporter."
     )
     include_checks: bool = option(False, help="Include what the project's checks printed.")
-    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    force: bool = force_option()
 
     @property
     def takes_stdout(self) -> bool:
@@ -179,7 +179,7 @@ def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) ->
     if output:
         refuse_to_replace(output, force=force)
         _write(output, results)
-        emit(Event(kind="note", stage="report", text=f"page written to {output}"))
+        emit(Event("note", "report", f"page written to {output}"))
     return results
 
 

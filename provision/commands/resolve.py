@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shlex
 import shutil
@@ -45,7 +44,7 @@ from ..model.declare import group, option
 from ..model.values import dataclass
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
-from ..system import process, trust
+from ..system import process
 from ..system.redaction import redact
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
-_TIMEOUT = 10.0
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
 
@@ -92,7 +90,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain, pip=options.pip)
     if plan.builds:
-        emit(Event(kind="next", stage="resolve", text=describe_next_step(choices, plan)))
+        emit(Event("next", "resolve", describe_next_step(choices, plan)))
     return plan
 
 
@@ -115,7 +113,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     if planned_fleet.plans:
         named = [f"--plans {options.plans}"] if options.plans else []
         words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
-        emit(Event(kind="next", stage="resolve", text=words))
+        emit(Event("next", "resolve", words))
     return planned_fleet
 
 
@@ -211,7 +209,7 @@ def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, 
         return solve_like(context, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
-            emit(Event(kind="log", stage="resolve", text=error.log))
+            emit(Event("log", "resolve", error.log))
         return Plan(
             builds=(), python=context.request.python, platform=context.target.platform, manager=context.request.manager,
             device=context.request.device, target=context.target, notes=(error.message,), hint=error.hint,
@@ -255,7 +253,7 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
 def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
     """Warn if nvcc of the plan cannot compile on this machine."""
     if problem := find_compiler_problem(plan, choices):
-        emit(Event(kind="warning", stage="lock", text=problem))
+        emit(Event("warning", "lock", problem))
 
 
 def _nvcc_of(plan: Plan) -> str | None:
@@ -269,28 +267,17 @@ def _nvcc_of(plan: Plan) -> str | None:
 
 
 def _problem(row: CudaCompiler) -> str | None:
+    from ..verify.compilers import read_gcc_version
+
     named = process.environ().get("NVCC_CCBIN")
     compiler = named or "gcc"
-    if missing := next(
-        (name for name in ([named] if named else ["gcc", "g++"]) if not shutil.which(name)), None
-    ):
+    found = {name: shutil.which(name) for name in ([named] if named else ["gcc", "g++"])}
+    if missing := next((name for name, path in found.items() if not path), None):
         return f"{missing} is missing on this machine, and nvcc of CUDA {row.cuda} compiles host code with it: {_INSTALL}"
-    version = _version(compiler)
-    if version is None or int(version.split(".")[0]) <= int(row.gcc):
+    version = read_gcc_version(found[compiler] or "")
+    if version is None or version <= int(row.gcc):
         return None  # clang and others have no gcc version; nvcc checks them
     return f"{compiler} {version} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
-
-
-def _version(compiler: str) -> str | None:
-    """Return the version that gcc prints, or None for another compiler."""
-    if "clang" in compiler:
-        return None
-    program = compiler if os.sep in compiler else trust.find_program(compiler, process.environ().get("PATH"))
-    if program is None:
-        return None
-    done = process.run([str(program), "-dumpfullversion"], timeout=_TIMEOUT)
-    said = done.stdout.strip()
-    return said if done.ok and re.fullmatch(r"\d+(\.\d+)*", said) else None
 
 
 def _fix(newest: int) -> str:

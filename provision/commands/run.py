@@ -12,7 +12,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import rows
 from ..config.env import choose_env_to_read
 from ..config.options import Choices, make_absolute
 from ..config.project import find_project_env, locate_project_file
@@ -28,7 +27,7 @@ from ..model import (
     RunResult,
     drop_event,
 )
-from ..model.declare import argument, group, option
+from ..model.declare import env_argument, group, option
 from ..model.values import dataclass
 from ..system import process, trust
 from ..system.process import foreground
@@ -58,9 +57,7 @@ class RunOptions:
     With `diagnose` a failure is explained.
     """
 
-    env: Path | None = argument(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
+    env: Path | None = env_argument()
     keep_env: bool = option(False, help="Do not change LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER.")
     exec_: bool = option(
         False, "--exec", help="Replace the gpuenv process with CMD. A failure of CMD is not diagnosed."
@@ -98,7 +95,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     root, programs = find_programs(env)
     inherited = process.environ()
     trust.settle_home()  # for gpuenv only: the program gets the variables of the user
-    environ = prepare_variables(emit, root, programs, inherited, options.choices, keep=options.keep_env)
+    environ = prepare_variables(emit, root, programs, inherited, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH
     explains = options.diagnose and not options.exec_
@@ -146,7 +143,7 @@ def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> pro
         return process.attend(command, environ, stdout=stdout)
     except OSError as error:
         text = f"gpuenv: {command[0]}: {error.strerror}{_python_hint(command)}"
-        emit(Event(kind="log", stage="run", text=text))
+        emit(Event("log", "run", text))
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -175,19 +172,18 @@ def find_programs(env: Path) -> tuple[Path, Path]:
     raise UsageError(place.describe_missing_python(path), hint=hint)
 
 
-# Six parameters: the environment's two folders, the variables to change, and how.
 def prepare_variables(
-    emit: Emit, root: Path, programs: Path, inherited: Mapping[str, str], choices: Choices, *, keep: bool = False
-) -> dict[str, str]:  # fmt: skip
+    emit: Emit, root: Path, programs: Path, inherited: Mapping[str, str], *, keep: bool = False
+) -> dict[str, str]:
     """Return the variables for a program in the environment. With `keep` those of the loader are unchanged."""
     environ, removed = list_inside_folders(root, programs, inherited, keep=keep)
     for suspect in removed:
         text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
-        emit(Event(kind="note", stage="run", text=text))
+        emit(Event("note", "run", text))
     if (root / "conda-meta").is_dir():
         environ = activate_variables(emit, root, environ)
     if not keep:
-        add_tensorflow_folders(emit, root, environ, choices)
+        add_tensorflow_folders(emit, root, environ)
     return environ
 
 
@@ -221,15 +217,15 @@ def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[
     try:
         return activate(root, environ)
     except BuildError as error:
-        emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are not set"))
+        emit(Event("log", "run", f"note: {error.message}; its variables are not set"))
         return environ
 
 
-def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choices: Choices) -> None:
+def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str]) -> None:
     """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = find_folders(root, environ, choices)
+    version, missing = find_folders(root, environ)
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -238,7 +234,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choi
             f"adding nvidia/*/lib of {names} to LD_LIBRARY_PATH, because TensorFlow {version} does not search "
             "there (use --keep-env to prevent this)"
         )
-        emit(Event(kind="note", stage="run", text=text))
+        emit(Event("note", "run", text))
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
@@ -260,7 +256,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tuple[str, tuple[Path, ...]]:
+def find_folders(root: Path, environ: Mapping[str, str]) -> tuple[str, tuple[Path, ...]]:
     """Return TensorFlow's version, and the folders that LD_LIBRARY_PATH must include.
 
     There are none without TensorFlow, with the system's libraries, or if TensorFlow finds everything.
@@ -268,17 +264,17 @@ def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tu
     for site in (p for name in ("site", "dist") for p in sorted(root.glob(f"lib/python3*/{name}-packages"))):
         tensorflow = find_distribution([site], "tensorflow")
         wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
-        if tensorflow is None or not wheels:
-            continue
+        library = site / "tensorflow" / "libtensorflow_framework.so.2"
+        if tensorflow is None or not wheels or not library.is_file():
+            continue  # without this library it is not the wheel of the index
         from ..resolve.pip import OPENED_BY_TENSORFLOW  # most environments are without TensorFlow
+        from ..system.fatbins import read_nvidia_folders
 
-        version = tensorflow.version
-        searched = _searched(site, version, choices)
-        if searched is None:  # without this library it is not the wheel of the index
-            searched = frozenset(OPENED_BY_TENSORFLOW)
+        with library.open("rb") as stream:
+            searched = read_nvidia_folders(stream)
         there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
         found_libraries = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
-        return version, tuple(
+        return tensorflow.version, tuple(
             w for w in wheels
             if w.parent.name not in searched
             and (not searched or w.parent.name in OPENED_BY_TENSORFLOW)
@@ -290,19 +286,3 @@ def find_folders(root: Path, environ: Mapping[str, str], choices: Choices) -> tu
 
 def _libraries(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir() if _SONAME.fullmatch(p.name)}
-
-
-def _searched(site: Path, version: str, choices: Choices) -> frozenset[str] | None:
-    """Return the folders that the profile lists for this release. An unknown release is read from its library, None is
-    returned without one."""
-    for build in rows.load(choices).builds:
-        named = build.framework == "tensorflow" and build.version == version
-        if named and build.cuda and build.platform.startswith("linux"):
-            return frozenset(build.searched)
-    from ..system.fatbins import read_nvidia_folders
-
-    try:
-        with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
-            return read_nvidia_folders(library)
-    except OSError:
-        return None

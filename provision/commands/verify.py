@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..config import rows
 from ..config.env import choose_env_to_read, describe_link_outside
-from ..config.options import Choices, declare_checks, make_absolute
+from ..config.options import Choices, make_absolute
 from ..detect import machine_for_verdict
 from ..environment import place, state
 from ..environment.activate import activate_line
@@ -27,7 +27,7 @@ from ..model import (
     is_expected,
     make_lock_name,
 )
-from ..model.declare import argument, group, option
+from ..model.declare import checks_option, env_argument, force_option, group, option
 from ..model.values import dataclass
 from ..system import process
 from ..system.files import refuse_to_replace
@@ -57,9 +57,7 @@ _SECONDS = 2.0
 class VerifyOptions:
     """The options of `verify`."""
 
-    env: Path | None = argument(
-        None, help="Path of the environment.  [default: .venv]", complete="environments"
-    )
+    env: Path | None = env_argument()
     quick: bool = option(
         False, help="Check driver, CUDA and cuDNN only; on the CPU only import the frameworks."
     )
@@ -82,9 +80,9 @@ class VerifyOptions:
     check: list[str] = option(
         list, help="Also run a check: 'import cv2', 'python train.py --help' or compile. Repeatable."
     )
-    checks: bool = declare_checks()
+    checks: bool = checks_option()
     report: Path | None = option(None, help="Also write the verdict as an HTML page.")
-    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    force: bool = force_option()
     choices: Choices = group(Choices, "profiles", "cache_dir", "trust_project")
 
 
@@ -128,7 +126,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         unbound = lock is None and options.device is None and not _needs_gpu(begun)
         if unbound and (note := explain_no_gpu("testing on the CPU")):
             wanted = dataclasses.replace(wanted, device="cpu")
-            emit(Event(kind="note", stage="verify", text=note))
+            emit(Event("note", "verify", note))
         examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
         verdict = _add_causes(run_verification(examined, emit, begun), lock)
         verdict = add_later_stages(examined, verdict, emit, begun)
@@ -138,17 +136,17 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     is_whole = not (options.quick or options.framework or typed) and options.device in (None, planned_device)
     if env.made_by_gpuenv and is_whole:
         if options.env is None and (link := describe_link_outside(named)):
-            emit(Event(kind="note", stage="verify", text=f"the verdict is not recorded: {link}"))
+            emit(Event("note", "verify", f"the verdict is not recorded: {link}"))
         else:
             _keep(path, lock, verdict, emit, planned.digest)
     if report:
         from ..export.pages import verdict_page, write_html_page
 
         write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
-        emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
+        emit(Event("note", "verify", f"report written to {report}"))
     expected = is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu")
     if expected and ((path / "bin" / "activate").exists() or (path / "conda-meta").is_dir()):
-        emit(Event(kind="next", stage="verify", text=activate_line(path, process.environ())))
+        emit(Event("next", "verify", activate_line(path, process.environ())))
     return verdict
 
 
@@ -202,7 +200,7 @@ def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: s
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified, but cannot keep its verdict.
-        emit(Event(kind="note", stage="verify", text=error.message))
+        emit(Event("note", "verify", error.message))
 
 
 def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:

@@ -66,7 +66,7 @@ def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
     project_env = _find_project_env()
     if not is_present(project_env) and (active := find_active_env()):
         text = f"{project_env} is missing. Using {active[1]} from {active[0]}"
-        emit(Event(kind="note", stage="env", text=text))
+        emit(Event("note", "env", text))
         return active[1]
     note_project(emit)
     return project_env
@@ -83,4 +83,4 @@ def note_project(emit: Emit) -> None:
     """Note which project applies if its file is in a parent folder."""
     file = locate_project_file()
     if file and file.parent != Path.cwd():
-        emit(Event(kind="note", stage="project", text=f"the project is {file.parent} ({file.name})"))
+        emit(Event("note", "project", f"the project is {file.parent} ({file.name})"))

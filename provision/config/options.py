@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, MANAGERS, PLATFORMS
-from ..model.declare import BUILD, CHOICE, SOURCES, TARGET, option
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS
+from ..model.declare import CHOICE, SOURCES, TARGET, make_flag, option
 from ..model.values import dataclass
 from ..system import trust
 
@@ -32,21 +32,6 @@ def get_cache_dir(c: "Choices") -> Path:
     return trust.settle_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())
 
 
-def declare_verify() -> Any:
-    """Declare --verify of the commands that build."""
-    return option(
-        None,
-        "--verify/--no-verify",
-        help="Always verify, or never. By default gpuenv verifies what changed.",
-        panel=BUILD,
-    )
-
-
-def declare_checks(panel: str | None = None) -> Any:
-    """Declare --checks of the commands that verify."""
-    return option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=panel)
-
-
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
 """Words that are no value of an option, and the value that they mean."""
 _DRIVER_PLACE = "the driver version is at the top left of nvidia-smi"
@@ -56,49 +41,31 @@ NONE = "false"
 
 
 def check_values(c: "Choices") -> None:
-    """Raise UsageError for an invalid value of an flag. It names the most similar valid value."""
-    for flag, value, allowed in (
-        ("--manager", c.manager, MANAGERS),
-        ("--device", c.device, ("auto", "cuda", "cpu")),
-        ("--platform", c.platform, PLATFORMS),
-        ("--driver-os", c.driver_os, ("linux", "windows")),
-    ):
-        if value is not None and value not in allowed:
+    """Raise UsageError for an option whose value gpuenv.yaml refuses too. It names the most similar valid value."""
+    from .file import TARGET_WORDS, WORDS, ValueForm
+
+    indexes = ValueForm("0,2", pattern=r"\d+(,\d+)*")
+    for name, form in (WORDS | TARGET_WORDS | {"gpus": indexes}).items():
+        value = getattr(c, name, None)
+        if value is None or not (problem := form.problem(value)):
+            continue
+        flag = make_flag(name)
+        if form.words:
+            raise UsageError(f"{flag} {value}: {problem}", hint=suggest_value(value, form.words))
+        if name == "driver" and re.fullmatch(r"\d{1,2}(\.\d+)?", value):
             raise UsageError(
-                f"{flag} {value}: not one of {', '.join(allowed)}", hint=suggest_value(value, allowed)
+                f"--driver {value}: this looks like a CUDA version",
+                hint=f"{_DRIVER_PLACE}; for a CUDA release: --cuda {value}",
             )
-    if "://" not in c.index and c.index not in ("auto", "pypi", "pytorch"):
-        hint = suggest_value(c.index, ("auto", "pypi", "pytorch"))
-        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL", hint=hint)
-    for flag, value, form in (
-        ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
-        ("--glibc", c.glibc, r"2\.\d+"),
-        ("--python", c.python, r"3\.\d+(\.\d+)?t?"),
-        ("--cuda", c.cuda, r"\d+(\.\d+)?"),
-        ("--gpus", c.gpus, r"\d+(,\d+)*"),
-    ):
-        if value is not None and not re.fullmatch(form, value):
-            raise _wrong_form(flag, value)
-
-
-def _wrong_form(option: str, value: str) -> UsageError:
-    """Return the error for a version or list of another form. A CUDA version is often used as a driver
-    version."""
-    if option == "--driver" and re.fullmatch(r"\d{1,2}(\.\d+)?", value):
-        return UsageError(
-            f"--driver {value}: this looks like a CUDA version",
-            hint=f"{_DRIVER_PLACE}; for a CUDA release: --cuda {value}",
+        if name == "python" and value.partition(".")[0] == "2":
+            raise UsageError(
+                f"--python {value}: gpuenv builds environments for Python 3 only",
+                hint="for example: --python 3.12",
+            )
+        raise UsageError(
+            f"{flag} {value}: expected {'indexes' if form is indexes else 'a version'} such as {form.example}",
+            hint=_DRIVER_PLACE if name == "driver" else None,
         )
-    example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
-    if option == "--python" and value.partition(".")[0] == "2":
-        return UsageError(
-            f"--python {value}: gpuenv builds environments for Python 3 only",
-            hint="for example: --python 3.12",
-        )
-    expected = f"a version such as {example[option]}" if option in example else "indexes such as 0,2"
-    return UsageError(
-        f"{option} {value}: expected {expected}", hint=_DRIVER_PLACE if option == "--driver" else None
-    )
 
 
 def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None:
@@ -230,6 +197,23 @@ class Choices:
         default = Choices()
         names = [f.name for f in dataclasses.fields(self) if f.name != "named"]
         return self.named | {n for n in names if getattr(self, n) != getattr(default, n)}
+
+
+class BuildOptions:
+    """What a build asks of the options of its command, which declares those that it has.
+
+    `verify` None proves only what is not proved yet. With `quick` the proof leaves out the frameworks, and is not
+    kept. `checks` allows the project's checks to run. With `recreate` the files of the cache are compared with their
+    hashes. With `locked` and `frozen` the project's lock decides what is installed.
+    """
+
+    verify: bool | None = None
+    quick: bool = False
+    checks: bool = True
+    recreate: bool = False
+    locked: bool = False
+    frozen: bool = False
+    allow_md5: bool = False
 
 
 _WORD = r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)"

@@ -118,7 +118,7 @@ def digest_files(files: Sequence[str], *, exact: bool = False) -> str:
     """Return the sha256 of files: their names and bytes in order, and the reason for a file that cannot be read.
 
     In a project's file only the keys that decide packages count, not comments and checks. With `exact` its bytes
-    count, as in earlier versions. In a pyproject.toml with a table `tool.gpuenv` the other tables count. Names are
+    count, as in version 0.1.0. In a pyproject.toml with a table `tool.gpuenv` the other tables count. Names are
     relative to the common folder, so that a checkout elsewhere has the same digest.
     """
     total = hashlib.sha256(f"{_CACHE_FORMAT} {len(files)}".encode())
@@ -377,7 +377,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
         install=not c.dependencies_only,
     )  # fmt: skip
     rules = SortingRules(markers=markers, stack=list_stack_packages(data))
-    return read_project_requirements(files, process.environ(), rules, _companions(data))
+    return read_project_requirements(files, process.environ(), rules, map_companions(data))
 
 
 def _find_origin(config: Path | None, text: str) -> str:
@@ -418,8 +418,8 @@ def list_stack_packages(data: Profiles) -> frozenset[str]:
     return frozenset(canonicalize_name(n) for n in names)
 
 
-def _companions(data: Profiles) -> dict[str, str]:
-
+def map_companions(data: Profiles) -> dict[str, str]:
+    """Return the packages that are installed with a framework's build (torchvision), mapped to the framework."""
     companions = {x: b.framework for b in data.builds for x in b.companions}
     return {requirement_name(x): framework for x, framework in companions.items()}
 
@@ -461,39 +461,28 @@ def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
     return [*config_files, *dict.fromkeys(demands.files)]
 
 
-def digest_inputs(c: Choices, files: list[str]) -> str | None:
+def digest_inputs(c: Choices, files: list[str], *, as_first: bool = False) -> str | None:
     """Return a digest of the requirements of a project's files and options on any machine, or None without
     files.
 
-    Device, CUDA and Python are left out, because the plan of a lock has them.
+    Device, CUDA and Python are left out, because the plan of a lock has them. Version 0.1.0 counted them (`as_first`).
     """
-    return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
+    if not files:
+        return None
+    left_out = _OF_THE_RUN if as_first else (*_OF_THE_RUN, *_OF_THE_PLAN)
+    counted = {k: v for k, v in as_plain_options(c).items() if k not in left_out} | {"find_links": []}
+    for later in ("only_binary", "python_bounds", "dependencies_only"):  # that version 0.1.0 did not have
+        if not counted.get(later):
+            counted.pop(later, None)
+    counted_text = json.dumps(counted, sort_keys=True) + digest_files(files, exact=as_first)
+    return hashlib.sha256(counted_text.encode()).hexdigest()
 
 
 def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:
-    """Return whether a lock's digest matches the current requirements.
-
-    Digests of earlier versions match too. One counted every byte of gpuenv.yaml. 0.1.0 also counted the
-    options of the machine.
-    """
-    machine = (*_OF_THE_RUN, *_OF_THE_PLAN)
-    known = (_inputs(c, files, machine, exact=True), _inputs(c, files, _OF_THE_RUN, exact=True))
-    return digest is not None and digest in (digest_inputs(c, files), *known)
-
-
-def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: bool = False) -> str | None:
-    if not files:
-        return None
-    counted = {k: v for k, v in as_plain_options(c).items() if k not in left_out} | {"find_links": []}
-    for later in (
-        "only_binary",
-        "python_bounds",
-        "dependencies_only",
-    ):  # options that version 0.1.0 did not have
-        if not counted.get(later):
-            counted.pop(later, None)
-    counted_text = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)
-    return hashlib.sha256(counted_text.encode()).hexdigest()
+    """Return whether a lock's digest, also one of version 0.1.0, matches the current requirements."""
+    return digest is not None and digest in (
+        digest_inputs(c, files), digest_inputs(c, files, as_first=True),
+    )  # fmt: skip
 
 
 def as_plain_options(c: Choices) -> dict[str, Any]:

@@ -149,7 +149,8 @@ def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, l
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
-    return record_kernel(env, dataclasses.replace(merged, typed=record(merged)))
+    merged = dataclasses.replace(merged, typed=record(merged))
+    return add_kernel_package(merged) if state.read_vouched(env, KERNEL) else merged
 
 
 def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, recreate: bool) -> Choices:
@@ -159,7 +160,7 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
     """
     if place.made_by_gpuenv(env) and not state.is_vouched(env):
         text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
-        emit(Event(kind="warning", stage="env", text=text))
+        emit(Event("warning", "env", text))
     try:
         return recall_options(env, choices, choices.decided(), lock=lock)
     except BuildError:
@@ -168,11 +169,11 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
         return dataclasses.replace(choices, typed=record(choices))
 
 
-def record_kernel(env: Path, choices: Choices) -> Choices:
-    """Return the options with ipykernel if the environment has a Jupyter kernel."""
+def add_kernel_package(choices: Choices) -> Choices:
+    """Return the options with ipykernel, which a Jupyter kernel needs."""
     from ..environment import kernel
 
-    if not state.read_vouched(env, KERNEL) or kernel.named(choices.with_):
+    if kernel.named(choices.with_):
         return choices
     return dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
 

@@ -59,11 +59,7 @@ def load(c: Choices, *parts: str) -> Profiles:
         from .. import profiles  # few commands that find everything in place read rows
 
         cache = get_cache_dir(c)
-        _read[files, parts] = (
-            profiles.load_parts(parts, folders, cache_dir=cache)
-            if parts
-            else profiles.load(folders, cache_dir=cache)
-        )
+        _read[files, parts] = profiles.load(folders, parts, cache_dir=cache)
     return _read[files, parts]
 
 

@@ -51,7 +51,7 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     refuse_builds(lock, sources)
     hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
-    emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
+    emit(Event("start", "build", words, total=len(lock.packages)))
     check_disk(path, sum(p.size or 0 for p in hashed))
     if hashed:
         _install_hashed(whole, emit)
@@ -63,9 +63,9 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := link_unfound(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
-            emit(Event(kind="note", stage="build", text=text))
+            emit(Event("note", "build", text))
     _note_copies(whole, emit)
-    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+    emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
 
 
 def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
@@ -76,7 +76,7 @@ def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
     found = (one for site in find_sites(env) for one in list_distributions(str(site)) if one.name in names)
     size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
-    emit(Event(kind="note", stage="build", text=describe_copies(size, cache, env)))
+    emit(Event("note", "build", describe_copies(size, cache, env)))
 
 
 def describe_copies(size: int, cache: Path, env: Path) -> str:
@@ -127,7 +127,7 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
         files = sum(len(wanted.lock.packages) for wanted in missing)
         text = f"downloading {'up to ' if may_be_cached else ''}{format_bytes(total)} ({_count(files)})"
-        emit(Event(kind="start", stage="build", total=total or None, unit="bytes", files=files, text=text))
+        emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
         done = wanted.install(offline=False, emit=emit)
@@ -161,7 +161,7 @@ def _install_cached(
         )
         done = wanted.install(offline=True) if try_cache else None
         if done and not done.ok and only_files and cache_is_damaged(done.stderr):
-            emit(Event(kind="warning", stage="build", text="uv's cache is damaged: installing without it"))
+            emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
             raise explain_install_failure(done, whole.path, whole.lock, offline=sources.offline)
@@ -181,7 +181,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
     text += " (the hash of the source is checked, the build tools have no hashes)"
-    emit(Event(kind="start", stage="build", text=text))
+    emit(Event("start", "build", text))
     done = wanted.install(offline=True)
     if not done.ok and not wanted.sources.offline and not imports_undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
@@ -199,7 +199,7 @@ def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     rows = [format_unhashed(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return
-    emit(Event(kind="note", stage="build", text=f"building from source, without a hash: {', '.join(rows)}"))
+    emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
     wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
     done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:

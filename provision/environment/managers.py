@@ -220,14 +220,3 @@ def compare_locks(old: Lock, new: Lock) -> Difference:
 def _identify(package: LockedPackage) -> tuple[str, str, bool]:
     source = package.url if package.unhashed else package.sha256 or package.url
     return package.version, source, package.editable
-
-
-def describe_changes(old: Lock, new: Lock) -> list[str]:
-    """Return the changes as text: "numpy 1.26.4 -> 2.1.0"."""
-    before, after = {p.name: p.version for p in old.packages}, {p.name: p.version for p in new.packages}
-    names = sorted(before.keys() | after.keys())
-    return [
-        f"{n} {before[n]} -> {after[n]}" if n in before and n in after else
-        f"+{n} {after[n]}" if n in after else f"-{n} {before[n]}"
-        for n in names if before.get(n) != after.get(n)
-    ]  # fmt: skip

@@ -60,38 +60,26 @@ def is_undisturbed(path: Path) -> bool:
 def check_place(path: Path) -> None:
     """Refuse a path that is a file, a link to another folder, or a folder of other programs. Raises UsageError (exit
     2)."""
+    home, other = home_folder(), "choose another path for ENV"
     if not path.name.isprintable() and not path.exists() and re.search(_CONTROL, path.name):
-        raise UsageError(
-            f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support",
-            hint="choose another path for ENV",
-        )
-    if not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
-        raise UsageError(
-            f"{path!r} contains bytes that are not valid UTF-8, which pyvenv.cfg does not support",
-            hint="choose another path for ENV",
-        )
-    if path.is_symlink() and not path.exists():
-        raise UsageError(
-            f"{path} is a broken symbolic link", hint="remove the link, or choose another path for ENV"
-        )
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file, not an environment", hint="choose another path for ENV")
-    if path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
-        raise UsageError(
-            f"{path} is a folder that gpuenv did not make; it is left alone",
-            hint="choose another path for ENV"
-            + ("" if holds_more_than_an_environment(path) else ", or remove the folder yourself"),
-        )
-    if made_by_gpuenv(path) and not has_been_made(path):
-        raise UsageError(
-            f"{path} contains a folder {MARK}, but is not an environment. It was not changed",
-            hint="choose another path for ENV, or remove the folder yourself",
-        )
-    home = home_folder()
-    if home and path.is_dir() and home.is_relative_to(path.resolve()):
-        raise UsageError(
-            f"your home folder is inside {path}; it is left alone", hint="choose another path for ENV"
-        )
+        problem = f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support"
+    elif not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
+        problem = f"{path!r} contains bytes that are not valid UTF-8, which pyvenv.cfg does not support"
+    elif path.is_symlink() and not path.exists():
+        problem, other = f"{path} is a broken symbolic link", f"remove the link, or {other}"
+    elif path.exists() and not path.is_dir():
+        problem = f"{path} is a file, not an environment"
+    elif path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
+        problem = f"{path} is a folder that gpuenv did not make; it is left alone"
+        other += "" if holds_more_than_an_environment(path) else ", or remove the folder yourself"
+    elif made_by_gpuenv(path) and not has_been_made(path):
+        problem = f"{path} contains a folder {MARK}, but is not an environment. It was not changed"
+        other += ", or remove the folder yourself"
+    elif home and path.is_dir() and home.is_relative_to(path.resolve()):
+        problem = f"your home folder is inside {path}; it is left alone"
+    else:
+        return
+    raise UsageError(problem, hint=other)
 
 
 @contextmanager
@@ -112,11 +100,11 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
                 if not wait:
                     raise
                 if not said:
-                    emit(Event(kind="note", stage="build", text=f"waiting: {error.message}"))
+                    emit(Event("note", "build", f"waiting: {error.message}"))
                 said = True
                 time.sleep(_PAUSE)
         for text in notes:
-            emit(Event(kind="warning", stage="build", text=text))
+            emit(Event("warning", "build", text))
         yield
 
 
@@ -513,8 +501,8 @@ def roll_back_interrupted(emit: Emit, env: Path) -> None:
         with lock_place(env, emit):
             recover(env)
     except BuildError as error:
-        emit(Event(kind="note", stage="build", text=error.message))
+        emit(Event("note", "build", error.message))
         return
     if is_undisturbed(env):
         outcome = "the environment is restored" if made_by_gpuenv(env) else "its files are removed"
-        emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {outcome}"))
+        emit(Event("note", "build", f"{env}: an earlier run was interrupted; {outcome}"))

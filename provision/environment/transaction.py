@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -295,18 +295,19 @@ def list_leftovers(env: Path) -> Iterator[Path]:
             yield path
 
 
-def remove(env: Path, forget: Callable[[], None]) -> None:
+@contextmanager
+def removal(env: Path) -> Iterator[None]:
     """Remove an environment that `check_removal` allowed, and the remains of interrupted runs beside it. Raises BuildError.
 
     It is renamed first, so that its path is free at once. The next removal or build there completes an interrupted
-    removal. `forget` removes it from the lists of environments and kernels before its files are removed.
+    removal. Within the block, lists of environments and kernels forget it, before its files are removed.
     """
     half = place.get_draft_path(env)
     try:
         place.discard(half)
         if env.is_dir():
             env.rename(half)
-        forget()
+        yield
         for path in list_leftovers(env):
             place.discard(path)
     except OSError as error:

@@ -154,7 +154,7 @@ class UvInstall:
                 there[name] = max(done, there.get(name, 0))
                 left[name] = total - there[name]
                 text = f"downloading {max(left, key=lambda name: left[name])}"  # the one that is waited for
-                emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
+                emit(Event("progress", "build", text, done=sum(there.values()), unit="bytes"))
 
         # uv shows progress only on a terminal, so it gets one only if the user has one
         watched = emit is not None and sys.stderr.isatty()
@@ -300,26 +300,22 @@ def explain_install_failure(
         return unbuilt
     if refused := refusals.find_failure(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
-    if (name := refusals.find_absent_package(log)) and offline:
+    if cache_is_damaged(log):
         return BuildError(
-            f"the locked {name} is not available offline. It is neither in a folder of wheels nor in the cache",
-            hint="name a folder that has it with --find-links DIR, or run once without --offline", log=log,
+            "uv's cache is damaged", log=log,
+            hint="choose another cache with --cache-dir DIR, or remove the one in UV_CACHE_DIR",
+        )  # fmt: skip
+    name, absent = refusals.find_absent_package(log), _NOT_CACHED.search(log)
+    if missing := f"the locked {name}" if name and offline else absent and absent[1]:
+        return BuildError(
+            f"{missing} is not available offline. It is neither in a folder of wheels nor in the cache", log=log,
+            hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
     if name:
         index = indexes.get(name)
         return BuildError(
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
             hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
-        )  # fmt: skip
-    if cache_is_damaged(log):
-        return BuildError(
-            "uv's cache is damaged", log=log,
-            hint="choose another cache with --cache-dir DIR, or remove the one in UV_CACHE_DIR",
-        )  # fmt: skip
-    if absent := _NOT_CACHED.search(log):
-        return BuildError(
-            f"{absent[1]} is not available offline. It is neither in a folder of wheels nor in the cache", log=log,
-            hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
     if _is_full(path):  # if the log was cut before the reason
         return BuildError(f"the disk of {path} is full", hint=refusals.SPACE_HINT, log=log)

@@ -125,7 +125,7 @@ def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
         return lock
     text = "; ".join(f"{to} ({', '.join(names)})" for to, names in servers.items())
     note = f"the lock names servers that are no configured index: {text}"
-    emit(Event(kind="warning", stage="lock", text=note))
+    emit(Event("warning", "lock", note))
     notes = tuple(dict.fromkeys([*lock.plan.notes, note]))
     return dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, notes=notes))
 

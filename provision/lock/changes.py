@@ -57,23 +57,23 @@ def foresee(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
     """
     names = {c.name for c in list_changes(old, lock)}
     if old and not names:
-        emit(Event(kind="log", stage="build", text=f"would change nothing: {env} has these packages"))
+        emit(Event("log", "build", f"would change nothing: {env} has these packages"))
         return
     packages = [p for p in lock.packages if p.name in names]
     total = sum(p.size or 0 for p in packages)
     verb = "change" if old else "rebuild" if env.exists() else "make"
     count = f"{len(names)} package{'' if len(names) == 1 else 's'}{' to change' if old else ''}"
     text = f"would {verb} {env}: {count}; up to {format_bytes(total)} to download, {format_bytes(measure_free_space(env))} free"
-    emit(Event(kind="log", stage="build", text=text))
+    emit(Event("log", "build", text))
     for package in packages:
         words = [
             f"{package.name} {package.version}",
             format_bytes(package.size) if package.size else "size unknown",
         ]
         words.append(f"from {package.index or package.url}")
-        emit(Event(kind="log", stage="build", text=f"  {', '.join(words)}"))
+        emit(Event("log", "build", f"  {', '.join(words)}"))
     for name in sorted(names - {p.name for p in packages}):
-        emit(Event(kind="log", stage="build", text=f"  {name}: removed"))
+        emit(Event("log", "build", f"  {name}: removed"))
 
 
 def measure_free_space(path: Path) -> int:
@@ -89,10 +89,17 @@ def _version(package: LockedPackage | None) -> str | None:
 
 def list_differences(lock: Lock, fresh: Lock) -> list[str]:
     """Return the packages in which two locks differ: "numpy: 1.26.4 -> 2.1.0"."""
-    before = {p.name: p.version for p in lock.packages}
-    after = {p.name: p.version for p in fresh.packages}
-    return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
-            for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
+    changes = list_changes(lock, fresh)
+    return [f"{c.name}: {c.before or 'not locked'} -> {c.after or 'not needed'}" for c in changes]
+
+
+def describe_changes(old: Lock, new: Lock) -> list[str]:
+    """Return the changes of an environment: "numpy 1.26.4 -> 2.1.0", "+einops 0.8.1", "-scipy 1.17.0"."""
+    return [
+        f"{c.name} {c.before} -> {c.after}" if c.before and c.after else
+        f"+{c.name} {c.after}" if c.after else f"-{c.name} {c.before}"
+        for c in list_changes(old, new)
+    ]  # fmt: skip
 
 
 def refuse_differences(path: Path, lock: Lock, fresh: Lock, hint: str) -> None:

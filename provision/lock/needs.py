@@ -66,7 +66,7 @@ class WheelNeeds:
         for text in (
             *_of_glibc(needs, self.lock), *(() if elsewhere else _of_this_system(needs, choices))
         ):  # fmt: skip
-            self.emit(Event(kind="warning", stage=stage, text=text))
+            self.emit(Event("warning", stage, text))
 
     def _measure(self, prefix: Path) -> None:
         """Measure installed wheels with code for CUDA or a framework that have no row, and keep the rows."""
@@ -84,14 +84,15 @@ class WheelNeeds:
             from ..profiles.measure.satellites import InstalledWheel  # few wheels are measured
 
             self._measured.add(package)
+            files = [(row.name, Path(row.path)) for row in one.select_rows(".so")]
             wheel = InstalledWheel(
-                package.name, package.version, one.folder, plan.platform, plan.python or ""
+                package.name, package.version, files, one.requirements, plan.platform, plan.python or ""
             )
             if not wheel.needs_measuring():
                 kept.keep(str(package.sha256), [])  # so that its libraries are not read again
             elif not self._has_row(package):
                 text = f"measuring which libraries {package.name} {package.version} needs"
-                self.emit(Event(kind="start", stage="build", text=text))
+                self.emit(Event("start", "build", text))
                 kept.keep(str(package.sha256), wheel.rows())
 
     def _has_row(self, package: LockedPackage) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..config import record, rows
-from ..config.options import Choices
+from ..config.options import BuildOptions, Choices
 from ..config.project import (
     apply_project,
     digest_inputs,
@@ -50,7 +50,7 @@ def solve_or_read_lock(
         if why is None:
             get_locking(choices).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
             return project_lock.plan, project_lock
-        emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
+        emit(Event("warning", "lock", f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
     elif project_lock:
         emit(
@@ -83,15 +83,11 @@ def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, em
     name = lock_name(choices)
     if old.target != lock.target or old.plan.device != lock.plan.device:
         text = f"{name} is for another machine and for other requirements. To update it: gpuenv lock"
-        emit(Event(kind="warning", stage="lock", text=text))
+        emit(Event("warning", "lock", text))
         return False
     changed = list_differences(old, lock)
     get_locking(choices).write_lock(find_project_folder() / name, lock, virtual_packages(context))
-    emit(
-        Event(
-            kind="note", stage="lock", text=f"{name} is renewed: {', '.join(changed) or 'the same packages'}"
-        )
-    )
+    emit(Event("note", "lock", f"{name} is renewed: {', '.join(changed) or 'the same packages'}"))
     return True
 
 
@@ -221,41 +217,37 @@ def lock_name(choices: Choices) -> str:
 
 
 def find_lock_to_install(
-    env: Path,
-    choices: Choices,
-    emit: Emit,
-    file: Path | None,
-    *,
-    locked: bool,
-    frozen: bool,
-    recreate: bool,
-    allow_md5: bool,
+    options: BuildOptions, env: Path, choices: Choices, file: Path | None, emit: Emit
 ) -> Lock | None:
     """Return the lock of `file` (--lock, --bundle), otherwise the project's (--locked, --frozen).
 
     Without these options return the lock inside the environment if nothing else names its contents, otherwise None: packages
     must be solved. Raises LockError.
     """
-    if not (file or locked or frozen):
+    if not (file or options.locked or options.frozen):
         # It is compared with what is there. It is installed only if it counts.
         named = (
             choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
         )  # fmt: skip
         own = not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
-        return pylock.read_in(env / place.MARK) if own and (not recreate or state.is_vouched(env)) else None
+        return (
+            pylock.read_in(env / place.MARK)
+            if own and (not options.recreate or state.is_vouched(env))
+            else None
+        )
     path = file or find_project_folder() / lock_name(choices)
     if not file and not path.exists():
         hint = "write it: gpuenv lock"
         env_lock = env / place.MARK / make_lock_name(choices.manager)
         if env_lock.exists() and state.is_vouched(env):
             hint += f"; or install the environment's own: --lock {env_lock}"
-        option = "--locked" if locked else "--frozen"
+        option = "--locked" if options.locked else "--frozen"
         raise LockError(
             f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
         )
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
-    locking(choices.manager).check_hashes(lock, str(path), allow_md5=allow_md5)
-    if locked and not file:
+    locking(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
+    if options.locked and not file:
         _refuse_stale(path, lock, choices, emit)
     return lock
 
@@ -274,7 +266,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     if is_current(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
         return
     note = f"{path.name} is for other requirements: comparing it with the current ones"
-    emit(Event(kind="note", stage="lock", text=note))
+    emit(Event("note", "lock", note))
     hint = "update it: gpuenv lock; or install it unchecked: --frozen"
     try:
         plan, fresh = solve_like(judge_request(apply_lock(choices, lock), emit), choices, emit, lock)

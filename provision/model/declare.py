@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 TARGET = "Target machine"
@@ -63,6 +64,21 @@ def argument(
         show_default=show_default,
     )
     return _make_field(default, declaration)
+
+
+# Options of several commands.
+env_argument = partial(
+    argument, None, help="Path of the environment.  [default: .venv]", complete="environments"
+)
+env_option = partial(option, None, help="Path of the environment.  [default: .venv]", complete="environments")
+verify_option = partial(
+    option, None, "--verify/--no-verify",
+    help="Always verify, or never. By default gpuenv verifies what changed.",
+)  # fmt: skip
+quick_option = partial(option, False, help="Verify driver, CUDA and cuDNN only, for GPUs that are in use.")
+checks_option = partial(option, True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
+dry_run_option = partial(option, False, help="Show what would be done, without changes.")
+force_option = partial(option, False, help="Replace files that gpuenv did not write or that were edited.")
 
 
 def make_flag(name: str) -> str:

@@ -34,7 +34,7 @@ PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """A message of a stage while it works.
 

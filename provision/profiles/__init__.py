@@ -33,19 +33,14 @@ def directory() -> Path:
     return shipped if shipped.is_dir() else _PACKAGE.parent / "profiles"
 
 
-def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
-    """Return gpuenv's profiles with the rows of `overlays`, applied in order.
+def load(
+    overlays: Sequence[Path] = (), parts: Sequence[str] = (), *, cache_dir: Path | None = None
+) -> model.Profiles:
+    """Return gpuenv's profiles with the rows of `overlays`, applied in order, or only some `parts` (fields of Profiles).
 
     A row of an overlay replaces the row of equal key, or is added. `cache_dir` caches the parsed profiles, named
     by the sha256 of the files. Raises DataError with every mistake of every file.
     """
-    return load_parts([kind.into for kind in KINDS.values()], overlays, cache_dir=cache_dir)
-
-
-def load_parts(
-    parts: Sequence[str], overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
-) -> model.Profiles:
-    """Return some fields of Profiles, as from `load`, for commands that have no time to load all."""
     folders, kinds = [directory(), *overlays], _kinds_of(parts)
     name = _cache_name(folders)
     for folder in filter(None, (_PACKAGE, cache_dir)):
@@ -69,7 +64,7 @@ def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
 
 
 def _kinds_of(parts: Sequence[str]) -> list[Kind]:
-    return [k for k in KINDS.values() if k.into and k.into in parts]
+    return [k for k in KINDS.values() if k.into and (not parts or k.into in parts)]
 
 
 def prepare() -> None:

@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import model
+from ..requirements.nodes import NotReadError, YamlNode, parse_yaml
 from ..system import trust, untrusted
 from .tables import (
     FILES,
@@ -24,7 +25,6 @@ from .tables import (
 )
 
 MAX_BYTES = 16 << 20
-MAX_DEPTH = 8
 
 
 def read_bytes(path: Path) -> bytes:
@@ -36,134 +36,62 @@ def read_bytes(path: Path) -> bytes:
 
 def read_file(path: Path) -> tuple[list[Table], list[str]]:
     """Return the tables of a file and every mistake in it, as "file:line: row, key: what"."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = read_bytes(path).decode()
-        root, odd = _parse_root(text, loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        return [], [f"{path.name}{line}: not YAML: {getattr(e, 'problem', None) or e}"]
+        root = parse_yaml(read_bytes(path).decode())
+    except NotReadError as e:
+        return [], [f"{path.name}{f':{e.line}' if e.line else ''}: {e.text}"]
+    except UnicodeDecodeError as e:
+        return [], [f"{path.name}: not YAML: {e}"]
     except OSError as e:
         return [], [f"{path.name}: cannot be read: {e.strerror}"]
-    if odd:
-        return [], [f"{path.name}{odd}"]
     problems: list[str] = []
-    if root is None or root.id != "sequence":
+    if root is None or root.kind != "list":
         return [], [f"{path.name}: expected a list of tables"]
-    tables = [t for node in root.value if (t := _parse_table(path.name, node, problems))]
+    tables = [t for node in root.items if (t := _parse_table(path.name, node, problems))]
     for table in tables:
         problems += check_table(path.name, table)
     return tables, problems
 
 
-class _Node(NamedTuple):
-    """A scalar, a sequence, or a mapping (its keys and values in turn), and its first line."""
-
-    id: str
-    value: Any
-    style: str | None
-    line: int
-
-    @property
-    def pairs(self) -> Iterable[tuple[_Node, _Node]]:
-        return zip(self.value[::2], self.value[1::2], strict=True)
-
-
-def _parse_root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
-    """Return the document of a text, or what a profile must not contain.
-
-    It is built from the parser's events, which shows forbidden parts early: an alias can expand to a billion rows,
-    a deep list can overflow the C library's stack, and a tag can run code. PyYAML's own objects take five times
-    as long.
-    """
-    import yaml
-
-    kinds = {
-        yaml.ScalarEvent: "scalar",
-        yaml.SequenceStartEvent: "sequence",
-        yaml.MappingStartEvent: "mapping",
-    }
-    root: _Node | None = None
-    open_: list[_Node] = []
-    event: Any
-    for event in yaml.parse(text, Loader=loader):
-        kind = kinds.get(type(event))
-        if kind is None or event.anchor or event.tag:
-            if refused := _find_refused(event, again=root is not None):
-                return None, f":{event.start_mark.line + 1}: {refused}"
-            if isinstance(event, yaml.CollectionEndEvent):
-                open_.pop()
-            continue
-        plain = kind == "scalar"
-        node = _Node(
-            kind, event.value if plain else [], event.style if plain else None, event.start_mark.line + 1
-        )
-        if open_:
-            open_[-1].value.append(node)
-        else:
-            root = node
-        if not plain:
-            open_.append(node)
-            if len(open_) > MAX_DEPTH:
-                return None, f":{node.line}: lists and tables are nested more than {MAX_DEPTH} deep"
-    return root, None
-
-
-def _find_refused(event: Any, *, again: bool) -> str | None:
-    """Return what is forbidden in an event, or None. `again` is true after the first document."""
-    import yaml
-
-    if getattr(event, "anchor", None):  # an alias has one, too
-        return "anchors and aliases are not supported; write the value out"
-    if tag := getattr(event, "tag", None):
-        return f"the tag {tag} is not supported"
-    if again and isinstance(event, yaml.DocumentStartEvent):
-        return "a second document begins; expected one"
-    return None
-
-
-def _make_plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
+def _make_plain(file: str, node: YamlNode, where: str, problems: list[str]) -> Any:
     """Return a YAML node as strings, lists and dicts. Any scalar but a quoted string is a mistake."""
     line = node.line
-    if node.id == "scalar":
-        if node.style not in ('"', "'"):
-            problems.append(f"{file}:{line}: {where}: {node.value!r} must be a quoted string")
-        return node.value
-    if node.id == "sequence":
-        return [_make_plain(file, item, where, problems) for item in node.value]
+    if node.kind == "scalar":
+        if not node.quoted:
+            problems.append(f"{file}:{line}: {where}: {node.text!r} must be a quoted string")
+        return node.text
+    if node.kind == "list":
+        return [_make_plain(file, item, where, problems) for item in node.items]
     plain: Row = {}
     for key_node, value_node in node.pairs:
-        key = str(key_node.value)
+        key = key_node.text
         if key in plain:
             problems.append(f"{file}:{line}: {where}: duplicate key {key!r}")
         plain[key] = _make_plain(file, value_node, f"{where}, {key}" if where else key, problems)
     return plain
 
 
-def _parse_table(file: str, node: _Node, problems: list[str]) -> Table | None:
+def _parse_table(file: str, node: YamlNode, problems: list[str]) -> Table | None:
     line = node.line
-    if node.id != "mapping":
+    if node.kind != "table":
         problems.append(f"{file}:{line}: expected a table with the keys table, source, read, rows")
         return None
     head: Row = {}
     rows: list[Row] = []
     lines: list[int] = []
     for key_node, value_node in node.pairs:
-        key = str(key_node.value)
+        key = key_node.text
         where = f"{file}:{value_node.line}"
         if key in head or (key == "rows" and rows):
             problems.append(f"{where}: duplicate key {key!r}")
-        if key == "rows" and value_node.id == "sequence":
-            for i, item in enumerate(value_node.value, start=1):
-                if item.id == "mapping":
+        if key == "rows" and value_node.kind == "list":
+            for i, item in enumerate(value_node.items, start=1):
+                if item.kind == "table":
                     rows.append(_make_plain(file, item, f"row {i}", problems))
                     lines.append(item.line)
                 else:
                     problems.append(f'{file}:{item.line}: row {i}: expected {{key: "value", ...}}')
-        elif key == "rows" or value_node.id != "scalar":
+        elif key == "rows" or value_node.kind != "scalar":
             problems.append(
                 f"{where}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,19 +11,21 @@ from ..system.untrusted import find_conflict
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
+_QUOTES = ("'", '"')
 
 
 @dataclass(kw_only=True, slots=True)
 class YamlNode:
     """A scalar (`text`), a list (`items`) or a mapping (`pairs`, in the order of the file).
 
-    `taken_for` is the type that YAML gives an unquoted scalar: number, date, yes or no, nothing.
+    `taken_for` is the type that YAML gives a scalar that is not `quoted`: number, date, yes or no, nothing.
     """
 
     kind: str
     line: int
     text: str = ""
     taken_for: str | None = None
+    quoted: bool = False
     items: list[YamlNode] = field(default_factory=list)
     pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
@@ -123,7 +126,15 @@ def _build_scalar(event: Any, line: int) -> YamlNode:
         return YamlNode(kind="table", line=line)
     taken = None
     if event.implicit[0]:  # only a plain scalar can be a number
-        resolver: Any = yaml.resolver.Resolver()
-        tag = resolver.resolve(yaml.ScalarNode, event.value, (True, False))
+        tag = _resolver().resolve(yaml.ScalarNode, event.value, (True, False))
         taken = _TAKEN_FOR.get(tag)
-    return YamlNode(kind="scalar", line=line, text=event.value, taken_for=taken)
+    return YamlNode(
+        kind="scalar", line=line, text=event.value, taken_for=taken, quoted=event.style in _QUOTES
+    )
+
+
+@functools.cache
+def _resolver() -> Any:
+    import yaml
+
+    return yaml.resolver.Resolver()

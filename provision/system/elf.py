@@ -302,7 +302,7 @@ class ElfFile:
         return False
 
 
-_LOCAL, _GLOBAL = 0, 1
+_GLOBAL = 1
 _MOST_SYMBOLS, _MOST_NAMES = 1 << 22, 1 << 28
 
 
@@ -310,14 +310,6 @@ def read_undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
     """Return the symbols that a file of `size` bytes requires, without weak ones. Raises ElfError."""
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
-    except (struct.error, OverflowError) as error:
-        raise ElfError("is truncated: its tables are incomplete") from error
-
-
-def read_defined_symbols(read: Read, size: int) -> tuple[str, ...]:
-    """Return the symbols that a file of `size` bytes exports. Raises ElfError."""
-    try:
-        return tuple(dict.fromkeys(_Symbols(read, size).defined()))
     except (struct.error, OverflowError) as error:
         raise ElfError("is truncated: its tables are incomplete") from error
 
@@ -338,7 +330,7 @@ class _Symbols(ElfFile):
 
     def undefined(self) -> Iterator[str]:
         """Yield strong symbols without a definition."""
-        for name, binding, section in self._named(0, self._end_of_undefined()):
+        for name, binding, section in self._named(self._end_of_undefined()):
             if section == 0 and binding == _GLOBAL:
                 yield name
 
@@ -346,40 +338,17 @@ class _Symbols(ElfFile):
         """Return whether the file exports a symbol. Its hash table is used."""
         return self._exports(symbol)
 
-    def defined(self) -> Iterator[str]:
-        """Yield symbols with a definition. A GNU hash table lists only these."""
-        start = self._end_of_undefined() if _GNU_HASH in self._dynamic else 0
-        for name, binding, section in self._named(start, self._end()):
-            if section != 0 and binding != _LOCAL:
-                yield name
-
-    def _named(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """Yield name, binding and section of the symbols from `start` to `end`."""
-        if _SYMBOLS not in self._dynamic or self._strings is None or end <= start:
+    def _named(self, end: int) -> Iterator[tuple[str, int, int]]:
+        """Yield name, binding and section of the symbols up to `end`."""
+        if _SYMBOLS not in self._dynamic or self._strings is None:
             return
-        table = self.offset(self._first(_SYMBOLS)) + start * _SYMBOL.size
-        data = self.bytes(table, min(end - start, _MOST_SYMBOLS) * _SYMBOL.size)
+        table = self.offset(self._first(_SYMBOLS))
+        data = self.bytes(table, min(end, _MOST_SYMBOLS) * _SYMBOL.size)
         names = self.bytes(self._strings, min(self._first(_STRINGS_SIZE), _MOST_NAMES))
         for name, info, _, section, _, _ in _SYMBOL.iter_unpack(data):
             stop = names.find(b"\0", name)
             if stop > name:
                 yield names[name:stop].decode("utf-8", "backslashreplace"), info >> 4, section
-
-    def _end(self) -> int:
-        """Return the number of symbols in the table."""
-        if _GNU_HASH not in self._dynamic:
-            return self._end_of_undefined()
-        table = self.offset(self._first(_GNU_HASH))
-        buckets, first, bloom = struct.unpack("<III", self.bytes(table, 12))
-        starts = table + 16 + bloom * 8
-        data = self.bytes(starts, min(buckets, _MOST_SYMBOLS) * 4)
-        last = max(struct.unpack(f"<{len(data) // 4}I", data), default=0)
-        if last < first:
-            return int(first)
-        for number in range(last, last + _MOST_CHAIN):
-            if self._word(starts + (buckets + number - first) * 4) & 1:
-                return number + 1
-        raise ElfError("has an unterminated hash table")
 
     def _end_of_undefined(self) -> int:
         """Return the number of symbols before the GNU hash table, which include all undefined ones."""

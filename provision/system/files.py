@@ -138,14 +138,6 @@ class OpenFolder:
         """Close the descriptor."""
         os.close(self._fd)
 
-    def __enter__(self) -> OpenFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 @final
 class Draft:
@@ -240,13 +232,13 @@ def open_part(path: Path, *, root: Path, append: bool) -> IO[bytes]:
     """Open a file inside `root` for writing without a draft. Raises OSError."""
     place = resolve(path, root)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
-    with OpenFolder(place.parent, root=Path(os.path.realpath(root))) as folder:
+    with contextlib.closing(OpenFolder(place.parent, root=Path(os.path.realpath(root)))) as folder:
         return os.fdopen(folder.open(place.name, flags), "ab" if append else "wb", buffering=0)
 
 
 def rename(old: Path, new: Path, *, root: Path) -> None:
     """Rename a file inside `root` in its folder. Raises OSError."""
-    with OpenFolder(old.parent, root=root) as folder:
+    with contextlib.closing(OpenFolder(old.parent, root=root)) as folder:
         folder.replace(old.name, new.name)
 
 
@@ -258,7 +250,7 @@ def make_folder(path: Path, *, root: Path) -> None:
 def remove_file(path: Path, *, root: Path) -> None:
     """Remove a file or link inside `root` if it exists. Raises OSError."""
     if os.path.lexists(path):
-        with OpenFolder(path.parent, root=root) as folder:
+        with contextlib.closing(OpenFolder(path.parent, root=root)) as folder:
             folder.remove(path.name)
 
 

@@ -155,7 +155,7 @@ class _Place:
         newest = next((row.gcc for row in self._compilers if row.cuda == version), None)
         names = (self._environ.get("NVCC_CCBIN") or self._environ.get("CC") or "gcc").split()
         gcc = shutil.which(names[0], path=self._path)
-        found = _read_gcc_version(gcc) if gcc else None
+        found = read_gcc_version(gcc) if gcc else None
         if newest is None or found is None or found <= int(newest):
             return None
         shown = Evidence(f"{gcc} is gcc {found}; nvcc of CUDA {version} accepts gcc {newest} at most", nvcc)
@@ -222,7 +222,7 @@ def _read_cuda_version(home: Path) -> str | None:
     return None
 
 
-def _read_gcc_version(program: str) -> int | None:
+def read_gcc_version(program: str) -> int | None:
     """Return the major version of gcc from the name of its file or of its folder in lib/gcc, or None."""
     real = Path(os.path.realpath(program))
     if "clang" in real.name:

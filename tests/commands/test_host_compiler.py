@@ -8,7 +8,7 @@ TORCH = ("--framework", "torch==2.15.0", *GPU)
 
 @pytest.fixture
 def go(gpuenv):
-    """`gpuenv resolve` on a machine whose only compilers are scripts, by name and version; its notes on them."""
+    """`gpuenv resolve` on a machine whose only compilers are these, by name and version; its notes on them."""
     bin_ = gpuenv.folder / "compilers"
 
     def run(compilers, *more, **variables):
@@ -16,8 +16,9 @@ def go(gpuenv):
         for old in bin_.iterdir():
             old.unlink()
         for name, version in compilers.items():
-            (bin_ / name).write_text(f"#!/bin/sh\n[ $1 = -dumpfullversion ] && echo {version}\n")
-            (bin_ / name).chmod(0o755)
+            real = bin_ / f"x86_64-linux-gnu-{name.partition('-')[0]}-{version}"
+            real.touch(0o755)
+            (bin_ / name).symlink_to(real)
         gpuenv.env |= {"PATH": str(bin_), **variables}
         ran = gpuenv("resolve", *(more or (*TORCH, "--with", "nvcc")), "--json")
         assert ran.code == 0, ran.out + ran.err
@@ -27,8 +28,8 @@ def go(gpuenv):
 
 
 def test_a_gcc_that_nvcc_accepts_gives_no_warning(go):
-    assert go({"gcc": "12.2.0", "g++": "12.2.0"}) == []
-    assert go({"gcc": "15.1.0", "g++": "15.1.0"}) == []
+    assert go({"gcc": "12", "g++": "12"}) == []
+    assert go({"gcc": "15", "g++": "15"}) == []
 
 
 def test_a_missing_compiler_is_named_with_what_installs_it(go):
@@ -36,20 +37,20 @@ def test_a_missing_compiler_is_named_with_what_installs_it(go):
     assert (
         said.startswith("gcc is missing on this machine, and nvcc of CUDA 13.2") and "apt install g++" in said
     )
-    (said,) = go({"gcc": "12.2.0"})
+    (said,) = go({"gcc": "12"})
     assert said.startswith("g++ is missing on this machine"), "nvcc compiles C++"
 
 
 def test_a_newer_gcc_is_named_with_the_one_to_use(go):
-    (said,) = go({"gcc": "16.1.0", "g++": "16.1.0"})
-    assert said.startswith("gcc 16.1.0 on this machine is newer than nvcc of CUDA 13.2 supports (gcc 15)")
+    (said,) = go({"gcc": "16", "g++": "16"})
+    assert said.startswith("gcc 16 on this machine is newer than nvcc of CUDA 13.2 supports (gcc 15)")
     assert "install g++-15, then NVCC_CCBIN=g++-15" in said
-    (said,) = go({"gcc": "16.1.0", "g++": "16.1.0", "gcc-14": "14.2.0", "g++-14": "14.2.0"})
+    (said,) = go({"gcc": "16", "g++": "16", "gcc-14": "14", "g++-14": "14"})
     assert "supports (gcc 15): NVCC_CCBIN=g++-14 CC=gcc-14 CXX=g++-14" in said
 
 
 def test_the_compiler_that_the_user_chose_is_the_one_compared(go):
-    both = {"gcc": "16.1.0", "g++": "16.1.0", "g++-15": "15.1.0", "clang-21": "21"}
+    both = {"gcc": "16", "g++": "16", "g++-15": "15", "clang-21": "21"}
     assert go(both, NVCC_CCBIN="g++-15") == []
     assert go(both, NVCC_CCBIN="clang-21") == [], "nvcc itself judges other compilers"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from provision import profiles
 from provision.cli.words import read_words
 
 
@@ -195,6 +196,18 @@ def tensorflow(env):
 
     def make(version):
         (site / f"tensorflow-{version}.dist-info").mkdir()
+        builds = [
+            b
+            for b in profiles.load(parts=["builds"]).builds
+            if (b.framework, b.version) == ("tensorflow", version)
+        ]
+        searched = next((b.searched for b in builds if b.cuda and b.platform == "linux-x86_64"), None)
+        if searched is not None:
+            (site / "tensorflow").mkdir()
+            folders = ":".join(f"$ORIGIN/../nvidia/{name}/lib" for name in searched)
+            (site / "tensorflow/libtensorflow_framework.so.2").write_bytes(
+                f"\x7fELF\0$ORIGIN:{folders}\0".encode()
+            )
         for folder in ("cublas", "cuda_runtime", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl"):
             lib = site / "nvidia" / folder / "lib"
             lib.mkdir(parents=True, exist_ok=True)
@@ -240,7 +253,7 @@ def test_what_create_linked_or_the_user_set_is_not_set_again(gpuenv, env, tensor
     assert ran(gpuenv, *ASK)[1:] == (b"/somewhere", b"")
 
 
-def test_a_release_that_the_profile_does_not_know_is_read(gpuenv, env, tensorflow):
+def test_the_library_of_a_release_says_what_it_searches(gpuenv, env, tensorflow):
     nvidia = tensorflow("2.99.0")
     library = nvidia.parent / "tensorflow" / "libtensorflow_framework.so.2"
     library.parent.mkdir()

@@ -213,17 +213,13 @@ def test_recovery_takes_away_what_was_half_made(tmp_path):
 def test_a_removal_that_ends_early_can_be_ended(tmp_path):
     """The lists forget an environment while there is something that the next removal finds."""
     env = made(tmp_path / "env")
-
-    def killed():
+    with pytest.raises(KeyboardInterrupt), transaction.removal(env):
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        transaction.remove(env, killed)
     assert not env.exists() and list(transaction.list_leftovers(env))
     transaction.check_removal(env)
-    forgotten = []
-    transaction.remove(env, lambda: forgotten.append(env))
-    assert forgotten == [env] and not list(tmp_path.iterdir())
+    with transaction.removal(env):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_run(gpuenv):

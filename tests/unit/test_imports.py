@@ -28,7 +28,7 @@ MAY = {
     "export": {"bundle", "templates", "environment", "profiles", "index"},
     "templates": set(),
     "wheels": {"index"},
-    "profiles": {"index"},
+    "profiles": {"requirements", "index"},
     "requirements": set(),
     "environment": {"wheels", "index"},
     "index": set(),
@@ -43,7 +43,7 @@ ONLY_IN = {
     "subprocess": {"system"},
     "urllib.request": {"index"},
     "http.client": {"index"},
-    "yaml": {"profiles", "config", "requirements", "conda", "export"},
+    "yaml": {"requirements", "config", "conda", "export"},
 }
 
 
@@ -153,7 +153,6 @@ def test_a_cycle_is_found():
 
 
 STARTS = {
-    "commands.resolve": "the compiler that CUDAHOSTCXX or PATH names",
     "detect.query": "the Python that runs gpuenv, and nvidia-smi",
     "detect.pythons": "Pythons of the machine that are no environments",
     "environment.interpreter": "the Python of an environment",

@@ -1,15 +1,19 @@
 """What is measured of an installed package: its own needs, not names that its code may open."""
 
+from pathlib import Path
+
 from elf_files import library, package
 
+from provision.environment.distributions import find_distribution
 from provision.profiles.measure.satellites import InstalledWheel
 
 OPENS = 'const char *gpuenv_names[] = {"", "libcudart.so.12", "libcudnn.so.9", ""};'
 
 
 def rows_of(site, name="video", version="2.0"):
-    info = site / f"{name}-{version}.dist-info"
-    wheel = InstalledWheel(name, version, info, "linux-x86_64", "3.11")
+    one = find_distribution([site], name)
+    files = [(row.name, Path(row.path)) for row in one.select_rows(".so")]
+    wheel = InstalledWheel(name, version, files, one.requirements, "linux-x86_64", "3.11")
     return wheel, wheel.rows()
 
 

@@ -281,7 +281,7 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
     assert profiles.load(cache_dir=tmp_path / "cache") == known
     assert not (tmp_path / "cache").exists()
     _cut(made, builds=1, cudnn=2)
-    assert len(profiles.load().builds) == 1 and len(profiles.load_parts(["cudnn"]).cudnn) == 2
+    assert len(profiles.load().builds) == 1 and len(profiles.load(parts=["cudnn"]).cudnn) == 2
     made.write_text("{")
     assert profiles.load() == known
 

@@ -26,7 +26,7 @@ from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
 from provision.profiles.tables import Table
 from provision.system import process
-from provision.system.elf import ElfError, list_unexported, read_defined_symbols, read_undefined_symbols
+from provision.system.elf import ElfError, list_unexported, read_undefined_symbols
 from provision.system.fatbins import MAGIC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +219,6 @@ def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
         )
         data = path.read_bytes()
         assert set(read_undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
-        assert "run" in read_defined_symbols(lambda at, n, d=data: d[at : at + n], len(data))
     data = (tmp_path / "made.so").read_bytes()
     assert read_undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
 
@@ -264,9 +263,6 @@ def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
             return data[at : at + size]
 
         assert set(read_undefined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] == "U"}, path
-        assert set(read_defined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] not in "Uwv"}, (
-            path
-        )
 
 
 # --- which releases ----------------------------------------------------------------------------

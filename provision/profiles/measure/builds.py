@@ -109,7 +109,10 @@ def read_torch(wheel: zipfile.ZipFile) -> Row:
         if len(lists) != 1:
             raise ValueError(f"{library} has {len(lists)} lists of architectures")
         words = lists.pop().split()
-        _confirm_torch(wheel, words)
+        cuda = [
+            n for n in sorted(wheel.namelist()) if re.fullmatch(r"torch/lib/libtorch_cuda(_c\w+)?\.so", n)
+        ]
+        _confirm(wheel, cuda, machine_code(words), _DEEP_TORCH)
         # The other libraries (libgomp, libc10, ...) are read where they are small.
         small = [i.filename for i in wheel.infolist() if i.file_size < _SMALL]
         others = [n for n in small if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)]
@@ -119,20 +122,22 @@ def read_torch(wheel: zipfile.ZipFile) -> Row:
     return facts
 
 
-def _confirm_torch(wheel: zipfile.ZipFile, words: list[str]) -> None:
-    """Raise ValueError unless the fat binaries of libtorch_cuda hold code for all that torch says it
-    was compiled for. Files differ in what they are compiled for, so it is read until all were seen."""
-    wanted = machine_code(words)
-    seen: frozenset[tuple[int, int]] = frozenset()
-    for name in sorted(wheel.namelist()):
-        if re.fullmatch(r"torch/lib/libtorch_cuda(_c\w+)?\.so", name):
-            with wheel.open(name) as file:
-                seen |= read_fatbins(file, enough=1 << 20, budget=_DEEP_TORCH, until=wanted - seen).kinds
-            if wanted <= seen:
-                return
-    missing = " ".join(f"sm_{arch}" for _, arch in sorted(wanted - seen))
+def _confirm(
+    wheel: zipfile.ZipFile, libraries: Iterable[str], wanted: frozenset[tuple[int, int]], budget: int
+) -> None:
+    """Raise ValueError unless the fat binaries of the libraries hold all code that the wheel says it was compiled for.
+
+    Files differ in what they are compiled for, so they are read until all was seen.
+    """
+    left = wanted
+    for name in libraries:
+        with wheel.open(name) as file:
+            left -= read_fatbins(file, enough=1 << 20, budget=budget, until=left).kinds
+        if not left:
+            return
+    missing = " ".join(f"{'PTX' if kind == PTX else 'code'} {arch}" for kind, arch in sorted(left))
     raise ValueError(
-        f"torch names {missing}, but the first {_DEEP_TORCH >> 20} MiB of its CUDA library contain no code for this"
+        f"the wheel names architectures that are not in the first {budget >> 20} MiB of its CUDA library: {missing}"
     )
 
 
@@ -215,7 +220,14 @@ def read_tensorflow(wheel: zipfile.ZipFile) -> Row:
     if "cuda_version" not in info or "cuda_compute_capabilities" not in info:
         raise ValueError("build_info describes a CUDA build, but does not state its CUDA version and GPUs")
     words = info["cuda_compute_capabilities"]
-    _confirm_tensorflow(wheel, words)
+    library = member(wheel, _TENSORFLOW_LIBRARY)
+    if not library:
+        raise ValueError(
+            "the wheel is marked as a CUDA build, but its CUDA library is not at the expected path"
+        )
+    # It has machine code for each sm_XY and PTX for each compute_XY.
+    wanted = frozenset((PTX if w.startswith("compute_") else ELF, int(w.partition("_")[2])) for w in words)
+    _confirm(wheel, [library], wanted, _DEEP_TENSORFLOW)
     # "12.5.1" is 12.5, and "64_112" of Windows is 11.2.
     digits = info["cuda_version"].rpartition("_")[2]
     cuda = ".".join(digits.split(".")[:2]) if "." in digits else f"{digits[:-1]}.{digits[-1]}"
@@ -223,28 +235,6 @@ def read_tensorflow(wheel: zipfile.ZipFile) -> Row:
     ptx = {capability(w.partition("_")[2]) for w in words if w.startswith("compute_")}
     code = ptx | {capability(w.partition("_")[2]) for w in words}
     return {"cuda": cuda, "cudnn": info["cudnn_version"].rpartition("_")[2], "kernels": kernels(code, ptx)}
-
-
-def _confirm_tensorflow(wheel: zipfile.ZipFile, words: list[str]) -> None:
-    """Raise ValueError unless TensorFlow's library contains all architectures that build_info names.
-
-    It must have machine code for each sm_XY and PTX for each compute_XY. It is read until all were found.
-    """
-    wanted = frozenset((PTX if w.startswith("compute_") else ELF, int(w.partition("_")[2])) for w in words)
-    name = member(wheel, _TENSORFLOW_LIBRARY)
-    if not name:
-        raise ValueError(
-            "the wheel is marked as a CUDA build, but its CUDA library is not at the expected path"
-        )
-    with wheel.open(name) as file:
-        seen = read_fatbins(file, enough=1 << 20, budget=_DEEP_TENSORFLOW, until=wanted).kinds
-    if not wanted <= seen:
-        missing = " ".join(
-            f"{'PTX' if kind == PTX else 'code'} {arch}" for kind, arch in sorted(wanted - seen)
-        )
-        raise ValueError(
-            f"build_info names architectures that are not in the first {_DEEP_TENSORFLOW >> 20} MiB of {name}: {missing}"
-        )
 
 
 def searched(wheel: zipfile.ZipFile) -> Row:

@@ -14,7 +14,6 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from packaging.metadata import parse_email
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import InvalidVersion, Version
@@ -24,7 +23,6 @@ from ...errors import LockError
 from ...index.archives import DAMAGED, read_of_sdist
 from ...index.simple_api import File
 from ...model.values import dataclass
-from ...system import untrusted
 from ...system.elf import ElfError, read_elf
 from ...system.fatbins import FatBinaries, from_binaries
 from .libraries import (
@@ -328,23 +326,21 @@ _OF_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow")
 
 @dataclass(frozen=True)
 class InstalledWheel:
-    """A package in site-packages: its `info` folder (NAME-VERSION.dist-info), and the platform and Python of the
-    environment."""
+    """A package in site-packages: its files and requirements, and the platform and Python of the environment."""
 
     package: str
     version: str
-    info: Path
+    files: Sequence[tuple[str, Path]]
+    requires: Sequence[str]
     platform: str
     python: str
 
     def needs_measuring(self) -> bool:
         """Return whether the package requires a framework, or has libraries that are linked to CUDA or a
         framework."""
-        needed = {
-            canonicalize_name(r.name) for r, _ in required(self._requires, self.platform, [self.python])
-        }
+        needed = {canonicalize_name(r.name) for r, _ in required(self.requires, self.platform, [self.python])}
         return bool(self._libraries) and (
-            not needed.isdisjoint(model.FRAMEWORKS) or any(map(_is_linked, self._libraries))
+            not needed.isdisjoint(model.FRAMEWORKS) or any(map(_is_linked, self._libraries.values()))
         )
 
     def rows(self) -> list[model.Satellite]:
@@ -354,10 +350,9 @@ class InstalledWheel:
             "package": self.package, "version": self.version, "platform": self.platform, "index": "pypi", "form": "wheel",
             "pythons": [self.python],
         }  # fmt: skip
-        site = self.info.parent
         try:
-            files = ((p.relative_to(site).as_posix(), functools.partial(_open, p)) for p in self._libraries)
-            fact: Row = {"libraries": measure_files(files), "requires": self._requires, "requires_python": ""}
+            files = ((name, functools.partial(_open, path)) for name, path in self._libraries.items())
+            fact: Row = {"libraries": measure_files(files), "requires": self.requires, "requires_python": ""}
             measured = wheel_rows(fact, self.package)
             built_for = framework_of(fact, self.platform)
         except (ValueError, OSError):
@@ -373,22 +368,12 @@ class InstalledWheel:
         return satellites
 
     @functools.cached_property
-    def _requires(self) -> Sequence[str]:
-        try:
-            return parse_email(untrusted.read_text(self.info / "METADATA"))[0].get("requires_dist", [])
-        except (OSError, ValueError):
-            return []
-
-    @functools.cached_property
-    def _libraries(self) -> list[Path]:
-        """The libraries that RECORD lists, inside site-packages."""
-        try:
-            lines = untrusted.read_text(self.info / "RECORD").splitlines()
-        except (OSError, ValueError):
-            return []
-        names = (line.rsplit(",", 2)[0].strip('"') for line in lines)
-        inside = [n for n in names if LIBRARY.fullmatch(n) and n[0] != "/" and ".." not in n.split("/")]
-        return [path for name in inside if (path := self.info.parent / name).is_file()]
+    def _libraries(self) -> dict[str, Path]:
+        """The libraries inside site-packages, by their names in RECORD."""
+        inside = [
+            (n, p) for n, p in self.files if LIBRARY.fullmatch(n) and n[0] != "/" and ".." not in n.split("/")
+        ]
+        return {name: path for name, path in inside if path.is_file()}
 
 
 def _is_linked(library: Path) -> bool:

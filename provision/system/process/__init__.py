@@ -135,13 +135,14 @@ def run(
     processes of the child have ended.
     """
     env, signals = os.environ if env is None else env, len(ENDING)
-    started = _start(argv, env, cwd, _Channels(stdin=stdin is not None, report=report, terminal=terminal))
-    child = started.process
+    child, stdout, stderr, reported = _start(
+        argv, env, cwd, stdin=stdin is not None, report=report, terminal=terminal
+    )
     _ALIVE.add(child)
     if on_start:
         on_start()
-    reporter = _Tail(started.report, None) if started.report else None
-    out, err = _Tail(started.stdout, None), _Tail(started.stderr, on_line)
+    reporter = _Tail(reported, None) if reported else None
+    out, err = _Tail(stdout, None), _Tail(stderr, on_line)
     try:
         if len(ENDING) > signals:
             kill_family(child)
@@ -151,46 +152,34 @@ def run(
         _ALIVE.discard(child)
     # Processes that the child left running keep the pipes open. They are not waited for.
     until = time.monotonic() + _GRACE
-    stdout, stderr, reported = (tail.join_until(until) if tail else b"" for tail in (out, err, reporter))
+    texts = [tail.join_until(until).decode("utf-8", "replace") for tail in (out, err)]
     return Finished(
-        returncode=child.returncode, stdout=stdout.decode("utf-8", "replace"),
-        stderr=stderr.decode("utf-8", "replace"), timed_out=timed_out,
-        signal=signal_name(child.returncode), report=reported,
+        returncode=child.returncode, stdout=texts[0], stderr=texts[1], timed_out=timed_out,
+        signal=signal_name(child.returncode), report=reporter.join_until(until) if reporter else b"",
     )  # fmt: skip
 
 
-class _Channels(NamedTuple):
-    """The channels of a child: whether it has `stdin`, the variable of its `report`, whether stderr is a terminal."""
-
-    stdin: bool
-    report: str | None
-    terminal: bool
-
-
-class _Started(NamedTuple):
-    """A child that was started, with the streams to read."""
-
-    process: subprocess.Popen[bytes]
-    stdout: IO[bytes]
-    stderr: IO[bytes]
-    report: IO[bytes] | None
-
-
 def _start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | os.PathLike[str] | None, channels: _Channels
-) -> _Started:
-    """Start a program in a new session. Raises OSError."""
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | os.PathLike[str] | None,
+    *,
+    stdin: bool,
+    report: str | None,
+    terminal: bool,
+) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes], IO[bytes] | None]:
+    """Start a program in a new session. Return it with its stdout, stderr and report to read. Raises OSError."""
     env = dict(env)
     with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as kept:
         # `child_ends` are copies of the child's ends, closed after its start. `kept` are the ends of this process,
         # which the readers close.
         reading = writing = screen = child_screen = -1
-        if channels.report:
+        if report:
             reading, writing = os.pipe()
             kept.callback(os.close, reading)
             child_ends.callback(os.close, writing)
-            env[channels.report] = str(writing)
-        if channels.terminal:
+            env[report] = str(writing)
+        if terminal:
             screen, child_screen = _open_terminal()
             kept.callback(os.close, screen)
             child_ends.callback(os.close, child_screen)
@@ -198,19 +187,18 @@ def _start(
             list(argv),
             env=env,
             cwd=cwd,
-            stdin=subprocess.PIPE if channels.stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=child_screen if channels.terminal else subprocess.PIPE,
+            stderr=child_screen if terminal else subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(writing,) if channels.report else (),
+            pass_fds=(writing,) if report else (),
             preexec_fn=die_with_parent(),  # noqa: PLW1509  # two system calls, prepared before the fork
         )
         kept.pop_all()
-    stderr = os.fdopen(screen, "rb") if channels.terminal else child.stderr
+    stderr = os.fdopen(screen, "rb") if terminal else child.stderr
     assert child.stdout
     assert stderr
-    report = os.fdopen(reading, "rb") if channels.report else None
-    return _Started(process=child, stdout=child.stdout, stderr=stderr, report=report)
+    return child, child.stdout, stderr, os.fdopen(reading, "rb") if report else None
 
 
 def _open_terminal() -> tuple[int, int]:
