@@ -272,11 +272,11 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
     libraries: list[LibraryFile] = []
     for folder in trust.list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
         libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
-    cached: dict[Path, list[str]] = {}
+    cached: dict[str, list[str]] = {}
     for soname, path in loader_cache(root, machine):
-        cached.setdefault(Path(path).parent, []).append(soname)
-    for folder, names in cached.items():
-        libraries += list_folder_libraries(folder, names)
+        cached.setdefault(path.rpartition("/")[0], []).append(soname)
+    for parent, names in cached.items():
+        libraries += list_folder_libraries(Path(parent), names)
     toolkits = [p / "lib64" for p in list_entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
     for folder in (*toolkits, *(under(root, name) for name in DRIVER_FOLDERS)):
         libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
