@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import signal
@@ -176,6 +175,8 @@ def _as_usage_error(error: Exception, words: CommandWords) -> UsageError:
         group = command.removeprefix("gpuenv").strip()
         known = [w.removeprefix(group).split()[0] for w in COMMANDS if w.startswith(group)]
         others = {} if group else OF_OTHER_TOOLS
+        import difflib
+
         near = difflib.get_close_matches(message.rpartition(" ")[2], (*known, *others), n=1)
         meant = near and (others.get(near[0]) or f"Did you mean {command} {near[0]}?")
         return UsageError(message, hint=meant or f"{command} --help lists the commands")
