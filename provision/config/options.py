@@ -1,7 +1,6 @@
 """The options that commands share, their values checked, and the paths that they mean."""
 
 import dataclasses
-import difflib
 import re
 import shlex
 from collections.abc import Sequence
@@ -71,6 +70,8 @@ def check_values(c: "Choices") -> None:
 def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None:
     """Return the similar valid word as a question, or None."""
     meant = _MEANT.get(word.lower())
+    import difflib
+
     near = [meant] if meant in allowed else difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
     return f"Did you mean {near[0]}?" if near else None
 

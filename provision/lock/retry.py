@@ -6,7 +6,6 @@ Packages can also bring further frameworks, which is another request too.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -228,6 +227,8 @@ def explain(state: State, refusal: Refusal) -> LockError:
     if error.absent:
         known = {normalize_name(row.package) for row in state.context.profiles.imports}
         known |= state.facts.rows.packages.keys()
+        import difflib
+
         if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
             error.hint = f"Did you mean {meant[0]}?"
     elif hint := _smallest_change(state, refusal):

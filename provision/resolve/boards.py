@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -89,5 +88,7 @@ def _near(wanted: str, boards: Mapping[str, str]) -> list[str]:
     words = set(wanted.split())
     having = [b for b in boards if words and words <= set(_plain(b).split())]
     plain = {_plain(b): b for b in boards}
+    import difflib
+
     alike = [plain[n] for n in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.5)]
     return list(dict.fromkeys([*having, *alike]))[:3]
