@@ -52,7 +52,8 @@ class SourceRules:
 
     With `reading` nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
     the option that forbids all builds, and `only_binary` are packages that are never built. `allowed` are packages
-    without a wheel whose archives are read in place of a build. `read` has what was read, by package and version.
+    without a wheel whose archives are read in place of a build, `failures` are those of their builds. `read` has what was
+    read, by package and version.
     `refused` are the versions without wheels that a refusal named, and `required_by` who requires a package.
     """
 
@@ -63,6 +64,7 @@ class SourceRules:
     only_binary: frozenset[str] = frozenset()
     allowed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    failures: dict[str, LockError] = field(default_factory=dict)
     read: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class SourceRules:
     def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the archives of the versions in a solution. Return whether uv must run again.
 
-        Raises LockError with `unbuilt` for a package that does not state its requirements.
+        Raises LockError, that of a failed build where there was one, for a package that does not state its requirements.
         """
         names = self._of_indexes(needs)
         new = {n: solved[n] for n in names if n in solved and solved[n] not in self.read.get(n, {})}
@@ -139,7 +141,7 @@ class SourceRules:
                 continue
             why = f"no file of {name} {version} states its requirements"
             if not self.reading:
-                raise LockError(why, unbuilt=name)
+                raise self.failures.get(name) or LockError(why, unbuilt=name)
             self.allowed.remove(name)
             self._leave_out(name, why)
             return True
@@ -154,7 +156,10 @@ class SourceRules:
                 self.required_by[str(canonicalize_name(required))] = f"{release} {version}".rstrip()
         if self.builds:
             self._refuse_forbidden(error, plan)
-            return error.failed is not None and self._read_in_place(error.failed, needs)
+            if error.failed is None or not self._read_in_place(error.failed, needs):
+                return False
+            self.failures[error.failed] = error
+            return True
         if error.unbuilt is not None:
             return self._leave_out_unbuilt(error, needs)
         name = error.no_wheel

@@ -227,6 +227,7 @@ def explain(state: State, refusal: Refusal) -> LockError:
     if error.absent:
         known = {normalize_name(row.package) for row in state.context.profiles.imports}
         known |= state.facts.rows.packages.keys()
+        known.discard(error.absent)
         import difflib
 
         if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):

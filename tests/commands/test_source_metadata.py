@@ -128,6 +128,20 @@ def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, j
     assert ran.code == 0, ran.err
 
 
+def test_a_failed_build_is_the_reason_where_the_archive_states_nothing(gpuenv, jax, index):
+    own = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    file, data = project_packages.sdist(
+        "broken", "1.0", {"pyproject.toml": own, "backend.py": "import absent_helper\n"}
+    )
+    index.wheels["broken"] = {file: data}
+    ran = gpuenv("lock", *ask(gpuenv, "broken"))
+    assert ran.code == 6 and "No module named 'absent_helper'" in ran.err, ran.err
+    file, data = project_packages.sdist("older", "1.0", {"setup.py": ""})  # its build needs setuptools
+    index.wheels["older"] = {file: data}
+    ran = gpuenv("lock", *ask(gpuenv, "older"))
+    assert "setuptools was not found" in ran.err and "Did you mean setuptools" not in ran.err, ran.err
+
+
 def test_an_extra_of_a_source_brings_its_requirements(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "1.0", ("plain", "other>=1; extra=='more'"), **FAILS)
     ran = gpuenv("lock", *ask(gpuenv, "stated[more]"))
