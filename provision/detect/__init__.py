@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..model import Driver, Finding, HostContext, Machine, Target, TargetGpu
+from ..model import CONFIDENCES, Driver, HostContext, Machine, Target, TargetGpu
 from ..system import process
 from .device import judge_device
 from .driver import DriverReading, read_driver
@@ -58,6 +58,7 @@ def detect(
     hardware = read_hardware(root) if "hardware" in parts else ()
     driver = reading.driver if "driver" in parts else Driver()
     gpus = reading.gpus if "gpus" in parts else ()
+    found = (*reading.findings, *judge_platform(platform), *judge_hardware(hardware))
     return Machine(
         target=_make_target(
             platform,
@@ -72,7 +73,7 @@ def detect(
         pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
         libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),
         environment=read_environment(environ) if "environment" in parts else {},
-        findings=_order_findings(reading.findings, judge_platform(platform), judge_hardware(hardware)),
+        findings=tuple(sorted(found, key=lambda f: CONFIDENCES.index(f.confidence))),
     )
 
 
@@ -92,14 +93,6 @@ def _make_target(platform: str, glibc: str | None, reading: DriverReading, *, ws
         driver_cuda=driver.cuda,
         gpus=tuple(TargetGpu(capability=g.capability, name=g.name) for g in reading.gpus if g.capability),
         forward_compat=reading.forward_compat if driver.source else None,
-    )
-
-
-def _order_findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return all findings, the certain ones first."""
-    order = {"certain": 0, "likely": 1, "possible": 2}
-    return tuple(
-        sorted((finding for group in groups for finding in group), key=lambda f: order[f.confidence])
     )
 
 

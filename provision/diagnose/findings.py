@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..model import (
+    CONFIDENCES,
     Evidence,
     FailureCause,
     Finding,
@@ -22,7 +23,6 @@ from .fixes import find_slots, make_fix
 from .lines import Line
 from .rules import Candidate, Case, candidate
 
-_RANK = {"certain": 0, "likely": 1, "possible": 2}
 _SHOWN = 5
 _EVIDENCE = 6
 _WITHOUT_GPU = frozenset(
@@ -75,7 +75,7 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     causes = {c.cause: c for c in case.profiles.causes}
 
     def order(found: Candidate) -> tuple[int, int, int]:
-        layer, sure = int(causes[found.cause].layer), _RANK[found.confidence]
+        layer, sure = int(causes[found.cause].layer), CONFIDENCES.index(found.confidence)
         return (sure, layer, -found.weight) if sure == 0 else (sure, -found.weight, layer)
 
     best = sorted(_merge(candidates, case), key=order)
@@ -87,14 +87,14 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     read = [_make_finding(c, causes[c.cause], case) for c in shown]
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
-    return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
+    return (*first, *sorted((*guessed, *read), key=lambda f: CONFIDENCES.index(f.confidence)))
 
 
 def _merge(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, Candidate] = {}
     needs = {c.cause: c.only for c in case.profiles.causes if c.only}
-    for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
+    for new in sorted(candidates, key=lambda c: (CONFIDENCES.index(c.confidence), -c.weight)):
         only = needs.get(new.cause)
         if only and not (case.facts.holds(f"system={only}") or case.facts.holds(f"os={only}")):
             continue  # no sign of the platform
@@ -143,7 +143,7 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
                 if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
             ]
     excluded, once = _list_excluded(case), dict[str, Finding]()
-    for finding in sorted(found, key=lambda f: _RANK[f.confidence]):
+    for finding in sorted(found, key=lambda f: CONFIDENCES.index(f.confidence)):
         if finding.cause not in excluded:
             once.setdefault(finding.cause, finding)
     return list(once.values())[:_SHOWN]

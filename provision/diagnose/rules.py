@@ -20,7 +20,16 @@ from typing import cast
 from packaging.version import Version
 
 from ..errors import DataError
-from ..model import CatalogueMessage, Confidence, Evidence, FailureMessage, FailureRule, Profiles, Sign
+from ..model import (
+    CONFIDENCES,
+    CatalogueMessage,
+    Confidence,
+    Evidence,
+    FailureMessage,
+    FailureRule,
+    Profiles,
+    Sign,
+)
 from ..model.values import dataclass
 from .context import Circumstances
 from .facts import CONDITIONS, Facts
@@ -38,7 +47,6 @@ _SHOWN = 3  # lines of one pattern
 _LIKELY = 66  # weight from which a cause is likely if nothing else is said
 # Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
-_CONFIDENCE = ("certain", "likely", "possible")
 _UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 _OPERATOR = re.compile(r"[=<>!~]")
 _NUMBERED = re.compile(
@@ -361,9 +369,9 @@ def find_mistakes(profiles: Profiles) -> list[str]:
     for rule in profiles.failures:
         if rule.cause not in causes:
             wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
-        if rule.confidence not in _CONFIDENCE:
+        if rule.confidence not in CONFIDENCES:
             wrong.append(
-                f"{rule.name}: confidence {rule.confidence!r} is not one of {', '.join(_CONFIDENCE)}"
+                f"{rule.name}: confidence {rule.confidence!r} is not one of {', '.join(CONFIDENCES)}"
             )
         if not rule.weight.isdigit() or not 1 <= int(rule.weight) <= 100:
             wrong.append(f"{rule.name}: weight {rule.weight!r} is not 1 to 100")

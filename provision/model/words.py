@@ -16,6 +16,8 @@ MANAGERS = get_args(Manager)
 Status = Literal["pass", "warn", "fail", "skip"]
 
 Confidence = Literal["certain", "likely", "possible"]
+CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
+"""The surest first."""
 
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 

@@ -249,24 +249,25 @@ def conditions():
     the memory wait for a reset.
     """
     (nvml, cards), found = open_nvml(), []
+
+    def answers(call, card, *values):
+        return hasattr(nvml, call) and not getattr(nvml, call)(card, *map(ctypes.byref, values))
+
     for index, card in cards:
         one = {"index": index, "slowed": None, "lanes": None, "most_lanes": None, "ecc": None, "remap": None}
         bits, lanes, most = ctypes.c_ulonglong(), ctypes.c_uint(), ctypes.c_uint()
-        reasons = "nvmlDeviceGetCurrentClocksEventReasons"
-        if not hasattr(nvml, reasons):  # before R535
-            reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        if hasattr(nvml, reasons) and not getattr(nvml, reasons)(card, ctypes.byref(bits)):
-            one["slowed"] = sorted({text for bit, text in _SLOWED.items() if bits.value & bit})
-        if not nvml.nvmlDeviceGetCurrPcieLinkWidth(card, ctypes.byref(lanes)):
-            if not nvml.nvmlDeviceGetMaxPcieLinkWidth(card, ctypes.byref(most)):
+        for name in ("ClocksEventReasons", "ClocksThrottleReasons"):  # the second is that before R535
+            if one["slowed"] is None and answers("nvmlDeviceGetCurrent" + name, card, bits):
+                one["slowed"] = sorted({text for bit, text in _SLOWED.items() if bits.value & bit})
+        if answers("nvmlDeviceGetCurrPcieLinkWidth", card, lanes):
+            if answers("nvmlDeviceGetMaxPcieLinkWidth", card, most):
                 one["lanes"], one["most_lanes"] = lanes.value, most.value
         current, pending = ctypes.c_int(), ctypes.c_int()
-        if not nvml.nvmlDeviceGetEccMode(card, ctypes.byref(current), ctypes.byref(pending)):
+        if answers("nvmlDeviceGetEccMode", card, current, pending):
             one["ecc"] = bool(current.value)
         rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
-        if hasattr(nvml, "nvmlDeviceGetRemappedRows"):
-            if not nvml.nvmlDeviceGetRemappedRows(card, *map(ctypes.byref, rows)):
-                one["remap"] = bool(rows[2].value)
+        if answers("nvmlDeviceGetRemappedRows", card, *rows):
+            one["remap"] = bool(rows[2].value)
         found.append(one)
     return found
 

@@ -113,30 +113,24 @@ def loaded_version(path):
         library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
         return None
-    number = ctypes.c_int()
-    if name.startswith("libcudnn.so") or name.startswith("libcudnn_graph.so"):
-        ask = library.cudnnGetVersion
-        ask.restype = ctypes.c_size_t
-        value = ask()
-        if value >= 90000:
-            return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
-        return "%d.%d.%d" % (value // 1000, value // 100 % 10, value % 100)
+    number, minor = ctypes.c_int(), ctypes.c_int()
+    stem = name.partition(".")[0][3:]
+    if name.startswith(("libcudnn.so", "libcudnn_graph.so")):
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        value = library.cudnnGetVersion()
+        major = 10000 if value >= 90000 else 1000  # 91002 is 9.10.2, 8907 is 8.9.7
+        return "%d.%d.%d" % (value // major, value % major // 100, value % 100)
     if name.startswith("libcudart"):
         failed = library.cudaRuntimeGetVersion(ctypes.byref(number))
         return None if failed else "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
-    if name.startswith("libcublas.") or name.startswith("libcublasLt."):
-        ask = getattr(
-            library, "cublasGetProperty" if name.startswith("libcublas.") else "cublasLtGetProperty", None
-        )
+    if stem in ("cublas", "cublasLt"):
         parts = []
         for which in range(3):
-            if ask is None or ask(which, ctypes.byref(number)) != 0:
+            if getattr(library, stem + "GetProperty", lambda *_: 1)(which, ctypes.byref(number)):
                 return None
             parts.append(str(number.value))
         return ".".join(parts)
-    for start, function in (("libnvrtc.", "nvrtcVersion"), ("libnvJitLink.", "nvJitLinkVersion")):
-        if name.startswith(start) and hasattr(library, function):
-            minor = ctypes.c_int()
-            if getattr(library, function)(ctypes.byref(number), ctypes.byref(minor)) == 0:
-                return "%d.%d" % (number.value, minor.value)
+    if stem in ("nvrtc", "nvJitLink") and hasattr(library, stem + "Version"):
+        if not getattr(library, stem + "Version")(ctypes.byref(number), ctypes.byref(minor)):
+            return "%d.%d" % (number.value, minor.value)
     return None

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Sequence
 
 from ..environment.place import locate_environment
-from ..model import Emit, Environment, Evidence, Finding, Outcome, StageResult, Verdict
+from ..model import CONFIDENCES, Emit, Environment, Evidence, Finding, Outcome, StageResult, Verdict
 from ..system.redaction import clean
 from .state import (
     Baseline,
@@ -91,7 +91,6 @@ def verify(
 
 _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
-_ORDER = {"certain": 0, "likely": 1, "possible": 2}
 
 
 def make_verdict(run: Verification) -> Verdict:
@@ -141,7 +140,7 @@ def add_stages(
 def _merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return one finding per cause, the surest first, with the evidence of all."""
     causes: dict[str, Finding] = {}
-    for finding in sorted(findings, key=lambda f: _ORDER[f.confidence]):
+    for finding in sorted(findings, key=lambda f: CONFIDENCES.index(f.confidence)):
         first = causes.setdefault(finding.cause, finding)
         evidence = tuple(dict.fromkeys(first.evidence + finding.evidence))
         causes[finding.cause] = dataclasses.replace(first, evidence=evidence)

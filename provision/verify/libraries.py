@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import platform
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +25,9 @@ from ..environment.distributions import (
 )
 from ..model import FRAMEWORKS, Environment, normalize_name
 from ..model.values import dataclass
-from ..system import process, untrusted
+from ..system import untrusted
 from ..system.files import hash_readable
+from ..system.loader_cache import loader_cache
 
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
@@ -158,11 +160,8 @@ def find_other_cudnn(paths: PythonPaths, environ: Mapping[str, str]) -> tuple[st
     """
     folders = [folder for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
     found = [f for d in folders for f in list_libraries(d) if os.path.basename(f).startswith("libcudnn.so")]
-    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if os.access(program, os.X_OK):
-            cache = process.run([program, "-p"], timeout=10).stdout
-            found += re.findall(r"=> (\S*/libcudnn\.so\S*)$", cache, re.MULTILINE)
-            break
+    cached = loader_cache(Path("/"), platform.machine())
+    found += [path for soname, path in cached if soname.startswith("libcudnn.so")]
     return tuple(dict.fromkeys(path for path in found if not is_inside(path, paths.roots)))
 
 
