@@ -16,7 +16,7 @@ MANAGERS = get_args(Manager)
 Status = Literal["pass", "warn", "fail", "skip"]
 
 Confidence = Literal["certain", "likely", "possible"]
-CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
+CONFIDENCES = ("certain", "likely", "possible")
 """The surest first."""
 
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]

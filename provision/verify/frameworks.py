@@ -1,4 +1,4 @@
-"""Runs stages 5 to 7: one child per framework, then all frameworks in one process.
+"""Runs the stages of each framework, from the import to `loaded`, in a child; then all frameworks in one process.
 
 With `--quick` the frameworks are only imported, and only on the CPU. On a GPU the layers below them are proved in half
 a second. The CPU has no such layers, so there the import is the least that runs code of the environment.
@@ -89,12 +89,23 @@ def import_early(run: Verification) -> Iterator[None]:
 
 
 def run_frameworks(run: Verification) -> None:
-    """Run stages 5 to 7 for each framework, then all frameworks in one process."""
-    later = _list_later_installs(run)
-    run.findings[:] = add_later_installs(run.findings, later)
-    if later:
-        installs = "; ".join(e.text for e in later)
-        run.say("note", f"installed after this runtime was created: {installs}")
+    """Run the stages of each framework, then all frameworks in one process.
+
+    What was installed into a system-wide Python (as Colab's) after its image was made may explain a failure.
+    """
+    _run_chosen(run)
+    if run.env.manager is None:  # in an environment the times of files mean nothing
+        later = find_later_installs(run.paths.sites, run.paths.user_site)
+        run.findings[:] = add_later_installs(run.findings, later)
+        if later:
+            for i, one in enumerate(run.stages):
+                if one.stage == "framework":
+                    run.stages[i] = replace(one, evidence=(*one.evidence, *later))
+            installs = "; ".join(e.text for e in later)
+            run.say("note", f"installed after this runtime was created: {installs}")
+
+
+def _run_chosen(run: Verification) -> None:
     names, broken = _choose_names(run), run.broken
     if not names:
         if not broken:
@@ -111,7 +122,7 @@ def run_frameworks(run: Verification) -> None:
             run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
             run.skip(STAGES[1:], "the framework stage failed", name)
         else:
-            _run_framework(run, name, later)
+            _run_framework(run, name)
     # On the CPU no library is shared, so these two processes run only with --deep.
     names = tuple(n for n in names if not _is_aside(run, n))
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
@@ -175,24 +186,14 @@ def _describe_no_framework(env: Environment) -> str:
     return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
 
 
-def _list_later_installs(run: Verification) -> tuple[Evidence, ...]:
-    """Return what was installed into a system-wide Python (as Colab's) after its image was made.
-
-    For a venv or a conda environment that means nothing.
-    """
-    if run.env.manager is not None:
-        return ()
-    return find_later_installs(run.paths.sites, run.paths.user_site)
-
-
 # --- one framework -------------------------------------------------------------------------------
 
 
-def _run_framework(run: Verification, name: str, later: tuple[Evidence, ...]) -> None:
+def _run_framework(run: Verification, name: str) -> None:
     run.say("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
     for uuid in run.slices or (None,):
-        verdict = _run_on_device(run, name, uuid, later)
+        verdict = _run_on_device(run, name, uuid)
         if uuid:  # in its own child each MIG device is device 0
             verdict = replace(verdict, devices=tuple(replace(d, uuid=uuid) for d in verdict.devices))
         verdicts.append(verdict)
@@ -201,17 +202,12 @@ def _run_framework(run: Verification, name: str, later: tuple[Evidence, ...]) ->
     run.verdicts.append(replace(verdicts[0], devices=tuple(d for v in verdicts for d in v.devices)))
 
 
-def _run_on_device(
-    run: Verification, name: str, uuid: str | None, later: tuple[Evidence, ...]
-) -> FrameworkVerdict:
-    """Run the three stages of a framework, on the MIG device `uuid` if there are several."""
+def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
+    """Run the stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_and_judge(run, name, {**run.environ, **hidden})
     times = measure_stages(report)
-    for stage, as_judged in outcome.stages.items():
-        findings = add_later_installs([as_judged.finding] if as_judged.finding else [], later)
-        evidence = as_judged.evidence + (later if stage == "framework" else ())
-        judged = replace(as_judged, finding=next(iter(findings), None), evidence=evidence)
+    for stage, judged in outcome.stages.items():
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     if refused := judge_extensions(name, report):
         run.add("framework", refused, None, name, uuid)

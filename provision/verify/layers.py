@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from ..model import Event, Evidence, Finding, Machine
+from ..model import Evidence, Finding, Machine
 from ..profiles.findings import make_finding
 from .causes import (
     describe_call,
@@ -42,8 +42,7 @@ def run_layers(run: Verification) -> None:
         run.early_probes.drop()
         run.early_probes.read_ahead()
         return run.skip(STAGES, "not needed on the CPU")
-    text = "driver, runtime and cuDNN"
-    run.emit(Event(kind="progress", stage="verify", text=text, done=0, total=7, unit="stages"))
+    run.say("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
         if run.early_probes.driver_report is None:
             pending = pool.submit(_ask, run, run.environ)

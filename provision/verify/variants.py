@@ -43,7 +43,7 @@ def judge_variants(run: Verification) -> None:
 
 
 def _why_not(text: str, saw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a variant is not for the driver and the devices that stage 1 saw. Its file lists the namespaces of all variants of its release."""
+    """Yield why a variant is not for the driver and the devices that the stage driver saw. Its file lists the namespaces of all variants of its release."""
     (properties,) = parse_variants(text).values()
     cuda, kernels = cuda_of(properties), kernels_of(properties)
     speaks = saw.get("cuda")

@@ -161,7 +161,6 @@ STARTS = {
     "conda.engine": "the Python that runs gpuenv",
     "system.loader_cache": "ldconfig",
     "verify.checks": "checks of the project",
-    "verify.libraries": "ldconfig",
 }
 """The modules that start a program and return, and which."""
 OF_ENVIRONMENT = {"environment.interpreter", "verify.checks"}
