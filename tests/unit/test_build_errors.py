@@ -4,9 +4,8 @@ import export_locks
 import pytest
 from rows import rows
 
-from provision.commands.build import build_environment
-from provision.commands.job import BuildJob
-from provision.config.options import Choices
+from provision.commands.build import BuildJob, build_environment
+from provision.config.options import BuildOptions, Choices
 from provision.errors import BuildError
 from provision.model import PackageSources, drop_event
 
@@ -20,13 +19,9 @@ def test_an_error_knows_the_device_of_its_environment(tmp_path, device):
 
     lock = export_locks.of((), device=device)
     job = BuildJob(
-        env=tmp_path / "env",
-        lock=lock,
-        choices=Choices(),
-        sources=PackageSources(),
-        emit=drop_event,
-        verify=False,
-    )
+        options=BuildOptions(verify=False), env=tmp_path / "env", lock=lock, choices=Choices(),
+        sources=PackageSources(), emit=drop_event,
+    )  # fmt: skip
     with pytest.raises(BuildError) as caught:
         build_environment(job, fail)
     assert caught.value.device == device
