@@ -5,7 +5,8 @@ import pytest
 from rows import rows
 
 from provision.commands.build import BuildJob, build_environment
-from provision.config.options import BuildOptions, Choices
+from provision.commands.repair import RepairOptions
+from provision.config.options import Choices
 from provision.errors import BuildError
 from provision.model import PackageSources, drop_event
 
@@ -19,7 +20,7 @@ def test_an_error_knows_the_device_of_its_environment(tmp_path, device):
 
     lock = export_locks.of((), device=device)
     job = BuildJob(
-        options=BuildOptions(verify=False), env=tmp_path / "env", lock=lock, choices=Choices(),
+        options=RepairOptions(verify=False), env=tmp_path / "env", lock=lock, choices=Choices(),
         sources=PackageSources(), emit=drop_event,
     )  # fmt: skip
     with pytest.raises(BuildError) as caught:
