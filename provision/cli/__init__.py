@@ -12,10 +12,11 @@ import typer
 
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
+from ..model import name_few
 from ..system import process, redaction, trust
 from . import exit_codes, system_errors
 from .typer_app import app
-from .verbs import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .verbs import COMMANDS, OF_OTHER_TOOLS, SEVERAL_TARGETS, find_commands_with
 from .words import CommandWords, find_python_options, read_words
 
 # The errors of typer, and of the click inside it, for a wrong command line.
@@ -180,6 +181,10 @@ def _as_usage_error(error: Exception, words: CommandWords) -> UsageError:
         near = difflib.get_close_matches(message.rpartition(" ")[2], (*known, *others), n=1)
         meant = near and (others.get(near[0]) or f"Did you mean {command} {near[0]}?")
         return UsageError(message, hint=meant or f"{command} --help lists the commands")
+    unknown = re.match(r"unknown option (--[\w-]+)", message)
+    if unknown and (found := find_commands_with(unknown[1])):
+        commands = name_few([f"gpuenv {name}" for name in found])
+        return UsageError(unknown[0], hint=f"{unknown[1]} is an option of {commands}")
     if message.startswith("unexpected argument") and (options := suggest_options(ours)):
         return UsageError(message, hint=f"{command} {options}")
     if _find_command_name(ours) == "run" and (program := find_python_options(words)):

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..model.declare import OUTPUT, option
+from ..model.declare import OUTPUT, iterate_options, make_flag, option
 from ..model.values import dataclass
 
 
@@ -105,12 +105,12 @@ COMMANDS = {
     ),
     "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
     "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
-    "cache prune": CommandEntry("CachePruneOptions", "Remove files that were not used for a month."),
+    "cache prune": CommandEntry("CachePruneOptions", "Remove files of a month ago, and of removed environments."),
     "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
     "profiles list": CommandEntry(
-        "ProfilesListOptions", "List the profile tables, with their number of rows, source and date.",
+        "ProfilesListOptions", "List the files of data, with their number of rows and date.",
     ),
-    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more profiles."),
+    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more files, with their sources."),
     "profiles check": CommandEntry(
         "ProfilesCheckOptions", "Check profiles and list all mistakes."
     ),
@@ -225,3 +225,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "profiles update": (("gpuenv profiles update torch", "add new releases of torch"),),
     "profiles show": (("gpuenv profiles show gpus", "GPUs and their capabilities"),),
 }
+
+
+def find_commands_with(flag: str) -> list[str]:
+    """Return the commands that have an option."""
+    return [
+        name
+        for name in COMMANDS
+        if any(
+            not how.is_argument and flag in (how.flags or (make_flag(field.name),))
+            for _, field, how in iterate_options(load_command(name)[0])
+        )
+    ]

@@ -447,6 +447,8 @@ def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     checks = _plan_checks(job).digest
     under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
     kept = None if job.options.verify else state.find_valid_verdict(job.env, under)
+    if kept:
+        state.note_kept(job.env, job.emit)
     if kept is not None or job.options.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
     return with_later_stages(job, prove_build(job, job.env))

@@ -56,6 +56,8 @@ def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
 def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
     files, freed = cache.remove_entries(entries)
     if choices.cache_dir is None:
-        text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
+        text = (
+            "packages stay: they are in the caches of uv (uv cache clean) and of rattler (pixi clean cache)"
+        )
         emit(Event("note", "cache", text))
     return CacheUsage(path=str(get_cache_dir(choices)), removed_files=files, freed_bytes=freed)

@@ -95,6 +95,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
     if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
+        state.note_kept(env, emit)
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..config.grants import read_user_grants

@@ -84,7 +84,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if is_here and here and here.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
-        text = f"no known GPU failure in {_name_inputs(options)}"
+        text = f"no known GPU failure {_name_inputs(options)}"
         emit(Event("summary", "diagnose", text))
         if remarks.crash:
             emit(Event("note", "diagnose", remarks.crash))
@@ -95,9 +95,9 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
 
 def _name_inputs(options: DiagnoseOptions) -> str:
     """Return what was read without a finding."""
-    inputs = ["this log" if len(options.logs) == 1 else "these logs"] if options.logs else []
-    inputs += [str(options.env)] if options.env else []
-    return " and ".join(inputs) or ("the machine from the file" if options.machine else "this machine")
+    inputs = ["in this log" if len(options.logs) == 1 else "in these logs"] if options.logs else []
+    inputs += [f"in {options.env}"] if options.env else []
+    return " and ".join(inputs) or ("on the machine of the file" if options.machine else "on this machine")
 
 
 def say_that_it_works(verdict: Verdict | None) -> str | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, registry, state
+from ..environment import registry, state
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 from ..model.values import dataclass
@@ -44,7 +43,7 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
         cudnn=plan.get("cudnn"),
         python=plan.get("python"),
         verdict=verdict.get("verdict"),
-        verified=verified(env),
+        verified=state.verified(env),
         bytes=size.bytes if size else None,
         shared_bytes=size.shared if size else None,
     )
@@ -62,15 +61,6 @@ def _verdict(env: Path) -> dict[str, Any]:
         return state.read_last_verdict(env) or {}
     except GpuenvError:
         return {}
-
-
-def verified(env: Path) -> str | None:
-    """Return the time of this host's verdict, otherwise of the last one of another host, or None."""
-    try:
-        seconds = (env / place.MARK / state.find_verdict_file(env)).stat().st_mtime
-    except (OSError, GpuenvError):
-        return None
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
 
 
 def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:

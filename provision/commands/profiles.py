@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import profiles
 from ..config import rows
-from ..config.options import Choices, get_cache_dir
+from ..config.options import Choices, get_cache_dir, suggest_value
 from ..errors import DataError, UsageError
 from ..index.config import pip_settings
 from ..index.http import Http
@@ -139,7 +139,10 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
     known = {Path(f).stem for f in FILES}
     for name in names:
         if name not in known:
-            raise UsageError(f"no profile {name!r}: expected one of {', '.join(sorted(known))}")
+            raise UsageError(
+                f"no profile {name!r}: expected one of {', '.join(sorted(known))}",
+                hint=suggest_value(name, sorted(known)),
+            )
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             if path.name in FILES and (not names or path.stem in names):

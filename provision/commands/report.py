@@ -41,7 +41,6 @@ from ..system import process, untrusted
 from ..system.files import is_stdout, refuse_to_replace, signed, suggest_fix, write_output
 from ..system.redaction import clean_line, redact_value
 from ..wheels import pylock
-from .list import verified
 
 T = TypeVar("T")
 
@@ -122,7 +121,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts
         plan=tried(lambda: state.read_plan(path)) if ours else None,
         lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
         verdict=tried(lambda: state.read_verdict(path)) if ours else None,
-        verified=verified(path) if ours else None,
+        verified=state.verified(path) if ours else None,
         sources=_words(sources) if sources else (),
         include_checks=include_checks,
         problems=tuple(problems),

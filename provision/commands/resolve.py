@@ -16,6 +16,7 @@ from ..config import rows
 from ..config.env import note_project
 from ..config.options import (
     NOT_SHARED,
+    STDIN,
     Choices,
     apply_single_target,
     declare_plans,
@@ -113,6 +114,8 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     if planned_fleet.plans:
         named = [f"--plans {options.plans}"] if options.plans else []
         words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
+        if Path(STDIN) in options.targets:
+            words += "  # with the same input"
         emit(Event("next", "resolve", words))
     return planned_fleet
 

@@ -142,7 +142,8 @@ def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> pro
             process.replace(command, environ)
         return process.attend(command, environ, stdout=stdout)
     except OSError as error:
-        text = f"gpuenv: {command[0]}: {error.strerror}{_python_hint(command)}"
+        said = "command not found" if isinstance(error, FileNotFoundError) else error.strerror
+        text = f"gpuenv: {command[0]}: {said}{_python_hint(command)}"
         emit(Event("log", "run", text))
         return 127 if isinstance(error, FileNotFoundError) else 126
 

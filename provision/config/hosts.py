@@ -68,13 +68,17 @@ class _Reading:
         try:
             data, named, device = _parse(text, name)
             is_machine = data.get("schema") == Machine.SCHEMA
-            target = self._target(data.get("target") if is_machine else data)
+            try:
+                target = self._target(data.get("target") if is_machine else data)
+            except ValueError as error:
+                raise ValueError(str(error) if named == name else f"{named}: {error}") from error
             host = named
             chosen = self._device(data if is_machine else None, target, device or self.choices.device, named)
             host = origin
             self.add(named, target, chosen, self.choices)
         except json.JSONDecodeError as error:
-            self.leave_out(host, f"it is not JSON: {error}", _HINT)
+            where = f" (line {error.lineno})" if b"\n" in text.strip() else ""
+            self.leave_out(host, f"it is not JSON{where}", _HINT)
         except (ValueError, RecursionError) as error:
             self.leave_out(host, str(error), _HINT)
         except MachineError as error:
@@ -87,7 +91,7 @@ class _Reading:
     def _target(self, data: Any) -> Target:
         key = json.dumps(data, sort_keys=True)
         if key not in self.targets:
-            self.targets[key] = complete_driver(from_plain(Target, data, "target"), self.data)
+            self.targets[key] = complete_driver(from_plain(Target, data), self.data)
         return self.targets[key]
 
     def _device(self, data: dict[str, Any] | None, target: Target, wanted: str, host: str) -> Device:

@@ -366,7 +366,8 @@ def _choose_frameworks(
         raise UsageError(
             "no file here names a framework, and no program imports one"
             + "".join(f"; {remark}" for remark in findings.remarks[:2]),
-            hint=f"gpuenv init --framework {'|'.join(FRAMEWORKS)}",
+            hint=f"{'correct that, or name one' if findings.remarks else 'name one'}: gpuenv init --framework "
+            "torch (or tensorflow, jax, onnxruntime)",
         )
     return chosen
 

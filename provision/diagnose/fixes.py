@@ -430,7 +430,7 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
     label = None
     if plan:
         version, cuda, subject = plan
-        values["fits"] = f"{subject} supports {framework} {version} for CUDA {cuda}"
+        values["fits"] = f"{framework} {version} for CUDA {cuda} runs on {subject}"
         label = f"cu{cuda.replace('.', '')}"
         if facts.holds("owner=environment"):
             values["create"] = (
@@ -524,5 +524,6 @@ def _choose_build(framework: str, case: Case) -> tuple[str, str, str] | None:
     build = plan.builds[0]
     whose = [f"driver {target.driver}"] if target.driver else []
     whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
-    subject = " with ".join(whose)
-    return build.version, build.cuda or "", subject[:1].upper() + subject[1:]
+    if not target.driver and (floor := find_driver_floor(case, build.cuda or "")):
+        whose.append(f"driver {floor} or newer")
+    return build.version, build.cuda or "", " with ".join(whose)

@@ -72,6 +72,7 @@ def check_place(path: Path) -> None:
     elif path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
         problem = f"{path} is a folder that gpuenv did not make; it is left alone"
         other += "" if holds_more_than_an_environment(path) else ", or remove the folder yourself"
+        other += "; to keep its packages: gpuenv create --adopt" if (path / "pyvenv.cfg").is_file() else ""
     elif made_by_gpuenv(path) and not has_been_made(path):
         problem = f"{path} contains a folder {MARK}, but is not an environment. It was not changed"
         other += ", or remove the folder yourself"
@@ -393,7 +394,7 @@ def suggest_environment(path: Path) -> str:
         return f"Did you mean {parent / close[0]}?"
     if beside:
         return "Environments there: " + ", ".join(str(p) for p in beside[:5]) + "."
-    return "Give a venv, a conda prefix or a python executable; `gpuenv create` makes an environment."
+    return "name a venv, a conda environment or a Python; `gpuenv list` shows those of gpuenv"
 
 
 def _list_folders(folder: Path) -> list[Path]:

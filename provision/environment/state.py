@@ -15,11 +15,12 @@ import json
 import platform
 import re
 import shlex
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, UsageError
-from ..model import VENV_LOCK, as_document, from_plain, normalize_name
+from ..model import VENV_LOCK, Emit, Event, as_document, from_plain, normalize_name
 from ..system import trust, untrusted
 from ..system.files import write_file
 from ..system.redaction import redact_value
@@ -221,6 +222,23 @@ def find_verdict_file(env: Path) -> str:
     last, this_host = read(env, LAST_VERDICT), name_verdict_file(host_name())
     is_own = last is None or last.get("host") in (None, host_name())
     return LAST_VERDICT if is_own or not (env / MARK / this_host).is_file() else this_host
+
+
+def verified(env: Path) -> str | None:
+    """Return the time of this host's verdict, otherwise of the last one of another host, or None."""
+    try:
+        seconds = (env / MARK / find_verdict_file(env)).stat().st_mtime
+    except (OSError, BuildError):
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+
+
+def note_kept(env: Path, emit: Emit) -> None:
+    """Say of which time a verdict is that is shown again."""
+    when = (verified(env) or "")[:16].replace("T", " ")
+    again = f"gpuenv verify {shlex.quote(str(env))}"
+    text = f"verified at {when} UTC, and nothing changed since; to verify again: {again}"
+    emit(Event("note", "verify", text))
 
 
 def read_last_verdict(env: Path) -> dict[str, Any] | None:

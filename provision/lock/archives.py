@@ -195,7 +195,7 @@ class SourceRules:
         if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
             return False
         self.allowed.append(name)
-        text = f"the metadata of {name} cannot be built here: reading what its source archives state"
+        text = f"uv cannot build {name} to learn its requirements: those that its source states are used"
         self.emit(Event(kind="warning", stage="lock", text=text))
         return True
 
@@ -347,9 +347,9 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
     else:
         pure = "needs no compiler" if archive.compiled_files else "is Python only"
         text += f"installed from source, which {pure}"
-    text += ". Its build tools have no hashes"
+    text += ". What builds it is not checked by hash"
     if archive and package.depends:
-        text += f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the built package"
+        text += f". Its requirements are those of its {archive.stated_in}"
     kind = "note" if archive and not archive.needs_compiler else "warning"
     return Event(kind=kind, stage="lock", text=text)
 

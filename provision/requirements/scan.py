@@ -69,7 +69,7 @@ def _read_project(
     try:
         required = _read_file(findings, folder, None, known, environ)
     except UsageError as error:
-        findings.remarks.append(f"the project is not listed: {error.message}")
+        findings.remarks.append(f"the project is left out: {error.message}")
         return set()
     _record_file(findings, None, required)
     findings.remarks += required.missing
@@ -440,7 +440,7 @@ def _uv(findings: FolderFindings, folder: Path) -> None:
         findings.device, findings.origins["device"] = read.device, "[tool.uv.sources]"
     if read.python and not findings.python:
         findings.python, findings.origins["python"] = read.python, ".python-version"
-    findings.remarks += read.remarks
+    findings.remarks += [r for r in read.remarks if not any(r in said for said in findings.remarks)]
 
 
 # --- imports -------------------------------------------------------------------------------------

@@ -212,6 +212,7 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
             screen.wrapped(f"to merge these plans: {pair.would_merge}", indent="    ", first="  ")
     for note in fleet.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="")
+    hints = set[str]()
     shown_hosts = fleet.unserved if screen.verbose else fleet.unserved[:_MOST_UNSERVED]
     for missing in shown_hosts:
         more = (
@@ -221,9 +222,9 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         screen.wrapped(
             f"{screen.colour('no plan', 'red')} for {name}: {missing.reason}", indent="    ", first=""
         )
-        if missing.hint:
+        if missing.hint and missing.hint not in hints:
+            hints.add(missing.hint)
             screen.wrapped(f"possible fix: {missing.hint}", indent="    ", first="  ")
-
     if left := fleet.unserved[len(shown_hosts) :]:
         more = count(sum(u.hosts for u in left), "more host")
         screen.line(f"{screen.colour('no plan', 'red')} for {more} (-v lists them)")
@@ -298,6 +299,8 @@ def _describe_class(row: HostClass) -> str:
     boards = ", ".join((g.name or f"GPU {g.capability}").removeprefix("NVIDIA ") for g in target.gpus)
     name = row.id.replace("_", ".")
     driver = f"driver {target.driver}" if target.driver and target.driver not in name else ""
+    if target.gpus and not target.driver:
+        driver = "no driver given, any is assumed"
     glibc = f"glibc {target.glibc}" if target.glibc and f"glibc{target.glibc}" not in name else ""
     known = ", ".join(filter(None, (boards, driver, glibc)))
     return f"{row.id}: {known}" if known else row.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,6 @@ _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
 _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
 _LISTED = 6
 """More files than these are counted."""
-_WIDE = 140
-"""Columns from which on a table of profiles names its sources."""
 
 
 def show_created(screen: Screen, result: CreateResult) -> None:
@@ -159,7 +157,10 @@ def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
         builds[-1:] = libraries
     if env.manager == "conda":
         builds.append("conda")
-    verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
+    verdict = [
+        "works, CPU" if env.verdict == "cpu" else env.verdict or "-",
+        *([env.verified[:10]] if env.verified else []),
+    ]
     sizes = ["?" if env.bytes is None else format_bytes(env.bytes)]
     if env.bytes is not None and env.shared_bytes:
         sizes.append(f"frees {format_bytes(env.bytes - env.shared_bytes)}")
@@ -312,21 +313,25 @@ def remark_on_report(screen: Screen, report: IssueReport) -> None:
 
 
 def show_tables(screen: Screen, known: ProfileTables) -> None:
-    """Show one row for each table, or each table with its rows if they were requested."""
+    """Show one row for each file, or each table with its rows if they were requested."""
     if not known.tables:
         screen.line("no new releases: the profiles are up to date with the index")
     elif any(table.rows for table in known.tables):
         for table in known.tables:
             _show_rows(screen, table)
     else:
-        heads = ("TABLE", "ROWS", "KEPT", "READ", "FILE", "SOURCE")
-        rows_of = [
-            (_format_title(t), str(_count_rows(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
-            for t in known.tables
-        ]
-        wide = screen.verbose or screen.columns() >= _WIDE
-        shown = heads if wide else heads[:-1]
-        show_table(screen, shown, [row[: len(shown)] for row in rows_of])
+        screen.wrapped(
+            "What gpuenv knows of drivers, GPUs, builds and failures; `gpuenv profiles show NAME` prints the rows and their "
+            "sources.", indent="", first="",
+        )  # fmt: skip
+        rows = []
+        for file, tables in groupby(known.tables, key=lambda t: Path(t.file)):
+            own = file.parent == Path(known.tables[0].file).parent  # the first are gpuenv's own
+            group = list(tables)
+            titles = ", ".join(dict.fromkeys(map(_format_title, group)))
+            total = f"{sum(map(_count_rows, group)):,}"
+            rows.append((file.stem if own else str(file), total, max(t.read for t in group), titles))
+        show_table(screen, ("NAME", "ROWS", "UPDATED", "TABLES"), rows, whole=True)
 
 
 def _show_rows(screen: Screen, table: ProfileTable) -> None:

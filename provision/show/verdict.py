@@ -198,7 +198,9 @@ def show_machine(screen: Screen, machine: Machine) -> None:
     glibc = f", glibc {target.glibc}" if target.glibc else ""
     screen.line(f"platform   {target.platform}{glibc}")
     if driver.problem:
-        screen.line("driver     " + screen.colour(driver.problem, "red"))
+        explained = any(finding.title == driver.problem for finding in machine.findings)
+        problem = "no working driver (see below)" if explained else driver.problem
+        screen.line("driver     " + screen.colour(problem, "red"))
     elif driver.library:
         speaks = f", supports CUDA {driver.cuda}" if driver.cuda else ""
         screen.line(f"driver     {driver.library}{speaks} (from {driver.source})")

@@ -205,6 +205,8 @@ WRONG = [
     ("create", "--framework", "torch", "--target", "/nonexistent.json"),
     ("crate",),
     ("create", "--framwork", "torch"),
+    ("create", "--upgrade"),
+    ("profiles", "show", "gpu"),
     ("resolve", "--framework", "torch", "--gpu", "RTX 4009"),
     ("resolve", "--framework", "torch", "--gpu", "MI300X"),
     ("resolve", "--framework", "torch", "--python", "2.7"),

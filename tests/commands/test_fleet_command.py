@@ -196,7 +196,10 @@ BAD = [
     ("{", "it is not JSON"),
     ("[]", "expected a JSON object, got list"),
     ('{"schema": "gpuenv.plan/1"}', "'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
-    ('{"platform": "linux-x86_64", "driver": "five"}', "target.driver: 'five'"),
+    (
+        '{"platform": "linux-x86_64", "driver": "five", "host": "lab7"}',
+        "lab7: driver: 'five' is not a valid value",
+    ),
     ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is not a host name"),
     ('{"platform": "linux-x86_64", "host": "one"}', "the host 'one' is listed twice, with different targets"),
     ('{"platform": "linux-x86_64", "device": "tpu"}', "device 'tpu' is not auto, cuda or cpu"),
@@ -268,7 +271,7 @@ def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
     heads = [row.split() for row in rows if row.startswith("PLAN ")]
     assert heads == [["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]]
-    assert rows[-1] == "gpuenv lock --framework torch --target -"
+    assert rows[-1] == "gpuenv lock --framework torch --target -  # with the same input"
 
 
 def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):

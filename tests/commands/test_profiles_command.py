@@ -16,6 +16,12 @@ def test_list_counts_the_rows_of_every_file(gpuenv):
     tables = gpuenv("profiles", "list", "--json").json["tables"]
     files = {Path(t["file"]).name for t in tables}
     assert files == {p.name for p in (ROOT / "profiles").glob("*.yaml")}
+    rows = [line.split() for line in gpuenv("profiles", "list").out.splitlines()[2:]]
+    counts = {
+        f.stem: sum(t["count"] for t in tables if Path(t["file"]) == f)
+        for f in {Path(t["file"]) for t in tables}
+    }
+    assert {row[0]: int(row[1].replace(",", "")) for row in rows} == counts
     assert all(t["count"] > 0 and t["source"] and t["read"] and t["rows"] == [] for t in tables)
 
 
@@ -28,6 +34,7 @@ def test_show_prints_the_rows_of_a_table(gpuenv):
 def test_an_unknown_name_is_answered_with_those_there_are(gpuenv):
     ran = gpuenv("profiles", "show", "torhc", "--json")
     assert ran.code == 2 and "torch" in ran.json["error"]["message"]
+    assert ran.json["error"]["hint"] == "Did you mean torch?"
 
 
 def test_check_names_file_row_and_key_of_every_mistake(gpuenv):

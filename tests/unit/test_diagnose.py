@@ -197,11 +197,11 @@ def test_the_cause_in_the_lower_layer_comes_first():
 
 def test_the_fix_names_versions_for_the_driver_and_gpu_of_the_text():
     first = found(NO_KERNEL, "gpu: RTX 5090", "torch: 2.6.0+cu124", "driver: 575.57.08", "(venv)")[0]
-    assert "Driver 575.57.08 with a GeForce RTX 5090 (12.0) supports torch" in first.fix
+    assert " runs on driver 575.57.08 with a GeForce RTX 5090 (12.0)" in first.fix
     assert re.search(r"`gpuenv create --framework 'torch==2\.\d+\.\*'`", first.fix)
     first = found("CUDA available: False", "torch: 2.11.0+cu130", "driver: 535.129.03")[0]
     assert "upgrade the driver to 580.65.06 or newer" in first.fix
-    assert re.search(r"Driver 535\.129\.03 supports torch 2\.\d+\.\d for CUDA 12\.\d", first.fix)
+    assert re.search(r"torch 2\.\d+\.\d for CUDA 12\.\d runs on driver 535\.129\.03", first.fix)
 
 
 def test_the_variable_to_unset_is_named_with_its_value():

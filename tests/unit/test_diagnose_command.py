@@ -119,7 +119,7 @@ def test_a_machine_can_be_given_as_a_file(gpuenv):
     (gpuenv.work / "a.log").write_text("AssertionError: Torch not compiled with CUDA enabled\n")
     done = gpuenv("diagnose", "a.log", "--machine", "m.json", "--json")
     assert done.code == 0, done.err
-    assert "Driver 535.129.03 supports torch" in done.json["findings"][0]["fix"]
+    assert " runs on driver 535.129.03" in done.json["findings"][0]["fix"]
 
 
 @pytest.mark.parametrize(
