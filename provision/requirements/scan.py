@@ -299,8 +299,8 @@ def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[Require
             findings.project = findings.project or "."
         elif need.name is None or need.local or need.constraint:
             findings.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
-        elif findings.named.get(name := canonicalize_name(need.name)) in (None, need.name):
-            # no file requires it so far, or one does without bounds
+        elif findings.named.get(name := canonicalize_name(need.name)) in {None, need.name} - {need.text}:
+            # no file requires it so far, or one does without the bounds of this one
             findings.named[name] = need.text
             findings.packages[need.text] = need.origin
 
@@ -364,7 +364,7 @@ def _read_conda_file(
     findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
 ) -> None:
     """Copy the requirements of a conda environment file or of pixi.toml."""
-    name = next((n for n in files.FILES if (folder / n).is_file()), None)
+    name = next((n for n in files.FILES if (folder / n).is_file()), None) or _find_created(findings, folder)
     if name is None or (name == files.PIXI and (findings.frameworks or findings.named)):
         return
     try:
@@ -394,6 +394,26 @@ def _read_conda_file(
         _include(findings, folder, included, name, known, environ)
     if findings.project and not had_project:
         _include(findings, folder, None, name, known, environ)
+
+
+_CREATES = re.compile(
+    r"\benv(?:ironment)? create\b.*?(?:-f|--file)[ =]*[\"']?(?:\./)?((?:[\w-][\w.-]*/)*[\w-][\w.-]*\.ya?ml)"
+)
+
+
+def _find_created(findings: FolderFindings, folder: Path) -> str | None:
+    """Return the only environment file that documents create an environment of. Several are left to the user."""
+    named: dict[str, str] = {
+        name: f"{path.relative_to(folder).as_posix()} line {number}"
+        for path, text in _read_documents(folder)
+        for number, line in enumerate(text.splitlines(), 1)
+        for name in _CREATES.findall(line)
+        if (folder / name).is_file()
+    }
+    if len(named) == 1:
+        return next(iter(named))
+    findings.left |= named
+    return None
 
 
 def _parse_lines(findings: FolderFindings, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:

@@ -312,6 +312,17 @@ CASES = {
         {"environment.yaml": "dependencies:\n- pytorch=2.6.0=cuda\n" + "- tqdm=4.66.1=py39_0\n" * 21},
         {"frameworks": ("torch==2.6.0",), "packages": ("tqdm==4.66.1",)}, "",
     ),
+    "the environment that the README creates": (
+        {"README.md": "conda env create -f env/mine.yml\n", "setup.py": _SETUP.format("install_requires=['torch', 'tqdm']"),
+         "mine.py": "", "env/mine.yml": "dependencies:\n- python=3.9\n- pytorch=1.9\n- tqdm\n"},
+        {"frameworks": ("torch==1.9.*",), "project": ".", "python": "3.9"}, "python 3.9 (env/mine.yml line 2)",
+    ),
+    "several environments in the README": (
+        {"README.md": "conda env create -f cpu.yml\nconda env create -f gpu.yml\n", "requirements.txt": "torch\n",
+         "cpu.yml": "dependencies:\n- python=3.7\n", "gpu.yml": "dependencies:\n- python=3.7\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
+        "not read cpu.yml (README.md line 1), gpu.yml (README.md line 2)",
+    ),
     "notebooks alone": (
         {"part/a.ipynb": _NOTEBOOK},
         {"frameworks": ("torch",), "packages": ("keras-hub", "matplotlib")}, "torch (imported in part/a.ipynb)",
