@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
@@ -11,6 +12,7 @@ from ..model import PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
 from ..model.values import dataclass
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
+    Conflict,
     LockedSet,
     SatelliteRows,
     companions_of_builds,
@@ -20,27 +22,6 @@ from ..resolve.satellites import (
 )
 from .named import requirement
 from .pages import ruled_pages
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conflict:
-    """A package of an answer that does not go with the builds: "which is from CUDA 11, but torch uses CUDA 13".
-
-    `roots` are the requested packages that bring it; for a requested package they are empty.
-    """
-
-    name: str
-    version: str
-    why: str
-    roots: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The conflict as a sentence."""
-        if not self.roots:
-            return self.why
-        brings = "bring" if len(self.roots) > 1 else "brings"
-        return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
 
 
 @dataclass(frozen=True)
@@ -131,16 +112,17 @@ class Facts:
             self.question, self.rows, builds, packages, required_by, self.named, self.measured
         ).strangers()
         for one in strangers:
-            package, _, release = one.package.partition(" ")
-            if _comes_along(package, builds):
+            if _comes_along(one.name, builds):
                 continue
-            bare = release.partition("+")[0]
-            if one.cuda is None and bare not in self.rows.packages.get(package, {}):
-                file = next(p for p in packages if p.name == package)
+            bare = one.version.partition("+")[0]
+            if one.cuda is None and bare not in self.rows.packages.get(one.name, {}):
+                file = next(p for p in packages if p.name == one.name)
                 if self._bounds_framework(file):
                     continue  # its own metadata decides, not the row of another release
-            why = one.why if one.roots else f"the requested packages bring {one.package}, {one.why}"
-            found.append(Conflict(name=package, version=release, why=why, roots=one.roots))
+            why = (
+                one.why if one.roots else f"the requested packages bring {one.name} {one.version}, {one.why}"
+            )
+            found.append(dataclasses.replace(one, why=why))
         return found
 
     def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:

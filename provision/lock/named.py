@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import field
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -49,37 +47,26 @@ class NamedPackage:
         return any(s.operator in ("==", "===") and "*" not in s.version for s in SpecifierSet(self.specifier))
 
 
-@dataclasses.dataclass
-class _Collected:
-    specifier: SpecifierSet = field(default_factory=SpecifierSet)
-    extras: set[str] = field(default_factory=set)
-    named_by: str = ""
-    bounded_by: list[str] = field(default_factory=list)
-    index: str | None = None
-
-
 def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     """Return the packages of --with, gpuenv.yaml and the project's files that come from an index.
 
     Several lines on one package are merged.
     """
     frameworks = {*FRAMEWORKS, *(b.package for b in context.profiles.builds if b.package)}
-    collected: dict[str, _Collected] = {}
-    for need, origin, line in _lines(context):
-        package = collected.setdefault(str(canonicalize_name(need.name)), _Collected())
-        package.specifier &= need.specifier
-        package.bounded_by += [origin] * bool(need.specifier)
-        if line is None or not line.constraint:
-            package.named_by = package.named_by or origin
-            package.extras |= need.extras
-            package.index = package.index or (line.index if line else None)
-    return tuple(
-        NamedPackage(
-            name=name, specifier=str(c.specifier), extras=tuple(sorted(c.extras)), named_by=c.named_by,
-            bounded_by=tuple(dict.fromkeys(c.bounded_by)), index=c.index,
-        )
-        for name, c in collected.items() if c.named_by and name not in frameworks
-    )  # fmt: skip
+    lines: dict[str, list[tuple[Requirement, str, RequirementLine | None]]] = {}
+    for row in _lines(context):
+        lines.setdefault(str(canonicalize_name(row[0].name)), []).append(row)
+    packages = []
+    for name, rows in lines.items():
+        asking = [row for row in rows if row[2] is None or not row[2].constraint]
+        if asking and name not in frameworks:
+            bounds = ",".join(str(need.specifier) for need, *_ in rows if need.specifier)
+            packages.append(NamedPackage(
+                name=name, specifier=str(SpecifierSet(bounds)), extras=tuple(sorted({e for need, *_ in asking for e in need.extras})),
+                named_by=asking[0][1], bounded_by=tuple(dict.fromkeys(o for need, o, _ in rows if need.specifier)),
+                index=next((line.index for *_, line in asking if line and line.index), None),
+            ))  # fmt: skip
+    return tuple(packages)
 
 
 def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, RequirementLine | None]]:

@@ -49,7 +49,7 @@ def scan_folder(folder: Path, known: PackageFacts, environ: Mapping[str, str]) -
     covered = _read_project(findings, folder, known, environ)
     _read_lists(findings, folder, known, environ, covered)
     _read_conda_file(findings, folder, known, environ)
-    _uv(findings, folder)
+    read_uv(findings, folder)
     seen = find_project_imports(folder, known)
     if not findings.frameworks:
         _choose_extra(findings, folder, known, environ, seen)
@@ -443,24 +443,6 @@ def _include(
     except UsageError as error:
         findings.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
         findings.project = findings.project if name else None
-
-
-# --- uv ----------------------------------------------------------------------------------------
-
-
-def _uv(findings: FolderFindings, folder: Path) -> None:
-    """Copy the requirements of a uv project. A value from another file has priority."""
-    read = read_uv(folder, set(findings.frameworks))
-    for framework, origin in read.frameworks.items():
-        findings.frameworks[framework] = origin
-    if not findings.device and not findings.cuda:
-        findings.cuda = read.cuda
-        findings.origins |= {"cuda": read.cuda_origin} if read.cuda else {}
-    if not findings.cuda and not findings.device and read.device:
-        findings.device, findings.origins["device"] = read.device, "[tool.uv.sources]"
-    if read.python and not findings.python:
-        findings.python, findings.origins["python"] = read.python, ".python-version"
-    findings.remarks += [r for r in read.remarks if not any(r in said for said in findings.remarks)]
 
 
 # --- imports -------------------------------------------------------------------------------------

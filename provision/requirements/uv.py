@@ -18,6 +18,7 @@ from ..errors import UsageError
 from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name, requirement_name
 from ..system import trust
 from .files import ReadingState
+from .folder import FolderFindings
 from .lines import SourceLine
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
@@ -254,57 +255,33 @@ _LINUX = {
 }
 
 
-@dataclass(kw_only=True, slots=True)
-class UvProject:
-    """The findings in a uv project.
-
-    `frameworks` maps a framework that only uv.lock names to its origin. `cuda_origin` names the framework whose index or
-    version states `cuda`.
-    """
-
-    frameworks: dict[str, str] = field(default_factory=dict)
-    cuda: str | None = None
-    cuda_origin: str = ""
-    device: str | None = None
-    python: str | None = None
-    remarks: list[str] = field(default_factory=list)
-
-
-def read_uv(folder: Path, named: set[str]) -> UvProject:
-    """Read [tool.uv.sources] and uv.lock of a folder. `named` are the frameworks that its files name.
+def read_uv(findings: FolderFindings, folder: Path) -> None:
+    """Record what [tool.uv.sources] and uv.lock of a folder state. A value from another file has priority.
 
     A file that is not TOML gives a remark.
     """
-    project = UvProject()
     try:
-        _read(folder, named, project)
+        data = read_pyproject(folder)
+        locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
+        if not locked and not table_at(data, "tool", "uv"):
+            return
+        labels = dict(_read_sources(data, findings))
+        for place in list_members(folder, data).values():
+            labels |= _read_sources(read_pyproject(place), findings)
+        _add_locked(findings, _list_tables(locked.get("package")), labels)
+        _choose(findings, labels)
     except UsageError as error:
-        project.remarks.append(error.message)
-    return project
-
-
-def _read(folder: Path, named: set[str], project: UvProject) -> None:
-    data = read_pyproject(folder)
-    locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
-    if not locked and not table_at(data, "tool", "uv"):
+        if not any(error.message in said for said in findings.remarks):
+            findings.remarks.append(error.message)
         return
-    labels = dict(_read_sources(data, project))
-    for place in list_members(folder, data).values():
-        labels |= _read_sources(read_pyproject(place), project)
-    if rows := _list_rows(locked):
-        _add_locked(project, rows, named, labels)
-    _choose(project, labels)
-    project.python = _read_python(folder)
+    if not findings.python and (python := _read_python(folder)):
+        findings.python, findings.origins["python"] = python, ".python-version"
 
 
-def _read_sources(data: dict[str, Any], project: UvProject) -> Iterator[tuple[str, str]]:
+def _read_sources(data: dict[str, Any], findings: FolderFindings) -> Iterator[tuple[str, str]]:
     """Yield each framework with the label of the build that its source names."""
-    indexes = table_at(data, "tool", "uv").get("index", [])
-    addresses = {
-        row["name"]: row["url"]
-        for row in (indexes if isinstance(indexes, list) else [])
-        if isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("url"), str)
-    }
+    indexes = _list_tables(table_at(data, "tool", "uv").get("index"))
+    addresses = {row["name"]: row["url"] for row in _list_tables(indexes, "url")}
     for name, value in table_at(data, "tool", "uv", "sources").items():
         framework = canonicalize_name(name)
         if framework not in PROJECT_FRAMEWORKS:
@@ -312,7 +289,7 @@ def _read_sources(data: dict[str, Any], project: UvProject) -> Iterator[tuple[st
         rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
         rows = [row for row in rows if _may_apply_on_linux(row.get("marker"))]
         if any("extra" in row or "group" in row for row in rows):
-            project.remarks.append(
+            findings.remarks.append(
                 f"[tool.uv.sources] chooses {framework} by extra or group: set cuda for one of them"
             )
             continue
@@ -337,26 +314,21 @@ def _find_label(text: str) -> str | None:
     return None if match is None else f"cu{match[1]}" if match[1] else "cpu"
 
 
-def _list_rows(locked: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = locked.get("package", [])
-    return (
-        [r for r in rows if isinstance(r, dict) and isinstance(r.get("name"), str)]
-        if isinstance(rows, list)
-        else []
-    )
+def _list_tables(value: Any, key: str = "name") -> list[dict[str, Any]]:
+    """Return the tables of a list that have a text at a key."""
+    rows = value if isinstance(value, list) else []
+    return [r for r in rows if isinstance(r, dict) and isinstance(r.get(key), str)]
 
 
-def _add_locked(
-    project: UvProject, rows: list[dict[str, Any]], named: set[str], labels: dict[str, str]
-) -> None:
+def _add_locked(findings: FolderFindings, rows: list[dict[str, Any]], labels: dict[str, str]) -> None:
     """Add the frameworks among the project's dependencies, and the builds that uv.lock states."""
-    brought = _list_required(rows)
+    brought, named = _list_required(rows), set(findings.frameworks)
     for framework in PROJECT_FRAMEWORKS:
         locked = [r for r in rows if canonicalize_name(r["name"]) == framework]
         if not locked or framework not in {*brought, *named}:
             continue
         if framework not in named:
-            project.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
+            findings.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
         of_builds = {
             _find_label(f"{r.get('version', '')} {table_at(r, 'source').get('registry', '')}") for r in locked
         }
@@ -365,7 +337,7 @@ def _add_locked(
         versions = sorted({str(r.get("version", "")).partition("+")[0] for r in locked} - {""})
         if len(versions) == 1:
             version = quote_text(versions[0])
-            project.remarks.append(
+            findings.remarks.append(
                 f"uv.lock has {framework} {version}; write {framework}=={version} to keep it"
             )
 
@@ -404,32 +376,23 @@ def _list_required(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _list_needs(row: dict[str, Any], extras: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    lists = [
-        row.get("dependencies", []),
-        *(table_at(row, "optional-dependencies").get(e, []) for e in extras),
-    ]
-    for rows in lists:
-        for need in rows if isinstance(rows, list) else []:
-            if (
-                isinstance(need, dict)
-                and isinstance(need.get("name"), str)
-                and _may_apply_on_linux(need.get("marker"))
-            ):
-                yield need
+    optional = table_at(row, "optional-dependencies")
+    for needs in (row.get("dependencies"), *map(optional.get, extras)):
+        yield from (n for n in _list_tables(needs) if _may_apply_on_linux(n.get("marker")))
 
 
-def _choose(project: UvProject, labels: dict[str, str]) -> None:
+def _choose(findings: FolderFindings, labels: dict[str, str]) -> None:
     """Set the CUDA of the project, or the CPU, if all frameworks have the same."""
     if len(set(labels.values())) > 1:
         builds = ", ".join(f"{framework} for {label}" for framework, label in labels.items())
-        project.remarks.append(f"uv uses {builds}: an environment has only one CUDA")
+        findings.remarks.append(f"uv uses {builds}: an environment has only one CUDA")
         return
-    for label in set(labels.values()):
+    for label in set(labels.values()) if not (findings.device or findings.cuda) else ():
         if label == "cpu":
-            project.device = "cpu"
+            findings.device, findings.origins["device"] = "cpu", "[tool.uv.sources]"
         else:
-            project.cuda = f"{label[2:-1]}.{label[-1]}"
-            project.cuda_origin = f"uv uses {next(iter(labels))} for {label}"
+            findings.cuda = f"{label[2:-1]}.{label[-1]}"
+            findings.origins["cuda"] = f"uv uses {next(iter(labels))} for {label}"
 
 
 def _read_python(folder: Path) -> str | None:

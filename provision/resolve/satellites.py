@@ -189,18 +189,27 @@ def _cudnn(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
 _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 
-@dataclass(frozen=True)
-class OtherCuda:
-    """A package that conflicts with the builds, the reason, and the named packages that bring it.
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """A package of a lock that does not go with the builds: "which is from CUDA 11, but torch uses CUDA 13".
 
-    The package has the form "kernels 1.2" and the reason "which is from CUDA 11, but torch uses CUDA 13".
-    `cuda` is its CUDA major if that alone decides.
+    `roots` are the requested packages that bring it; for a requested package they are empty. `cuda` is its CUDA major if
+    that alone decides.
     """
 
-    package: str
+    name: str
+    version: str
     why: str
-    roots: tuple[str, ...]
+    roots: tuple[str, ...] = ()
     cuda: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The conflict as a sentence."""
+        if not self.roots:
+            return self.why
+        brings = "bring" if len(self.roots) > 1 else "brings"
+        return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
 
 
 @dataclass(frozen=True)
@@ -219,7 +228,7 @@ class LockedSet:
     named: frozenset[str]
     measured: Callable[[str | None], tuple[Satellite, ...]] = lambda _sha256: ()
 
-    def strangers(self) -> Iterator[OtherCuda]:
+    def strangers(self) -> Iterator[Conflict]:
         """Yield the indirect packages that conflict with the builds.
 
         Nothing is yielded if the solver did not state who requires what. That is read last, because it can
@@ -233,9 +242,9 @@ class LockedSet:
             other_cuda = self._other_major(package)
             why = self._why(other_cuda) if other_cuda else self._of_measured(package)
             if why and self.required_by:
-                yield OtherCuda(
-                    f"{package.name} {package.version}", why, self._roots(package.name), other_cuda
-                )
+                yield Conflict(
+                    name=package.name, version=package.version, why=why, roots=self._roots(package.name), cuda=other_cuda
+                )  # fmt: skip
 
     @cached_property
     def _majors(self) -> frozenset[str]:

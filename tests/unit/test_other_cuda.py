@@ -3,7 +3,6 @@
 from rows import rows
 
 from provision.lock.compile import parse_annotations
-from provision.lock.facts import Conflict
 from provision.model import (
     AvailableWheels,
     Build,
@@ -55,11 +54,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     question = Question(asked, TARGET, known, AvailableWheels())
     rows = SatelliteRows(known, "linux-x86_64")
     mine = LockedSet(question, rows, (build,), packages, required_by, frozenset(named))
-    found = []
-    for one in mine.strangers():
-        name, _, version = one.package.partition(" ")
-        found.append((Conflict(name=name, version=version, why=one.why, roots=one.roots).sentence, one.cuda))
-    return found
+    return [(one.sentence, one.cuda) for one in mine.strangers()]
 
 
 def test_a_cuda_package_without_a_major_in_its_name_is_found_too():
