@@ -21,7 +21,7 @@ from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, PackageSources, Plan
 from ..model.values import dataclass
 from ..system import trust
 
-_TEXTS = {
+_VARIABLES = {
     "index-strategy": "UV_INDEX_STRATEGY",
     "keyring-provider": "UV_KEYRING_PROVIDER",
     "link-mode": "UV_LINK_MODE",
@@ -32,11 +32,9 @@ _TEXTS = {
     "python-downloads-json-url": "UV_PYTHON_DOWNLOADS_JSON_URL",
     "http-proxy": "HTTP_PROXY",
     "https-proxy": "HTTPS_PROXY",
-}
-_NUMBERS = {
-    f"concurrent-{what}": f"UV_CONCURRENT_{what.upper()}" for what in ("builds", "downloads", "installs")
-}
-_SWITCHES = {
+    "concurrent-builds": "UV_CONCURRENT_BUILDS",
+    "concurrent-downloads": "UV_CONCURRENT_DOWNLOADS",
+    "concurrent-installs": "UV_CONCURRENT_INSTALLS",
     "compile-bytecode": "UV_COMPILE_BYTECODE",
     "native-tls": "UV_SYSTEM_CERTS",
     "system-certs": "UV_SYSTEM_CERTS",
@@ -46,7 +44,7 @@ _SWITCHES = {
     "offline": "UV_OFFLINE",
 }
 _ENVIRONMENT = {
-    *_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL",
+    *_VARIABLES.values(), "UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL",
     "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_CREDENTIALS_DIR",
     "UV_COMPILE_BYTECODE_TIMEOUT", "UV_HTTP_TIMEOUT", "UV_REQUEST_TIMEOUT", "UV_HTTP_CONNECT_TIMEOUT",
     "UV_HTTP_RETRIES", "UV_LOCK_TIMEOUT", "UV_NO_BUILD_PACKAGE", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE",
@@ -138,11 +136,10 @@ def _read_file(path: Path, *, named: bool) -> dict[str, str]:
         ) from error
     pip = data.get("pip")
     data |= {k: v for k, v in pip.items() if k not in ("target", "prefix")} if isinstance(pip, dict) else {}
-    as_variables = {name: data[key] for key, name in _TEXTS.items() if isinstance(data.get(key), str)}
-    as_variables |= {name: str(data[key]) for key, name in _NUMBERS.items() if isinstance(data.get(key), int)}
-    as_variables |= {
-        name: "1" if data[key] else "0" for key, name in _SWITCHES.items() if isinstance(data.get(key), bool)
-    }
+    as_variables = {
+        name: str(int(data[key]) if isinstance(data[key], bool) else data[key])
+        for key, name in _VARIABLES.items() if isinstance(data.get(key), (str, int))
+    }  # fmt: skip
     if isinstance(data.get("cache-dir"), str):
         as_variables["UV_CACHE_DIR"] = str(path.parent / data["cache-dir"])
     if hosts := _list_texts(data, "allow-insecure-host") + _list_texts(data, "trusted-host"):
