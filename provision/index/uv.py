@@ -210,15 +210,12 @@ def without_credentials(text: str) -> tuple[str, tuple[str, ...]]:
 
     def bare(match: re.Match[str]) -> str:
         scheme, login = match[1], match[2]
-        host = urlsplit(f"{scheme}{_cut_authority(text, match.end())}").netloc
+        rest = text[match.end() : match.end() + 300]
+        host = urlsplit(scheme + re.split(r"[\s/?#]", rest, maxsplit=1)[0]).netloc
         logins[f"{scheme}{login if ':' in login else f'{login}:'}@{host}"] = None
         return f"git+{scheme}"
 
     return _ADDRESS.sub(bare, text), tuple(logins)
-
-
-def _cut_authority(text: str, start: int) -> str:
-    return re.split(r"[\s/?#]", text[start : start + 300], maxsplit=1)[0]
 
 
 def variables(folder: Path, credentials: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -205,7 +205,8 @@ class SourceRules:
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if (name or "gpuenv-unnamed") in self.unread:
             return False
-        shown = clean(refused) if refused else _describe_unnamed(needs)
+        unnamed = ", ".join(f"{clean(n.text)} ({n.origin})" for n in needs if n.name is None)
+        shown = clean(refused) or unnamed or "a package"
         origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
         shown += f" ({', '.join(origins)})" if origins else ""
         why = f"{shown} does not state its requirements without a build"
@@ -360,7 +361,3 @@ def tags_of(file: str) -> frozenset[Tag]:
         return parse_wheel(file).tags
     except InvalidWheelFilename:
         return frozenset()
-
-
-def _describe_unnamed(needs: Sequence[RequirementLine]) -> str:
-    return ", ".join(f"{clean(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"

@@ -184,7 +184,7 @@ class Pages:
         for version in self._releases(name, need.specifier):
             fitting = [
                 w for w in self._wheels_of(name, version)
-                if self._fits(w, builds, python) and need.specifier.contains(_full_version(w), prereleases=True)
+                if self._fits(w, builds, python) and need.specifier.contains(parse_wheel(file_name_of_url(w.url)).version, prereleases=True)
             ]  # fmt: skip
             if fitting:
                 return max(fitting, key=lambda w: w.url)
@@ -396,11 +396,6 @@ class Pages:
         target = self.fitting.context.target
         pythons = dict.fromkeys(p for b in self._builds for p in b.python)
         return {p: frozenset(wheel_tags(p, target.platform, target.glibc)) for p in pythons}
-
-
-def _full_version(wheel: PrebuiltWheel) -> Version:
-    """Return the version of a wheel with its local label."""
-    return parse_wheel(file_name_of_url(wheel.url)).version
 
 
 def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:

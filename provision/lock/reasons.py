@@ -69,7 +69,7 @@ def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> Held
         return None
     if closed := _closed(state, chosen, wanted, within, build):
         return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
-    chain = state.fitting.chains[_place(state, wanted)]
+    chain = state.fitting.chain(wanted.name)
     fitting = [b for b in chain if b.version == newest][:1]
     because: str | None = None
     if any(version(b.version) > version(build.version) for b in chain):
@@ -100,7 +100,7 @@ def _closed(
 
     A package that excludes all of these builds is the reason instead: with the index they would not be locked either.
     """
-    elsewhere = {b.version for b in state.fitting.chains[_place(state, wanted)]}
+    elsewhere = {b.version for b in state.fitting.chain(wanted.name)}
     newer = sorted(
         (b for b in within if version(b.version) > version(chosen.version) and b.version not in elsewhere),
         key=lambda b: version(b.version),
@@ -289,10 +289,6 @@ def _deciding(state: State, answer: Answer) -> set[str]:
         p.name for p in answer.packages
         if p.name in state.facts.named and (p.name in state.locked or not state.newer(p))
     }  # fmt: skip
-
-
-def _place(state: State, wanted: FrameworkRequest) -> int:
-    return [w.name for w in state.context.request.frameworks].index(wanted.name)
 
 
 def ladder(state: State, chosen: Solution) -> Iterator[PackageSet]:

@@ -117,19 +117,14 @@ def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Pat
     split = urlsplit(package.url)
     files = [Path(unquote(split.path))] if split.scheme == "file" else []
     for path in (*files, *(place / name for place in places)):
-        if path.is_file() and path.stat().st_size <= _MOST_PACKED and _is_locked(path, package):
-            return _read_file(path)
+        if path.is_file() and path.stat().st_size <= _MOST_PACKED and hash_readable(path) == package.sha256:
+            return _read_file(path)  # another file may have the same name
     stem = "-".join(name.removesuffix(".whl").split("-")[1:])
     for folder in unpacked:
         tree = folder / package.name / stem
         if tree.is_dir() and _is_of(tree, package):
             return _read_tree(tree)
     return None
-
-
-def _is_locked(path: Path, package: LockedPackage) -> bool:
-    """Return whether a file is the lock's, and not another one of the same name."""
-    return hash_readable(path) == package.sha256
 
 
 def _find_cached_folders(sources: PackageSources) -> list[Path]:
@@ -175,12 +170,9 @@ def _read_tree(tree: Path) -> SystemNeeds:
 def _iterate_recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:
     """Yield the libraries that a RECORD lists in its site-packages folder."""
     rows, site = _ROW.findall(one.record_text), one.folder.parent
-    for row in itertools.islice((r for r in rows if _is_inside(r)), _MOST_FILES):
+    inside = (r for r in rows if r.isprintable() and not r.startswith("/") and ".." not in r.split("/"))
+    for row in itertools.islice(inside, _MOST_FILES):
         yield row, functools.partial(read_elf, site / row)
-
-
-def _is_inside(row: str) -> bool:
-    return row.isprintable() and not row.startswith("/") and ".." not in row.split("/")
 
 
 def _needs(files: Iterable[tuple[str, Callable[[], Elf]]]) -> SystemNeeds:

@@ -1,5 +1,6 @@
 """Words that all stages share: devices, statuses, frameworks, events, and the names of packages and lock files."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
@@ -105,6 +106,7 @@ def is_stack_package(name: str) -> bool:
 _NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?![A-Za-z0-9._:/+-])")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def requirement_name(text: str) -> str:
     """Return the name of a requirement in normal form, or "" for a path, an address or an option."""
     match = _NAME.match(text)

@@ -48,7 +48,10 @@ def _find(
     names = {name for name, of in CPU_PACKAGES.items() if of == framework} | {framework}
     matching = [one for one in parsed if normalize_name(one.name or "") in names]
     required = [one for one in matching if not one.line.constraint]
-    if not required or any(one.url or not _is_cpu(one) for one in required):
+    if not required or any(
+        one.url or not is_cpu_build(normalize_name(one.name or ""), one.extras, one.specifier)
+        for one in required
+    ):
         return None
     if framework == "jax" and any(_GPU_PLUGIN.fullmatch(normalize_name(one.name or "")) for one in parsed):
         return None  # `pip freeze` lists jax and its plugin separately for a GPU environment
@@ -59,10 +62,6 @@ def _find(
         needs=tuple(one.as_line() for one in matching),
         as_framework=tuple(as_framework.left_out),
     )
-
-
-def _is_cpu(one: ParsedRequirement) -> bool:
-    return is_cpu_build(normalize_name(one.name or ""), one.extras, one.specifier)
 
 
 # All labels of a framework's versions, and those of builds, such as that of torchvision 0.20.1+cu124. Other labels are
@@ -247,7 +246,10 @@ def read_project_requirements(
     if folder is not None and stated and stated.installable:
         result.needs[_require_folder(folder.absolute(), stated)] = None
     elif folder is not None and not files.install:
-        _leave_out(result, str(folder.resolve()))
+        own = [n for n in result.needs if n.local == str(folder.resolve())]  # -e . of a requirements file
+        for need in own:
+            del result.needs[need]
+            result.left_out[f"{need.text} ({need.origin}) is ignored: project: has install: false"] = None
     for need in result.needs:  # the files of a local folder decide the lock, like a requirements file
         beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
         reading.files |= {str(path): None for path in beside if path.is_file()}
@@ -301,13 +303,6 @@ def _require_folder(folder: Path, stated: StatedRequirements) -> RequirementLine
     return RequirementLine(
         text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True, stated=stated.planned_sources
     )  # fmt: skip
-
-
-def _leave_out(result: SortedRequirements, folder: str) -> None:
-    """Remove the lines of requirements files that install the project's own folder (-e .)."""
-    for need in [need for need in result.needs if need.local == folder]:
-        del result.needs[need]
-        result.left_out[f"{need.text} ({need.origin}) is ignored: project: has install: false"] = None
 
 
 def _find_implied(needs: Mapping[RequirementLine, None], companions: Mapping[str, str]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def find_imports(
         programs = [(name, is_side and not name.endswith(".ipynb")) for name, is_side in programs]
     own = _list_own_names(folder, (name for name, _ in programs))
     paths = {
-        *_list_folders(name for name, _ in programs),
+        *(parent.as_posix() for name, _ in programs for parent in PurePosixPath(name).parents),
         *(name.removesuffix(".py") for name, _ in programs),
     }
     modules: dict[str, ImportedModule] = {}
@@ -91,10 +91,6 @@ def find_imports(
                     if f"{one}.".startswith((f"{first}.", f"{first}:")) and one not in imported.names
                 }
     return modules
-
-
-def _list_folders(names: Iterator[str]) -> set[str]:
-    return {parent.as_posix() for name in names for parent in PurePosixPath(name).parents}
 
 
 def _list_own_names(folder: Path, names: Iterator[str]) -> set[str]:

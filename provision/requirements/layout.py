@@ -12,7 +12,7 @@ from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
 from .uv import SUPPORTED_KEYS, list_members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -79,10 +79,13 @@ def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[
     places = stated.get("package_dir") or {}
     if not isinstance(places, dict) or any(places) or (folder / str(places.get("", "src"))).is_dir():
         return None
-    packages = sorted(_list_packages(folder))
+    entries = list(os.scandir(folder))
+    folders = (e.name for e in entries if e.is_dir() and e.name.isidentifier())
+    packages = sorted(name for name in folders if not _matches(name, _NOT_PACKAGES))
     if packages:
         return ("packages", packages) if len(packages) > 1 else None
-    modules = sorted(_list_modules(folder))
+    programs = (e.name.removesuffix(".py") for e in entries if e.name.endswith(".py"))
+    modules = sorted(name for name in programs if name.isidentifier() and not _matches(name, _NOT_MODULES))
     return ("modules", modules) if len(modules) > 1 else None
 
 
@@ -104,20 +107,6 @@ def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any]
             return None
         settings |= words
     return settings
-
-
-def _list_packages(folder: Path) -> Iterator[str]:
-    """Yield the folders that setuptools takes for top-level packages, also those without programs."""
-    for entry in os.scandir(folder):
-        if entry.is_dir() and entry.name.isidentifier() and not _matches(entry.name, _NOT_PACKAGES):
-            yield entry.name
-
-
-def _list_modules(folder: Path) -> Iterator[str]:
-    for entry in os.scandir(folder):
-        name = entry.name.removesuffix(".py")
-        if name != entry.name and name.isidentifier() and not _matches(name, _NOT_MODULES):
-            yield name
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -181,7 +181,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
         need = Requirement(text)
         if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
             continue
-        owner = next((b for b in chosen if need.name in _companion_names(question, b.framework)), None)
+        owner = next((b for b in chosen if _last_with(question, b.framework, need.name)), None)
         if owner is None or need.specifier:
             packages.append(text)
             continue
@@ -198,19 +198,11 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
     return tuple(packages), tuple(notes)
 
 
-def _companion_names(question: Question, framework: str) -> set[str]:
-    return {
-        requirement_name(c)
-        for b in question.profiles.builds
-        if b.framework == framework
-        for c in b.companions
-    }
-
-
-def _last_with(question: Question, framework: str, companion: str) -> str:
-    having = [
+def _last_with(question: Question, framework: str, companion: str) -> str | None:
+    """Return the newest version of a framework with a companion, or None."""
+    having = (
         b.version
         for b in question.profiles.builds
         if b.framework == framework and any(requirement_name(c) == companion for c in b.companions)
-    ]
-    return max(having, key=version)
+    )
+    return max(having, key=version, default=None)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Lock, Plan, Profiles, RequestContext, RequirementLine, Satellite, requirement_name
+from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
 from ..model.values import dataclass
 from .question import is_exact, major, meets, specifiers, version
 
@@ -104,7 +104,7 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     if not plan.builds or not _installs_wheels(plan):
         return plan
     rows = _rows(plan, context.profiles)
-    needs = [n for n in context.demands.needs if _is_plain(n)]
+    needs = [n for n in context.demands.needs if n.name and not (n.local or n.vcs or n.editable)]
     overridden = {canonicalize_name(n.name or "") for n in needs if n.override}
     constraints = [*(n.text for n in needs if n.constraint), *context.request.pins]
     wanted = [n.text for n in needs if not n.constraint]
@@ -141,10 +141,6 @@ def _installs_wheels(plan: Plan) -> bool:
 
 def _rows(plan: Plan, known: Profiles) -> ExtraRows:
     return ExtraRows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
-
-
-def _is_plain(need: RequirementLine) -> bool:
-    return bool(need.name) and not (need.local or need.vcs or need.editable)
 
 
 def _with(text: str, missing: dict[str, tuple[str, ...]]) -> str:

@@ -142,19 +142,13 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
 def _platform(question: Question, build: Build) -> Iterator[RejectionReason]:
     target = question.target
     if question.request.device == "cuda" and not build.cuda:
-        yield RejectionReason(
-            code="platform_unsupported",
-            text=f"is a CPU build on {target.platform}" + _on_index(build),
-        )
+        index = {"pypi": " of the default index", "pytorch": " of the PyTorch index"}.get(build.index, "")
+        yield RejectionReason(code="platform_unsupported", text=f"is a CPU build on {target.platform}{index}")
     on_linux = target.platform.startswith("linux")
     if on_linux and target.glibc and build.glibc and version(target.glibc) < version(build.glibc):
         yield RejectionReason(
             code="glibc_too_old", text=f"needs glibc {build.glibc}; the system has {target.glibc}"
         )
-
-
-def _on_index(build: Build) -> str:
-    return {"pypi": " of the default index", "pytorch": " of the PyTorch index"}.get(build.index, "")
 
 
 def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
@@ -174,7 +168,8 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
     if floor is None:
         yield RejectionReason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
     elif version(target.driver) < version(floor) and not covered:
-        name = major(cuda) if _has_minor_compat(question, cuda) else cuda
+        compatible = any(row.major == major(cuda) for row in question.profiles.majors)
+        name = major(cuda) if compatible else cuda
         yield RejectionReason(
             code="driver_too_old",
             text=f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
@@ -196,10 +191,6 @@ def floor_of(question: Question, cuda: str) -> str | None:
         if release.cuda == cuda:
             return release.windows if question.driver_os == "windows" else release.linux
     return None
-
-
-def _has_minor_compat(question: Question, cuda: str) -> bool:
-    return any(row.major == major(cuda) for row in question.profiles.majors)
 
 
 def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReason]:

@@ -66,7 +66,7 @@ def objection(
     `ignore_gpus_of`.
     """
     targets = targets_of(question)
-    reasons = [_first(_on_all(targets, row, builds, ignore_gpus_of)) for row in rows]
+    reasons = [next(_on_all(targets, row, builds, ignore_gpus_of), None) for row in rows]
     return None if not reasons or None in reasons else reasons[-1]
 
 
@@ -95,10 +95,6 @@ def serves_gpus(question: Question, row: Satellite) -> bool:
     return not row.kernels or not any(
         how_they_run(row.kernels, g.capability, question.tegra) is None for g in question.target.gpus
     )
-
-
-def _first(sentences: Iterator[str]) -> str | None:
-    return next(sentences, None)
 
 
 def _objections(

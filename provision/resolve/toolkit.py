@@ -56,7 +56,7 @@ def is_toolkit_part(question: Question, name: str) -> bool:
     """Return whether `toolkit_packages` has the line for a package that an option names."""
     if question.request.device != "cuda":
         return name == NVCC
-    return name in (NVCC, _META) or _bare(name) in _bare_names(question)
+    return name in (NVCC, _META) or _bare(name) in _bare_names(question.profiles.toolkits)
 
 
 def compiler_of(question: Question, cuda: str) -> CudaCompiler | None:
@@ -90,7 +90,7 @@ def _asked_for(question: Question) -> Iterator[RequestedPart]:
     for line in question.request.stack:
         need = Requirement(line.text)
         name = canonicalize_name(need.name)
-        if name == _META or _bare(name) in _bare_names(question):
+        if name == _META or _bare(name) in _bare_names(question.profiles.toolkits):
             yield RequestedPart(need=need, origin=line.origin)
 
 
@@ -103,13 +103,9 @@ def _bare(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def _bare_names(question: Question) -> frozenset[str]:
-    return _all_bare(question.profiles.toolkits)
-
-
 @cache
-def _all_bare(releases: tuple[ToolkitRelease, ...]) -> frozenset[str]:
-    return frozenset(_bare(name) for row in releases for name in toolkit_parts(row))
+def _bare_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
+    return frozenset(_bare(name) for row in toolkits for name in toolkit_parts(row))
 
 
 def _lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
