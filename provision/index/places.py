@@ -140,7 +140,7 @@ def name_configured(plan: Plan, sources: PackageSources, needs: Sequence[Require
 
     `needs` are the project's requirements, which can name the only index of a package.
     """
-    bound = {normalize_name(n.name): n.index for n in needs if n.name and n.index}
+    bound = {n.package: n.index for n in needs if n.index}
     try:
         default = main_index(sources)
     except LockError:

@@ -191,7 +191,7 @@ class SourceRules:
 
     def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""
-        direct = any(n.name and canonicalize_name(n.name) == name and n.is_direct for n in needs)
+        direct = any(n.package == name and n.is_direct for n in needs)
         if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
             return False
         self.allowed.append(name)
@@ -207,7 +207,7 @@ class SourceRules:
             return False
         unnamed = ", ".join(f"{clean(n.text)} ({n.origin})" for n in needs if n.name is None)
         shown = clean(refused) or unnamed or "a package"
-        origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
+        origins = [n.origin for n in needs if n.name and n.package == name]
         shown += f" ({', '.join(origins)})" if origins else ""
         why = f"{shown} does not state its requirements without a build"
         if self.forbidden_by:
@@ -256,9 +256,9 @@ class SourceRules:
     def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""
         needs = tuple(needs)
-        places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
+        places = {n.package: n.index for n in needs if n.name and n.index}
         self.archives.places.update(places)
-        direct = {canonicalize_name(n.name) for n in needs if n.name and n.is_direct}
+        direct = {n.package for n in needs if n.is_direct}
         return [name for name in self.allowed if name not in direct]
 
     def _read_newest(self, names: Iterable[str]) -> None:
@@ -290,7 +290,7 @@ class SourceRules:
 
 def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
     """Return the extras of a package that a project or a plan requests."""
-    texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
+    texts = [n.text for n in needs if n.package == name]
     extras: set[str] = set()
     for text in (*texts, *plan.packages):
         need = requirement(text)

@@ -6,7 +6,6 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from ..detect import find_python
 from ..errors import LockError
@@ -120,7 +119,7 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
         roots = [state.pages.require(text, plan) for text in roots]
     # The user pins packages to addresses, and pages have others: no limit applies to them.
     named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
-    direct = {canonicalize_name(n.name or "") for n in named} | paged
+    direct = {n.package for n in named} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return UvQuestion(
         plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),

@@ -132,9 +132,7 @@ def _move_companions(
 ) -> tuple[RequestContext, SolverQuestion]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {requirement_name(x) for b in context.profiles.builds for x in b.companions}
-    companions = [
-        n for n in context.demands.needs if n.name and canonicalize_name(n.name) in names and not n.is_direct
-    ]
+    companions = [n for n in context.demands.needs if n.package in names and not n.is_direct]
     applied = [n for n in companions if not n.constraint]
     if not applied:
         return context, question
@@ -150,7 +148,7 @@ def _move_companions(
 
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
-    versions = {canonicalize_name(p.name): p.version for p in lock.packages}
+    versions: dict[str, str] = {canonicalize_name(p.name): p.version for p in lock.packages}
     known = {
         **{k: str(v) for k, v in default_environment().items()},
         **cpython_markers(platform, lock.plan.python),
@@ -158,8 +156,8 @@ def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) 
     }
     exceeded = []
     for need in needs:
-        name = canonicalize_name(need.name) if need.name and not need.is_direct else None
-        if name in versions and (specifier := _read_bound(need, known)):
+        name = need.package
+        if name in versions and not need.is_direct and (specifier := _read_bound(need, known)):
             try:
                 kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)
             except InvalidVersion:

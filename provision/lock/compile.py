@@ -197,7 +197,7 @@ class _Run:
         pytorch = "pytorch" if grants.is_own_origin(question.sources.pytorch or "") else "gpuenv-pytorch"
         if bound:
             indexes[pytorch] = pytorch_address(question.sources.pytorch, question.plan)
-        chosen = {str(canonicalize_name(n.name or "")): names[n.index or ""] for n in indexed}
+        chosen = {n.package: names[n.index or ""] for n in indexed}
         chosen |= dict.fromkeys(bound, pytorch)
         self.bound = {name: indexes[index] for name, index in chosen.items()}
         text = [
@@ -212,7 +212,7 @@ class _Run:
 
     def _bound_to_pytorch(self, roots: Sequence[str]) -> list[str]:
         names = {requirement_name(r) for r in (*self.question.roots, *roots)}
-        names |= {canonicalize_name(n.name) for n in self.question.needs if n.name}
+        names |= {n.package for n in self.question.needs}
         return [n for n in pytorch_packages(self.question.plan) if n in names]
 
     def _constraints(self) -> list[str]:
@@ -232,11 +232,7 @@ class _Run:
             *(f"{name}=={version}" for name, version in question.keep.items()),
             *self.left_out,
         ]
-        overrides = [
-            self.pinned.get(str(canonicalize_name(n.name or "")), n.text)
-            for n in question.needs
-            if n.override
-        ]
+        overrides = [self.pinned.get(n.package, n.text) for n in question.needs if n.override]
         # Both packages install the module onnxruntime, and many packages require the one for the CPU.
         overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
         overrides += self.rules.overrides()

@@ -89,7 +89,7 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
     """Raise LockError unless the project's own hashes allow each file."""
     locked = {p.name: p for p in packages}
     for need in needs:
-        package = locked.get(canonicalize_name(need.name or ""))
+        package = locked.get(need.package)
         hashes = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
         if package and hashes and package.sha256 not in hashes:
             raise LockError(

@@ -146,9 +146,7 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
     request = state.context.request
     planned = {w.name for w in request.frameworks}
     lines = (n for n in state.context.demands.needs if n.name and not n.constraint)
-    named = {str(canonicalize_name(n.name or "")) for n in lines} | {
-        requirement_name(p) for p in solution.plan.packages
-    }
+    named = {n.package for n in lines} | {requirement_name(p) for p in solution.plan.packages}
     locked = solution.answer.versions
     brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
     if not brought or request.device != "cuda":

@@ -142,7 +142,7 @@ def _no_solution(
     if absent := _ABSENT.search(log):
         return _explain_absent(absent[1], sources, needs, log, archives)
     named = tuple(n for n in dict.fromkeys(map(requirement_name, roots)) if n and is_named(n, log))
-    lines = [f"{n.text} ({n.origin})" for n in needs if n.name and canonicalize_name(n.name) in named]
+    lines = [f"{n.text} ({n.origin})" for n in needs if n.package in named]
     without = refusals.find_absent_package(log)
     holdings, newest, _ = _read_holdings(without, sources)
     pin = _pin(without, [*roots, *(n.text for n in needs)])
@@ -343,7 +343,7 @@ def explain_unbuilt_need(log: str, needs: Sequence[RequirementLine]) -> LockErro
     if failure is None:
         return None
     folders = [need for need in needs if need.local]
-    named = [need for need in needs if need.name and canonicalize_name(need.name) == failure.name]
+    named = [need for need in needs if need.name and need.package == failure.name]
     only = folders if not failure.name and len(folders) == 1 else []
     need = next(iter(named or only), None)
     if need is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .machine import Machine, Target
 from .plan import PassedOverBuild
 from .values import dataclass
-from .words import CheckKind, Device, Manager
+from .words import CheckKind, Device, Manager, normalize_name
 
 if TYPE_CHECKING:
     from .catalog import Profiles
@@ -67,6 +67,11 @@ class RequirementLine:
     override: bool = False
     index: str | None = None
     stated: bool = False
+
+    @property
+    def package(self) -> str:
+        """The name in normal form, or "" if only the file states it."""
+        return normalize_name(self.name or "")
 
     @property
     def is_direct(self) -> bool:

@@ -46,14 +46,13 @@ def _find(
 ) -> CpuOnlyFramework | None:
     """Return a framework with its CPU requirements, or None if one asks for a GPU build or none for the framework."""
     names = {name for name, of in CPU_PACKAGES.items() if of == framework} | {framework}
-    matching = [one for one in parsed if normalize_name(one.name or "") in names]
+    matching = [one for one in parsed if one.package in names]
     required = [one for one in matching if not one.line.constraint]
     if not required or any(
-        one.url or not is_cpu_build(normalize_name(one.name or ""), one.extras, one.specifier)
-        for one in required
+        one.url or not is_cpu_build(one.package, one.extras, one.specifier) for one in required
     ):
         return None
-    if framework == "jax" and any(_GPU_PLUGIN.fullmatch(normalize_name(one.name or "")) for one in parsed):
+    if framework == "jax" and any(_GPU_PLUGIN.fullmatch(one.package) for one in parsed):
         return None  # `pip freeze` lists jax and its plugin separately for a GPU environment
     as_framework = sort_requirements(matching, rules)
     return CpuOnlyFramework(
@@ -109,14 +108,14 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
     result = SortedRequirements()
     jaxlib: list[ParsedRequirement] = []
     for one in parsed:
-        name = normalize_name(one.name) if one.name else None
+        name = one.package
         if name == "jaxlib":
             if may_apply(one.marker, rules.markers):
                 jaxlib.append(one)
         elif name in PROJECT_FRAMEWORKS or name in FRAMEWORK_ALIASES:
             if may_apply(one.marker, rules.markers):
-                framework = FRAMEWORK_ALIASES.get(name or "", name or "")
-                _add_framework(result, one, framework, named=name or "", rules=rules)
+                framework = FRAMEWORK_ALIASES.get(name, name)
+                _add_framework(result, one, framework, named=name, rules=rules)
         elif name and (name in rules.stack or is_build_package(name)):
             result.leave_out(_quote(one), one)
             if not (one.line.constraint or one.url) and may_apply(one.marker, rules.markers):
@@ -307,8 +306,8 @@ def _require_folder(folder: Path, stated: StatedRequirements) -> RequirementLine
 
 def _find_implied(needs: Mapping[RequirementLine, None], companions: Mapping[str, str]) -> dict[str, str]:
     """Return the frameworks that companions imply, each with the first companion."""
-    named = [n for n in needs if n.name and not n.constraint and normalize_name(n.name) in companions]
-    return {companions[normalize_name(n.name or "")]: f"{n.name} in {n.origin}" for n in reversed(named)}
+    named = [n for n in needs if n.package in companions and not n.constraint]
+    return {companions[n.package]: f"{n.name} in {n.origin}" for n in reversed(named)}
 
 
 def _specifier(stated: StatedRequirements | None) -> str:

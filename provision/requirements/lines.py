@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from packaging.markers import Marker
 
 from ..errors import MissingPathError, UsageError
-from ..model import RequirementLine
+from ..model import RequirementLine, normalize_name
 from ..model.values import dataclass
 from ..system import grants
 from ..system.untrusted import file_name_of_url
@@ -119,6 +119,11 @@ class ParsedRequirement:
     marker: Marker | None = None
     local: str | None = None
     vcs: bool = False
+
+    @property
+    def package(self) -> str:
+        """The name in normal form, or "" if only the file states it."""
+        return normalize_name(self.name or "")
 
     @property
     def text(self) -> str:

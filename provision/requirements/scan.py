@@ -220,11 +220,11 @@ def _record_file(
     else:
         findings.requirements[name] = why
     own = {need for need in required.needs if need.local and need.editable and not need.constraint}
-    findings.named |= {canonicalize_name(n.name): n.text for n in required.needs if n.name and n not in own}
+    findings.named |= {n.package: n.text for n in required.needs if n.name and n not in own}
     repositories = ((_REPOSITORY.search(n.text), n) for n in required.needs if n.vcs and not n.name)
     findings.named |= {canonicalize_name(found[1]): n.text for found, n in repositories if found}
     for need in required.needs:
-        if need.name and canonicalize_name(need.name) in _ONNXRUNTIME:
+        if need.package in _ONNXRUNTIME:
             findings.origins.setdefault("onnxruntime", need.origin)
     findings.bounded |= {bound.name for bound in required.bounds}
     for package, bounds, origin in _list_limits(required):
@@ -245,7 +245,7 @@ def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]
             with contextlib.suppress(ValueError):
                 one = parse_requirement(need.text)
                 if one.specifier and not one.marker:
-                    yield canonicalize_name(need.name), str(one.specifier), need.origin
+                    yield need.package, str(one.specifier), need.origin
 
 
 def _find_contradiction(findings: FolderFindings, required: ProjectRequirements) -> str | None:
@@ -299,7 +299,7 @@ def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[Require
             findings.project = findings.project or "."
         elif need.name is None or need.local or need.constraint:
             findings.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
-        elif findings.named.get(name := canonicalize_name(need.name)) in {None, need.name} - {need.text}:
+        elif findings.named.get(name := need.package) in {None, need.name} - {need.text}:
             # no file requires it so far, or one does without the bounds of this one
             findings.named[name] = need.text
             findings.packages[need.text] = need.origin

@@ -105,7 +105,7 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
         return plan
     rows = _rows(plan, context.profiles)
     needs = [n for n in context.demands.needs if n.name and not (n.local or n.vcs or n.editable)]
-    overridden = {canonicalize_name(n.name or "") for n in needs if n.override}
+    overridden = {n.package for n in needs if n.override}
     constraints = [*(n.text for n in needs if n.constraint), *context.request.pins]
     wanted = [n.text for n in needs if not n.constraint]
     named = named_in((*plan.packages, *wanted), constraints)
