@@ -148,6 +148,11 @@ def chosen_pins(plan: Plan, builds: Sequence[Build]) -> list[str]:
     return [pin for b in plan.builds for pin in b.requirements[1:] if pin not in rows[b.framework].requires]
 
 
+def name_builds(builds: Sequence[Build]) -> str:
+    """Return the releases of builds for a message: "torch 2.15.0 and jax 0.7.0"."""
+    return " and ".join(f"{b.framework} {b.version}" for b in builds)
+
+
 def pins(plan: Plan) -> list[str]:
     """Return the pins of a plan's builds."""
     return list(dict.fromkeys(r for b in plan.builds for r in b.requirements))

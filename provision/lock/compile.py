@@ -342,7 +342,7 @@ class _Run:
         judge = self.question.judge
         if judge is None or self.plain:
             return {}
-        gpus = [Version(g.capability) for q in (judge, *judge.others) for g in q.target.gpus]
+        gpus = [Version(g.capability) for q in judge.every for g in q.target.gpus]
         speaks = judge.speaks if judge.request.device == "cuda" else None
         return {
             "UV_PREVIEW_FEATURES": "wheel-variants",

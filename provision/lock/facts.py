@@ -17,7 +17,6 @@ from ..resolve.satellites import (
     SatelliteRows,
     companions_of_builds,
     objection,
-    targets_of,
     without_kernels,
 )
 from .named import requirement
@@ -84,7 +83,6 @@ class Facts:
         """Return why a release does not go with builds, or None."""
         if _comes_along(package, builds):
             return None
-        release = release.partition("+")[0]
         alternatives = self.rows.rows(package, release, self.measured(sha256))
         return objection(self.question, alternatives, builds, ignore_gpus_of=self._ignored(package))
 
@@ -92,7 +90,7 @@ class Facts:
         """Yield notes on named packages that have GPU code, but in no release for the GPUs of the target."""
         for package in packages:
             if package.name in self.named and self._ignored(package.name):
-                rows = self.rows.rows(package.name, package.version.partition("+")[0])
+                rows = self.rows.rows(package.name, package.version)
                 if why := objection(self.question, rows, builds):
                     yield f"{why}. No other release of this package has kernels for these GPUs"
 
@@ -152,7 +150,7 @@ class Facts:
     def _ignored(self, package: str) -> Sequence[Question]:
         """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
         if package not in self.named:
-            return targets_of(self.question)
+            return self.question.every
         return without_kernels(self.question, self.rows.packages.get(package, {}))
 
 

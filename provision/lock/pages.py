@@ -40,7 +40,7 @@ from ..model import (
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
 from ..resolve.question import meets
-from ..resolve.satellites import SatelliteRows, objection, targets_of
+from ..resolve.satellites import SatelliteRows, objection
 from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata
@@ -209,7 +209,7 @@ class Pages:
     def _index_serves(self, name: str, release: str) -> bool:
         """Return whether the index's wheels of a release go with a build that fits. Unmeasured ones are taken to."""
         question = self.fitting.question
-        rows, ignored = self._rows.rows(name, release), targets_of(question)
+        rows, ignored = self._rows.rows(name, release), question.every
         return not rows or any(
             objection(question, rows, [b], ignore_gpus_of=ignored) is None for b in self._builds
         )

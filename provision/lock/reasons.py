@@ -21,6 +21,7 @@ from ..model import (
 from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
+from .builds import name_builds
 from .compile import Answer
 from .named import NamedPackage, requirement
 from .state import Outcome, Refusal, Solution, State
@@ -159,7 +160,7 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
     if why := state.facts.fits(name, newest.version, newest.sha256, chosen.builds):
         return why
     if name in {n.name for n in state.pages.paged}:
-        builds = " and ".join(f"{b.framework} {b.version}" for b in chosen.builds)
+        builds = name_builds(chosen.builds)
         return f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
     return (
         who_excludes(state, chosen.answer, name, newest.version)
@@ -178,7 +179,7 @@ def _without(state: State, name: str, release: str) -> str | None:
             return None
         if ended or outcome.asked.wanted != (name, release):
             continue
-        builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+        builds = name_builds(outcome.builds)
         if isinstance(outcome, Refusal):
             ended = f"with {builds} there is no solution: {outcome.reason}"
         else:
@@ -323,7 +324,7 @@ def _why_not(outcome: Solution, chosen: Solution) -> str:
 
 def describe(outcome: Outcome) -> str:
     """Return a compared outcome in one line."""
-    named = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+    named = name_builds(outcome.builds)
     if isinstance(outcome, Refusal):
         return f"compared {named}: {outcome.reason}"
     found = [*(c.sentence for c in outcome.conflicts), *(f"{n} has to be compiled" for n in outcome.compiles)]
@@ -341,7 +342,7 @@ def notes(state: State, chosen: Solution) -> Iterator[str]:
             lone_companions(build, state.context.profiles.builds) & by_name.keys() & state.facts.named
         ):
             release = by_name[name].version
-            rows = state.facts.rows.rows(name, release.partition("+")[0])
+            rows = state.facts.rows.rows(name, release)
             compiled_for = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
             yield (
                 f"{build.framework} {build.version} has no matching release of {name}; "
@@ -351,9 +352,7 @@ def notes(state: State, chosen: Solution) -> Iterator[str]:
     for name in state.facts.named & by_name.keys():
         package = by_name[name]
         compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
-        if not compiled or state.facts.rows.rows(
-            name, package.version.partition("+")[0], state.facts.measured(package.sha256)
-        ):
+        if not compiled or state.facts.rows.rows(name, package.version, state.facts.measured(package.sha256)):
             continue
         if state.bounds_of(package).keys() & {b.framework for b in chosen.builds}:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"

@@ -27,7 +27,7 @@ from ..resolve.question import major, meets, version
 from ..system.redaction import redact
 from .archives import source_rules
 from .attempt import compare
-from .builds import Fitting
+from .builds import Fitting, name_builds
 from .candidates import first
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
@@ -190,7 +190,7 @@ def _offer_without(state: State, error: LockError, address: str) -> None:
     without = _aside(state, context, reading=context.reading)
     outcome = compare(without, first(without))
     if isinstance(outcome, Solution):
-        builds = " and ".join(f"{b.framework} {b.version}" for b in outcome.builds)
+        builds = name_builds(outcome.builds)
         lines = ", ".join(n.origin for n in closed)
         lacks = f"the other requirements have a solution with {builds}, which lacks what it brings"
         alone = (

@@ -136,12 +136,12 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
                     )
                 )
         return
-    given = {q.target.driver_branch: q.target.driver for q in (question, *question.others)}
+    given = {q.target.driver_branch: q.target.driver for q in question.every}
     for branch, driver in given.items():
         if branch:
             yield f"driver {branch} is read as {driver}, its first release"
     newest = max((row.branch for row in question.profiles.branches), key=int, default="")
-    for driver in {q.target.driver: None for q in (question, *question.others)}:
+    for driver in {q.target.driver: None for q in question.every}:
         if driver and newest and int(major(driver)) > int(newest):
             yield f"driver {driver} is newer than all that gpuenv knows (to {newest}): it is taken to run every build"
     if not target.driver:

@@ -51,7 +51,7 @@ def _rank(question: Question, build: Build, age: int) -> tuple[object, ...]:
     if question.request.device == "cpu":
         return (build.cuda is not None, age, index)
     cuda = version(build.cuda) if build.cuda else version("0")
-    native = all(q.speaks is None or cuda <= version(q.speaks) for q in (question, *question.others))
+    native = all(q.speaks is None or cuda <= version(q.speaks) for q in question.every)
     return (age, not native, tuple(-n for n in cuda.release), index)
 
 

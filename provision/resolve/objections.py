@@ -24,7 +24,7 @@ from .toolkit import compiler_objections
 
 def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
     """Return all objections to a build, those about the user's request first."""
-    reasons = [r for one in (question, *question.others) for r in _objections(one, wanted, build)]
+    reasons = [r for one in question.every for r in _objections(one, wanted, build)]
     return tuple(dict.fromkeys(reasons))
 
 
@@ -38,7 +38,7 @@ def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
 def device_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
     """Return the objections of the driver and GPUs of every target to a build of any package."""
     reasons: list[RejectionReason] = []
-    for one in (question, *question.others):
+    for one in question.every:
         reasons += _platform(one, build)
         if one.request.device == "cuda" and build.cuda:
             reasons += [*_driver(one, build), *_kernels(one, build)]

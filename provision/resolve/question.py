@@ -117,10 +117,15 @@ class Question:
             joined.__dict__[name] = getattr(self, name)
         return joined
 
+    @property
+    def every(self) -> tuple[Question, ...]:
+        """The question for each of its targets."""
+        return self, *self.others
+
     @cached_property
     def oldest_glibc(self) -> str | None:
         """The oldest glibc of all targets, or None if none is known."""
-        known = [q.target.glibc for q in (self, *self.others) if q.target.glibc]
+        known = [q.target.glibc for q in self.every if q.target.glibc]
         return min(known, key=version) if known else None
 
     @cached_property

@@ -41,10 +41,10 @@ class SatelliteRows:
     def rows(self, package: str, release: str, measured: tuple[Satellite, ...] = ()) -> tuple[Satellite, ...]:
         """Return the rows of a release, or none if nothing was measured.
 
-        They are those of the profiles, otherwise those `measured` on this machine, otherwise those of its
+        Its local label does not count. They are those of the profiles, otherwise those `measured` on this machine, otherwise those of its
         minor series.
         """
-        versions = self.packages.get(package, {})
+        versions, release = self.packages.get(package, {}), release.partition("+")[0]
         if release in versions or measured:
             return versions.get(release, measured)
         if not release:  # installed from a folder or a commit
@@ -65,14 +65,9 @@ def objection(
     The sentence is that of the closest alternative. Its kernels must support every GPU, except those of
     `ignore_gpus_of`.
     """
-    targets = targets_of(question)
+    targets = question.every
     reasons = [next(_on_all(targets, row, builds, ignore_gpus_of), None) for row in rows]
     return None if not reasons or None in reasons else reasons[-1]
-
-
-def targets_of(question: Question) -> tuple[Question, ...]:
-    """Return the question for each of its targets."""
-    return question, *question.others
 
 
 def without_kernels(
@@ -80,7 +75,7 @@ def without_kernels(
 ) -> tuple[Question, ...]:
     """Return the targets for whose GPUs no release of a package has kernels: there kernels do not decide."""
     rows = [row for rows in versions.values() for row in rows]
-    return tuple(q for q in targets_of(question) if not any(serves_gpus(q, row) for row in rows))
+    return tuple(q for q in question.every if not any(serves_gpus(q, row) for row in rows))
 
 
 def _on_all(
@@ -264,9 +259,8 @@ class LockedSet:
         return f"which is from CUDA {cuda}, but {build.framework} uses CUDA {major(build.cuda or '')}"
 
     def _of_measured(self, package: LockedPackage) -> str | None:
-        release = package.version.partition("+")[0]
-        rows = self.rows.rows(package.name, release, self.measured(package.sha256))
-        why = objection(self.question, rows, self.builds, ignore_gpus_of=targets_of(self.question))
+        rows = self.rows.rows(package.name, package.version, self.measured(package.sha256))
+        why = objection(self.question, rows, self.builds, ignore_gpus_of=self.question.every)
         return why and f"and {why}"
 
     def _cuda_of(self, package: LockedPackage) -> str | None:

@@ -99,7 +99,7 @@ def cudnn_choice(
     refused: list[RejectionReason] = []
     second: CudnnRelease | None = None
     for release in allowed:
-        reasons = [r for q in (question, *question.others) for r in _release_objections(q, build, release)]
+        reasons = [r for q in question.every for r in _release_objections(q, build, release)]
         if not reasons:
             if _effect(question, build, release) != "avoid":
                 return release, []
