@@ -43,7 +43,7 @@ def find_causes(
     remarks: Remarks | None = None,
     installed: Installed | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of the diagnose stage, which gets resolve's plans and its kernel rule.
+    """Return the findings of the diagnose stage, which gets resolve's plans.
 
     `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
     this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
@@ -51,21 +51,15 @@ def find_causes(
     """
     from ..diagnose import Circumstances, diagnose
     from ..resolve import resolve
-    from ..system.kernels import how_they_run
-
-    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
 
     def advise(request: Request, target: Target) -> Plan:
         return resolve(request, target, known)
-
-    def serves(kernels: Sequence[str], capability: str) -> bool:
-        return how_they_run(tuple(kernels), capability, tegra) is not None
 
     return diagnose(
         texts,
         known,
         Circumstances(
-            serves=serves, advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
+            advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
             ran=ran, installed=installed, holders=detect.read_holders if holders else None,
         ),
         remarks,

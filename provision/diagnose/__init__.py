@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Evidence, Finding, Profiles
+from ..model import Finding, Profiles
 from . import hardware, libraries, packages, processes
 from .context import (
     Circumstances,
     Installed,
     Ran,
     Remarks,
+    add_circumstances,
     add_environment,
     add_machine,
     find_contradicted,
@@ -45,6 +46,7 @@ JUDGES: tuple[Judge, ...] = (
     hardware.judge_kernel_module,
     hardware.judge_kernels,
     hardware.judge_platform,
+    hardware.judge_hidden_gpus,
     libraries.judge_cudnn_versions,
     libraries.judge_missing_cudnn,
     libraries.judge_missing_cuda,
@@ -95,25 +97,15 @@ def diagnose(
         facts = read_facts(lines, profiles.gpus)
         machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
     completed = {*(add_machine(facts, machine) if lines else ()), *add_environment(facts, files)}
-    if place.ran and place.ran.oom_kills is not None:
-        text = f"the kernel's out-of-memory counter (oom_kill) rose by {place.ran.oom_kills}"
-        facts.add("oom_kills", str(place.ran.oom_kills), Evidence(text=text, source=place.ran.oom_source))
     place = replace(place, machine=machine, device=device)
+    add_circumstances(facts, place)
     ruled_out = find_contradicted(facts, machine) if lines and place.is_of_machine else set()
     case = Case(lines=lines, facts=facts, profiles=profiles, place=place, ruled_out=ruled_out)
-    if place.ran or place.verdict or place.device:  # an environment of the user's own
-        facts.add("owner", "environment", Evidence(text="the environment", source="gpuenv"))
-    if place.ran and place.ran.made_by_gpuenv:
-        facts.add("made", "gpuenv", Evidence(text="the environment", source="gpuenv"))
     read_context(case)
-    if machine and machine.context.container and not facts.all("container"):
-        facts.add("container", machine.context.container, Evidence(text="a container", source="machine"))
     remarks.context = describe(case)
 
     # The candidates. The catalogue speaks where nothing else does.
     found = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
-    if place.here:
-        found += hardware.judge_hidden_gpus(case)
     found += by_catalogue(case, found)
     found += hardware.judge_no_gpu(case, found)
     found += packages.judge_unknown_module(case, found)

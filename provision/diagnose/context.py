@@ -75,11 +75,9 @@ class Circumstances:
     the memory of the machine's GPUs; it is called only if they matter. `installed` is the environment that the texts
     are probably from.
 
-    Two rules of `resolve`, which no stage imports: `serves(kernels, capability)` returns whether a GPU runs any of
-    the kernels. `advise` makes a plan for the target of the text or machine, for fixes with versions.
+    `advise` makes a plan for the target of the text or machine, for fixes with versions: no stage imports `resolve`.
     """
 
-    serves: Callable[[Sequence[str], str], bool]
     advise: Callable[[Request, Target], Plan] | None = None
     machine: Machine | None = None
     verdict: Verdict | None = None
@@ -184,6 +182,18 @@ def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
     for name, fact in missing.items():
         facts.add(name, fact.value, fact.evidence)
     return tuple(dict.fromkeys(fact.evidence for fact in missing.values()))
+
+
+def add_circumstances(facts: Facts, place: Circumstances) -> None:
+    """Add whose the environment is, and what the kernel counted while the program ran."""
+    ran, environment = place.ran, Evidence(text="the environment", source="gpuenv")
+    if ran and ran.oom_kills is not None:
+        text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
+        facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
+    if ran or place.verdict or place.device:
+        facts.add("owner", "environment", environment)
+    if ran and ran.made_by_gpuenv:
+        facts.add("made", "gpuenv", environment)
 
 
 # --- the machine -------------------------------------------------------------------------------

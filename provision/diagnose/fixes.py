@@ -468,7 +468,7 @@ def _find_label(case: Case) -> str | None:
     # Without a GPU, the newest generation: a CUDA that has it serves most of the older ones too.
     wanted = capability or max((g.capability for g in case.profiles.gpus if not g.tegra), key=Version)
     builds = [b for b in case.profiles.builds if suits(b)]
-    serving = [b for b in builds if not b.kernels or case.place.serves(b.kernels, wanted)]
+    serving = [b for b in builds if not b.kernels or case.serves(b.kernels, wanted)]
     serving = serving or ([] if capability else builds)
     cudas = sorted({b.cuda for b in serving if b.cuda}, key=Version)
     # CUDA 13 needs a driver that many machines do not have yet; 12 runs with that driver too.

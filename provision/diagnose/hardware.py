@@ -106,7 +106,7 @@ def judge_kernel_module(case: Case) -> list[Candidate]:
 
 def judge_hidden_gpus(case: Case) -> list[Candidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
-    machine = case.place.machine
+    machine = case.place.machine if case.place.here else None
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = case.said("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
     if machine is None or visible is None or not shows or not machine.gpus:
@@ -196,8 +196,8 @@ def judge_kernels(case: Case) -> list[Candidate]:
     where = (*shows, *compared)
     listed = facts.first("kernels") or " ".join(facts.all("kernel"))
     have = listed.split() if listed else _find_kernels_of_build(case, capability)
-    if have and case.place.serves(have, capability):
-        compiled = case.place.serves([k.removesuffix("+PTX") for k in have], capability)
+    if have and case.serves(have, capability):
+        compiled = case.serves([k.removesuffix("+PTX") for k in have], capability)
         if not compiled and (failed := case.said("ptx_failed", "needs_newer_cuda")):
             title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
             return [candidate(_NEW, 86, (*failed, *compared), title)]
@@ -236,7 +236,7 @@ def _find_kernels_of_build(case: Case, capability: str) -> list[str]:
         ]  # fmt: skip
         if not cuda:
             named = [b for b in named if b.index == "pypi"] or named
-        if len({case.place.serves(b.kernels, capability) for b in named}) == 1:
+        if len({case.serves(b.kernels, capability) for b in named}) == 1:
             return list(named[0].kernels)
     return []
 
@@ -279,7 +279,7 @@ def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> lis
     if not newest:
         return []
     beyond = Version(capability) > max(_parse_kernel(k) for b in newest for k in b.kernels)
-    newer = beyond or all(case.place.serves(b.kernels, capability) for b in newest)
+    newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
     likelier, other = (_NEW, _OLD) if newer else (_OLD, _NEW)
     return [candidate(likelier, 84, where), candidate(other, 50, where)]
 

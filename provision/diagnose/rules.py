@@ -31,6 +31,7 @@ from ..model import (
     Sign,
 )
 from ..model.values import dataclass
+from ..system.kernels import how_they_run
 from .context import Circumstances
 from .facts import CONDITIONS, Facts
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
@@ -289,6 +290,11 @@ class Case:
     @functools.cached_property
     def commands(self) -> list[ShellCommand]:
         return read_commands(self.lines)
+
+    def serves(self, kernels: Sequence[str], capability: str) -> bool:
+        """Return whether a GPU runs any of the kernels."""
+        tegra = frozenset(g.capability for g in self.profiles.gpus if g.tegra)
+        return how_they_run(tuple(kernels), capability, tegra) is not None
 
     def said(self, *names: str) -> tuple[Evidence, ...]:
         """Return the first lines of the first of these messages that the text has."""

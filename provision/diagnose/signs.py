@@ -43,6 +43,9 @@ def read_context(case: Case) -> None:
     for program in list_programs(case):
         if program.uses and not facts.all("framework"):
             facts.add("framework", program.uses, case.messages.find(program.says)[0])
+    machine = case.place.machine
+    if machine and machine.context.container and not facts.all("container"):
+        facts.add("container", machine.context.container, Evidence(text="a container", source="machine"))
 
 
 def _read_launch(case: Case) -> None:

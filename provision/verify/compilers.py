@@ -19,7 +19,7 @@ from ..model.values import dataclass
 from ..profiles.findings import find_fix, make_finding
 from ..system import untrusted
 from . import fixes
-from .libraries import PythonPaths, make_pip_command
+from .libraries import PythonPaths, make_pip_command, read_cuda
 
 _PROGRAMS = {
     "cc": ("a C compiler", "CC", ("gcc", "clang")),  # as Triton looks for it
@@ -133,7 +133,7 @@ class _Place:
         """Return None if nvcc fits torch's CUDA and accepts the host compiler. torch and others look for it in this way."""
         home, cuda = (
             self._environ.get("CUDA_HOME") or self._environ.get("CUDA_PATH"),
-            _read_torch_cuda(self._paths.sites),
+            read_cuda(self._paths, "torch"),
         )
         nvcc = (
             f"{home}/bin/nvcc"
@@ -204,12 +204,6 @@ def _search(path: Path, pattern: str) -> str | None:
     except OSError:
         return None
     return found[1] if found else None
-
-
-def _read_torch_cuda(sites: Sequence[str]) -> str | None:
-    """Return the CUDA ("13.0") that the installed torch was built for, or None."""
-    found = (_search(Path(site, "torch", "version.py"), r"(?m)^cuda\b[^=\n]*= *'([\d.]+)'") for site in sites)
-    return next(filter(None, found), None)
 
 
 def _read_cuda_version(home: Path) -> str | None:

@@ -184,10 +184,10 @@ def map_owners(packages: Sequence[LibraryPackage]) -> dict[str, LibraryPackage]:
 
 
 _TENSORFLOW = "python/platform/build_info.py"
-_CUDA_MAJOR = {
-    "torch": ("version.py", r"^cuda\b[^=]*= *['\"](\d+)\."),
-    "tensorflow": (_TENSORFLOW, r"['\"]cuda_version['\"]\s*[,:]\s*['\"](\d+)\."),
-    "onnxruntime": ("capi/build_and_package_info.py", r"^cuda_version *= *['\"](\d+)\."),
+_CUDA = {
+    "torch": ("version.py", r"^cuda\b[^=\n]*= *['\"]([\d.]+)"),
+    "tensorflow": (_TENSORFLOW, r"['\"]cuda_version['\"]\s*[,:]\s*['\"]([\d.]+)"),
+    "onnxruntime": ("capi/build_and_package_info.py", r"^cuda_version *= *['\"]([\d.]+)"),
 }
 """Where a framework states its CUDA. JAX does not."""
 
@@ -198,8 +198,8 @@ def _find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) ->
     for name, origin in paths.frameworks.items():
         package = Path(origin).parent
         if name == "torch":
-            stated = re.search(r"^cuda\b[^=]*= *(.+)$", _read_text(package / "version.py"), re.MULTILINE)
-            builds[name] = stated is None or stated[1].strip() != "None"
+            text = _read_text(package / "version.py")
+            builds[name] = not re.search(r"^cuda\b[^=\n]*= *None", text, re.MULTILINE)
         elif name == "tensorflow":
             text = _read_text(package / _TENSORFLOW)
             builds[name] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
@@ -216,12 +216,18 @@ def _find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) ->
 
 def read_built_major(paths: PythonPaths) -> str | None:
     """Return the CUDA major version that the frameworks on disk were built with, or None if they differ."""
-    majors = set()
-    for name, origin in paths.frameworks.items():
-        if name in _CUDA_MAJOR:
-            file, pattern = _CUDA_MAJOR[name]
-            majors |= set(re.findall(pattern, _read_text(Path(origin).parent / file), re.MULTILINE)[:1])
+    majors = {cuda.partition(".")[0] for name in _CUDA if (cuda := read_cuda(paths, name))}
     return majors.pop() if len(majors) == 1 else None
+
+
+def read_cuda(paths: PythonPaths, framework: str) -> str | None:
+    """Return the CUDA ("13.0") that a framework on disk was built with, or None if it states none."""
+    if framework not in paths.frameworks:
+        return None
+    file, pattern = _CUDA[framework]
+    text = _read_text(Path(paths.frameworks[framework]).parent / file)
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else None
 
 
 def _read_text(path: Path) -> str:

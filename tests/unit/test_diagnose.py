@@ -27,7 +27,7 @@ def fires(rule):
     """Whether a rule fires on its own example."""
     lines = read_log("-", [rule.example.encode()])
     known = dataclasses.replace(KNOWN, failures=(rule,))
-    place = Circumstances(serves=lambda kernels, capability: True)
+    place = Circumstances()
     case = Case(lines=lines, facts=read_facts(lines, KNOWN.gpus), profiles=known, place=place)
     read_context(case)
     return bool(by_rules(case))

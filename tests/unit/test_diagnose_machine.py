@@ -90,7 +90,7 @@ def held(*rows, line=FULL, machine=None):
         return rows
 
     log = [("log", [line.encode()])]
-    place = Circumstances(serves=lambda kernels, capability: True, machine=here, holders=holders)
+    place = Circumstances(machine=here, holders=holders)
     return next(iter(diagnose(log, KNOWN, place)), None), len(calls)
 
 

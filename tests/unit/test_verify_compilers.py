@@ -49,7 +49,7 @@ class Machine:
         package(self.site, name, "1.0", [], modules={f"{name.replace('-', '_')}/__init__.py": ""})
         paths = PythonPaths(
             prefix=self.env.path, version=f"{PYTHON}.0", sites=(str(self.site),), roots=(str(self.site),),
-            include=str(self.include),
+            include=str(self.include), frameworks={"torch": str(self.site / "torch/__init__.py")},
         )  # fmt: skip
         reading = read_packages(self.env.python, paths, self.environ, load())
         return judge(
