@@ -224,7 +224,10 @@ def _add_project_imports(
         emit(Event("note", "verify", f"the project's imports are not known: {error}"))
         return result, findings
     sites = early_probes.python_paths.result().sites
-    missing = modules.find_missing(imports, sites)
+    locked = (
+        {p.name for p in examined.lock.packages} if examined.lock else set()
+    )  # the stage lock names these
+    missing = [one for one in modules.find_missing(imports, sites) if one.package not in locked]
     result, findings = modules.add_missing(result, findings, missing)
     return modules.add_absent(result, findings, modules.find_absent(imports, sites))
 

@@ -131,7 +131,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts
 def _words(sources: PackageSources) -> tuple[str, ...]:
     """Return the kinds of package sources, without their addresses."""
     lines = [
-        f"default   {'an index from the configuration' if sources.default else 'the default of the installer'}"
+        f"default   {'an index from the configuration' if sources.default else 'PyPI: no other index is configured'}"
     ]
     if sources.extra:
         lines.append(f"extra     {len(sources.extra)} more from the configuration")

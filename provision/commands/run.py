@@ -126,10 +126,14 @@ def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
     from ..profiles.findings import make_finding
 
     device = read_device(root)
-    steps = "This environment is for the CPU: `gpuenv create --recreate` on a machine with a GPU"
+    steps = (
+        "This environment is for the CPU: on a machine with a GPU, `gpuenv create --recreate --device cuda`"
+    )
     if device != "cpu":
         steps = "`gpuenv verify` says whether the environment can use the GPU; if it can, the program chooses the CPU (`--device`, `.to()`)"
-    evidence = Evidence("no process mapped /dev/nvidia-uvm, as each CUDA context does", shlex.join(command))
+    evidence = Evidence(
+        "no process mapped /dev/nvidia-uvm, as every program on the GPU does", shlex.join(command)
+    )
     return make_finding("program_used_no_gpu", (evidence,), program=command[0], steps=steps)
 
 

@@ -32,7 +32,7 @@ BEGIN = "# >>> gpuenv >>>"
 NAMES = ("GNUmakefile", "makefile", "Makefile")
 _RULES = {"env": "create", "verify": "verify", "lock": "lock"}
 _MOST_INCLUDED = 50
-_WARNING = "# WARNING: only this machine has that path. On others: make env GPUENV_FROM=ADDRESS"
+_WARNING = " WARNING: only this machine has this path. On others: make env GPUENV_FROM=ADDRESS"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -73,7 +73,7 @@ def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
     lines = read("init.mk").replace("@targets@", " ".join(part.targets)).replace("@rules@", "\n".join(rules))
     lines = lines.replace("@source@", source).replace(" \n", "\n")
     local = is_of_one_machine(gpuenv_from)
-    lines = lines.replace("@warning@\n", f"{_WARNING}\n" if local else "")
+    lines = lines.replace("@warning@", _WARNING if local else "")
     newline = "\r\n" if "\r\n" in text else "\n"
     # start with an empty line, because a final backslash would join the next line
     lead = "" if not text else newline if text.endswith("\n") else newline * 2

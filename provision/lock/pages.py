@@ -152,8 +152,7 @@ class Pages:
             ]  # fmt: skip
             minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")} - {""}
             newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
-            if newest:
-                yield f"{text}. Wheels exist for {framework} {', '.join(newest)}"
+            yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")
 
     def _unreachable(self, named: NamedPackage, package: LockedPackage, plan: Plan) -> str | None:
         """Return the newer wheel of a page for a build that fits, of an index that does not respond, or None."""

@@ -117,7 +117,8 @@ def _explain_index(
     kinds = (k for i, k in named.items() if i and (refused.address or "").startswith(i.rstrip("/")))
     return LockError(
         refused.message.removesuffix(" (pip)"),  # gpuenv itself asks for pip
-        hint=refused.hint, log=log, unreachable=next(kinds, "pypi") if refused.index_unavailable else None,
+        hint=refused.hint, log=log.rstrip().rpartition("\n")[2] if refused.index_unavailable else log,
+        unreachable=next(kinds, "pypi") if refused.index_unavailable else None,
     )  # fmt: skip
 
 

@@ -74,7 +74,8 @@ def _render(facts: ReportFacts) -> str:
     if facts.verdict:
         verdict = facts.verdict if facts.include_checks else _omit_check_output(facts.verdict)
         when = f" ({facts.verified})" if facts.verified else ""
-        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_format_verdict(verdict))))
+        said = "works on the CPU" if verdict.verdict == "cpu" else verdict.verdict
+        parts.append((f"Last verdict{when}: {said}", list(_format_verdict(verdict))))
     if facts.problems:
         parts.append(("Could not be read", list(facts.problems)))
     head = f"gpuenv {facts.gpuenv}, Python {facts.python}, {facts.when}"
@@ -134,13 +135,12 @@ def _format_environment(facts: ReportFacts) -> Iterator[str]:
     request = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
     yield f"made with {request}"
     for build in plan.builds:
-        yield (
-            f"build     {build.framework} {build.version}, CUDA {build.cuda or 'none'}, cuDNN {build.cudnn or 'none'}, "
-            f"from {build.index}"
-        )
+        of = f"CUDA {build.cuda}, cuDNN {build.cudnn or 'none'}" if build.cuda else "CPU build"
+        yield f"build     {build.framework} {build.version}, {of}, from {build.index}"
     target = plan.target
     gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus) or "any GPU"
-    yield f"made for  {target.platform}, driver {target.driver or 'any'}, {gpus}"
+    if plan.device == "cuda":
+        yield f"made for  driver {target.driver or 'any'}, {gpus}"
     for note in plan.notes:
         yield f"note      {note}"
     newest: dict[str, RejectedBuild] = {}
@@ -165,10 +165,9 @@ def _format_verdict(verdict: Verdict) -> Iterator[str]:
     for stage in verdict.stages:
         yield from _format_stage(stage)
     for framework in verdict.frameworks:
-        yield (
-            f"{framework.name} {framework.version}: CUDA {framework.cuda or 'none'}, cuDNN built "
-            f"{framework.cudnn_built or 'none'}, loaded {framework.cudnn_loaded or 'none'}"
-        )
+        if framework.cuda:
+            built, loaded = framework.cudnn_built or "none", framework.cudnn_loaded or "none"
+            yield f"{framework.name} {framework.version}: CUDA {framework.cuda}, built for cuDNN {built}, loaded cuDNN {loaded}"
         for library in framework.libraries:
             if library.inside is False:
                 yield f"  from outside the environment: {library.soname} {library.version or ''} {library.path}"

@@ -307,7 +307,7 @@ def show_report(screen: Screen, report: IssueReport) -> None:
 def remark_on_report(screen: Screen, report: IssueReport) -> None:
     """Say what is hidden in the text."""
     if report.hidden:
-        text = f"note: the report hides: {', '.join(report.hidden)}; read it before pasting"
+        text = f"note: hidden in the report: {', '.join(report.hidden)}. Read it before you paste it"
         for row in screen.fold(text, first="", stream=screen.err):
             screen.say(row)
 

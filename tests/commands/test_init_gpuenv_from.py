@@ -152,7 +152,7 @@ def test_paths_of_any_letters_reach_pip_through_any_makefile(project):
     small_gpuenv(odd)
     (project.work / "Makefile").write_text(INLINE)
     assert project("init", "--framework", "jax", "--gpuenv-from", str(odd / WHEEL)).code == 0
-    assert "WARNING: only this machine has that path" in (project.work / "Makefile").read_text()
+    assert "WARNING: only this machine has this path" in (project.work / "Makefile").read_text()
     done = make(project.work, "-s", "env", ready=True)
     assert (done.returncode, done.stdout) == (0, "private: gpuenv create\n"), done.stderr
 

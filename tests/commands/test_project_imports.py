@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 
+import export_locks as el
 import pytest
 from elf_files import package
 from environment_facts import own
@@ -42,10 +43,10 @@ def write(env, files):
         path.write_text(text)
 
 
-def judged(env, **options):
+def judged(env, lock=None, **options):
     wanted = Options(cache_dir=env.parent / "cache", **options)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(PASSED,))
-    examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
+    examined = Examination(env=locate_environment(env), lock=lock, choices=Choices(), options=wanted)
     return add_later_stages(examined, before, lambda _: None)
 
 
@@ -73,6 +74,13 @@ def test_a_missing_import_is_a_warning_that_names_file_and_package(env):
     ]  # fmt: skip
     assert judged(env, quick=True).findings == found.findings
     assert judged(env, strict=True).verdict == "fails"
+
+
+def test_a_package_of_the_lock_is_not_one_to_add(env):
+    """The stage `lock` says that it is gone, and how to restore it."""
+    write(env, {"train.py": "import filetype\nimport cv2\n"})
+    lock = el.of([el.wheel("filetype", "1.2.0")], device="cpu")
+    assert [f.fix for f in judged(env, lock).findings] == ["`gpuenv add opencv-python`"]
 
 
 def test_quick_uses_what_is_known(env):

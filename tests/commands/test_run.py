@@ -348,7 +348,7 @@ def test_a_program_that_needs_a_gpu_fails_without_a_context(env, gpuenv, code, a
     ran = gpuenv("run", "--require-gpu", "--", *words)
     assert ran.code == expected, ran.err
     said = " ".join(ran.err.split())
-    assert ("no process of it had a CUDA context" in said) == (expected == 8)
+    assert ("and did not use the GPU" in said) == (expected == 8)
     ran = gpuenv("--json", "run", "--require-gpu", "--", *words)
     assert [f["cause"] for f in ran.json["findings"]] == ["gpu_not_used"] * (expected == 8)
     assert ran.json["code"] == ran.code == expected
