@@ -200,10 +200,9 @@ def list_pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[s
     """
     if c.python:
         return ()
-    if machine is None:
-        if target.platform != detect.detect(()).target.platform:
-            return ()
-        machine = detect.detect({"pythons"}, cache=get_cache_dir(c))
+    if machine is None and target.platform != detect.detect(()).target.platform:
+        return ()
+    pythons = machine.pythons if machine else detect.list_pythons(get_cache_dir(c))
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    minors = {get_minor_version(p.version) or "" for p in machine.pythons}
+    minors = {get_minor_version(p.version) or "" for p in pythons}
     return tuple(sorted(minors, key=lambda m: (m != running, -int(m.split(".")[1]))))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..model import CONFIDENCES, Driver, HostContext, Machine, Target, TargetGpu
+from ..model import CONFIDENCES, Driver, HostContext, Machine, PythonInstallation, Target, TargetGpu
 from ..system import process
 from .device import judge_device
 from .driver import DriverReading, read_driver
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from ..model import Plan
 
 __all__ = [
-    "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "machine_for_verdict",
-    "read_holders",
+    "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "list_pythons",
+    "machine_for_verdict", "read_holders",
 ]  # fmt: skip
 
 PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
@@ -103,14 +104,18 @@ def find_python(
 
     `machine` is this one if its Pythons were read. The answers of the interpreters are kept in `cache`.
     """
-    if machine is None or not machine.pythons:
-        machine = detect({"pythons"}, cache=cache)
-    for installed in machine.pythons:
+    for installed in (machine and machine.pythons) or list_pythons(cache):
         if ".".join(installed.version.split(".")[:2]) == minor and (
             exact is None or installed.version.startswith(exact)
         ):
             return installed.path
     return None
+
+
+@functools.cache
+def list_pythons(cache: Path | None) -> tuple[PythonInstallation, ...]:
+    """Return the Pythons of this machine. A run reads them once."""
+    return detect({"pythons"}, cache=cache).pythons
 
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:

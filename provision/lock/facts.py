@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
@@ -36,7 +37,7 @@ class Facts:
     bounds_of: Callable[[LockedPackage], Mapping[str, str]]
     measured: Callable[[str | None], tuple[Satellite, ...]]
 
-    @property
+    @cached_property
     def rows(self) -> SatelliteRows:
         """The rows of the platform."""
         return SatelliteRows(self.question.profiles, self.question.target.platform)

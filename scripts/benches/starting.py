@@ -18,10 +18,10 @@ def start(ground: Ground) -> Iterator[Row]:
     rows = {
         "--version": (["--version"], 3),
         "list": (["list"], 10),
-        "detect": (["detect"], 14),
-        "resolve, another machine": (_THERE, 22),
-        "resolve, this machine": (["resolve", *JAX], 22),
-        "create, all in place": (["create", "env", *JAX], 20),
+        "detect": (["detect"], 10),
+        "resolve, another machine": (_THERE, 15),
+        "resolve, this machine": (["resolve", *JAX], 15),
+        "create, all in place": (["create", "env", *JAX], 12),
     }
     sides = [partial(processor_time, [GPUENV, *args], folder, ground.env) for args, _ in rows.values()]
     runs = ground.runs * 3

@@ -399,6 +399,7 @@ def test_this_machine_makes_a_valid_document():
         "explain_idle_gpu",
         "find_python",
         "judge_device",
+        "list_pythons",
         "machine_for_verdict",
         "read_holders",
     }
