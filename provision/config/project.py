@@ -374,7 +374,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
 
     files = ProjectFiles(
         requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group, packages=addressed,
-        install=not c.dependencies_only,
+        install=not c.dependencies_only, base=c.config.absolute().parent if c.config else None,
     )  # fmt: skip
     rules = SortingRules(markers=markers, stack=list_stack_packages(data))
     return read_project_requirements(files, process.environ(), rules, map_companions(data))

@@ -177,3 +177,13 @@ def test_a_relative_or_empty_virtual_env_is_none(gpuenv):
     for value in ("", "active", str(gpuenv.folder / "gone")):
         gpuenv.env["VIRTUAL_ENV"] = value
         assert gpuenv("run", "python", "-V").code == 2
+
+
+def test_a_file_in_a_folder_is_named_with_its_folder(gpuenv):
+    (gpuenv.work / "full").mkdir()
+    (gpuenv.work / "full" / "requirements.txt").write_text("torch==1.4.0\n")
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\nrequirements: [full/requirements.txt]\n")
+    ran = gpuenv("lock", "--driver", "580.65.06", "--gpu", "A100")
+    assert ran.code == 5 and "torch==1.4.0 in full/requirements.txt line 1" in " ".join(ran.out.split()), (
+        ran.out
+    )
