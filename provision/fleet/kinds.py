@@ -66,7 +66,7 @@ class Fitting:
     def together(self, targets: Iterable[Target]) -> Question:
         """Return the joint question for all targets."""
         each = list({self.alike(t): self.question(t) for t in targets}.values())
-        return each[0].on_all(each[1:]) if len(each) > 1 else each[0]
+        return each[0].changed(others=tuple(each[1:])) if len(each) > 1 else each[0]
 
     def alike(self, target: Target) -> Hashable:
         """Return a key of what builds depend on. Drivers between the same two floors are alike, and boards but for bad ones."""

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ..errors import LockError
 from ..index.simple_api import allows_python, version_of
@@ -278,7 +278,7 @@ class SourceRules:
             p
             for name, version in wanted.items()
             for p in self.archives.listed(name)
-            if _is_version(p.version, version)
+            if Version(p.version) == Version(version)
         ]
         for package, archive in self.archives.describe(packages).items():
             if archive.requires is not None:
@@ -304,14 +304,6 @@ def _make_table(archive: SourceArchive) -> dict[str, object]:
         "requires-dist": [str(Requirement(text)) for text in archive.requires or ()],
     }  # fmt: skip
     return table | ({"requires-python": archive.requires_python} if archive.requires_python else {})
-
-
-def _is_version(text: str, version: str) -> bool:
-    """Return whether two texts are the same version."""
-    try:
-        return text == version or Version(text) == Version(version)
-    except InvalidVersion:
-        return False
 
 
 def _parse_specifier(text: str) -> SpecifierSet:

@@ -21,6 +21,7 @@ from ..model import (
     normalize_name,
     requirement_name,
 )
+from ..resolve.satellites import SatelliteRows
 from ..system import process
 from .system_needs import MeasuredRows, SystemNeeds, is_compiled_wheel, needs_of, needs_of_installed
 
@@ -90,18 +91,12 @@ class WheelNeeds:
             )
             if not wheel.needs_measuring():
                 kept.keep(str(package.sha256), [])  # so that its libraries are not read again
-            elif not self._has_row(package):
+            elif not SatelliteRows(rows.load(self.choices), plan.platform).rows(
+                package.name, package.version
+            ):
                 text = f"measuring which libraries {package.name} {package.version} needs"
                 self.emit(Event("start", "build", text))
                 kept.keep(str(package.sha256), wheel.rows())
-
-    def _has_row(self, package: LockedPackage) -> bool:
-        """Return whether the profiles have a row of this minor version."""
-        return any(
-            row.package == package.name and row.platform == self.lock.plan.platform
-            and _series(row.version) == _series(package.version)
-            for row in rows.load(self.choices).satellites
-        )  # fmt: skip
 
 
 def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
@@ -148,7 +143,3 @@ def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     kept = MeasuredRows(get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.rows(p.sha256, lock.plan.platform if lock else ""))
-
-
-def _series(version: str) -> list[str]:
-    return version.partition("+")[0].split(".")[:2]

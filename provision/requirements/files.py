@@ -315,7 +315,7 @@ def _read_pixi(folder: Path, known: tuple[Mapping[str, CondaName], frozenset[str
         version = value.get("version", "*") if isinstance(value, dict) else value
         _read_spec(result, f"{name} {version}", places.locate_key(name, "dependencies"), known)
     wheels = poetry.read_dependencies(data.get("pypi-dependencies"), places, "pypi-dependencies")
-    result.lines += [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels.listed]
+    result.lines += [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels]
     result.left += [
         f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
@@ -13,29 +12,26 @@ from .toml import TomlLocations
 _LONGEST = 1_000
 
 
-@dataclass(kw_only=True, slots=True)
-class PoetryDependencies:
-    """Requirements as (text, origin, whether optional), and the bounds on Python."""
+def read_dependencies(table: Any, places: TomlLocations, section: str) -> list[tuple[str, str, bool]]:
+    """Return the requirements of a dependency table, each with its origin and whether it is optional.
 
-    listed: list[tuple[str, str, bool]] = field(default_factory=list)
-    requires_python: str = ""
-    python_origin: str | None = None
+    The bounds on Python are left out. Raises UsageError with file and line.
+    """
+    return [
+        (_write_requirement(name, one, origin), origin, isinstance(one, dict) and one.get("optional") is True)
+        for name, value in (table if isinstance(table, dict) else {}).items()
+        if name.lower() != "python" and (origin := places.locate_key(name, section))
+        for one in (value if isinstance(value, list) else [value])
+    ]
 
 
-def read_dependencies(table: Any, places: TomlLocations, section: str) -> PoetryDependencies:
-    """Read one of Poetry's dependency tables. Raises UsageError with file and line."""
-    dependencies = PoetryDependencies()
+def read_python(table: Any, places: TomlLocations, section: str) -> tuple[str, str | None]:
+    """Return the bounds on Python of a dependency table, and their origin. Raises UsageError."""
     for name, value in (table if isinstance(table, dict) else {}).items():
-        origin = places.locate_key(name, section)
-        if name.lower() == "python":
-            if isinstance(value, str):
-                dependencies.requires_python = _convert_constraint(value, origin) or ""
-                dependencies.python_origin = origin
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            optional = isinstance(one, dict) and one.get("optional") is True
-            dependencies.listed.append((_write_requirement(name, one, origin), origin, optional))
-    return dependencies
+        if name.lower() == "python" and isinstance(value, str):
+            origin = places.locate_key(name, section)
+            return _convert_constraint(value, origin) or "", origin
+    return "", None
 
 
 def _write_requirement(name: str, value: Any, origin: str) -> str:

@@ -137,7 +137,7 @@ def _read_poetry_group(
             f"the project has no dependency group {quote_text(key)!r}",
             hint=_list_choices({**others, **groups}, "groups"),
         )
-    return [(text, origin) for text, origin, _ in dependencies.listed]
+    return [(text, origin) for text, origin, _ in dependencies]
 
 
 _RUN_IT = (
@@ -385,11 +385,12 @@ def _read_rows(reading: ReadingState, folder: Path, rows: Listed) -> Listed:
 
 def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequirements:
     table = table_at(data, "tool", "poetry")
-    dependencies = poetry.read_dependencies(table.get("dependencies"), places, "tool.poetry.dependencies")
+    found = table.get("dependencies"), places, "tool.poetry.dependencies"
+    dependencies = poetry.read_dependencies(*found)
     stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
-    stated.requires = [(t, o) for t, o, optional in dependencies.listed if not optional]
-    stated.requires_python, stated.python_origin = dependencies.requires_python, dependencies.python_origin
-    named = {requirement_name(t): (t, o) for t, o, _ in dependencies.listed}
+    stated.requires = [(t, o) for t, o, optional in dependencies if not optional]
+    stated.requires_python, stated.python_origin = poetry.read_python(*found)
+    named = {requirement_name(t): (t, o) for t, o, _ in dependencies}
     for extra, names in table_at(table, "extras").items():
         if isinstance(names, list):
             stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]

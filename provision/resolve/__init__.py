@@ -50,7 +50,7 @@ def resolve(
     nothing.
     """
     question = Question(request, target, profiles, supply or AvailableWheels())
-    question = question.on_all(question.changed(target=other) for other in others)
+    question = question.changed(others=tuple(question.changed(target=other) for other in others))
     plan = _attempt(question)
     if plan.builds and request.device == "cpu":
         plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(question, plan)))

@@ -101,21 +101,15 @@ class Question:
             self._known_reasons[key] = tuple(find())
         return self._known_reasons[key]
 
-    def changed(self, **parts: Request | Target | AvailableWheels) -> Question:
-        """Return the question with another request, target or supply. Look-ups in the profiles are kept."""
-        beside = tuple(o.changed(**parts) for o in self.others) if "target" not in parts else ()
-        other = dataclasses.replace(self, others=beside, _known_reasons={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
+    def changed(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
+        """Return the question with another request, target or supply, or with `others`. Look-ups in the profiles are
+        kept."""
+        if not parts.keys() & {"target", "others"}:
+            parts["others"] = tuple(o.changed(**parts) for o in self.others)
+        other = dataclasses.replace(self, **({"others": ()} | parts), _known_reasons={}, _usable={})  # type: ignore[arg-type]  # by name
         for name in ("gpus", "tegra", "releases", "bad"):
             other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other
-
-    def on_all(self, others: Iterable[Question]) -> Question:
-        """Return the question on this target and those of others, which have the same request, profiles and
-        supply."""
-        joined = dataclasses.replace(self, others=tuple(others), _known_reasons={}, _usable={})
-        for name in ("gpus", "tegra", "releases", "bad"):
-            joined.__dict__[name] = getattr(self, name)
-        return joined
 
     @property
     def every(self) -> tuple[Question, ...]:
@@ -241,4 +235,8 @@ def ask_on_all(context: RequestContext) -> Question:
     """Return the question of a request on all its targets."""
     first, *others = context.targets or (context.target,)
     question = Question(context.request, first, context.profiles, context.supply)
-    return question.on_all([question.changed(target=other) for other in others]) if others else question
+    return (
+        question.changed(others=tuple(question.changed(target=other) for other in others))
+        if others
+        else question
+    )
