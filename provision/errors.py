@@ -127,9 +127,3 @@ class BuildError(GpuenvError):
 
     name = "build"
     folder: str | None = None
-
-
-class VerifyError(GpuenvError):
-    """A verification without a verdict, or with a bad one."""
-
-    name = "verify"

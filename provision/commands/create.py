@@ -28,7 +28,7 @@ from ..model.declare import (
     verify_option,
 )
 from ..model.values import dataclass
-from ..system import process, untrusted
+from ..system import process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     own = record.read_own_project(env, get_cache_dir(choices))
     under = state.list_circumstances(env, digest, machine, own.digest if own else None)
     verdict = state.find_valid_verdict(env, under)
-    if verdict is None or plan is None or not _is_activation_final(env):
+    if verdict is None or plan is None:
         return None
     elsewhere = bool(choices.elsewhere or choices.platform)
     if explain_idle_gpu(plan, choices.device, elsewhere=elsewhere):
@@ -199,15 +199,6 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
         lock = pylock.read_in(env / place.MARK)
     environment = state.read_environment(env, changed=False)
     return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
-
-
-def _is_activation_final(env: Path) -> bool:
-    """Return whether bin/activate names the environment's final place, and not its draft."""
-    script = env / "bin" / "activate"
-    try:
-        return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted.read_text(script)
-    except OSError:
-        return False  # the full `create` reports it
 
 
 def _preview(

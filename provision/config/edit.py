@@ -178,17 +178,17 @@ def _edit_yaml(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     pairs = root.value if root is not None and root.id == "mapping" else []
     pair = next((p for p in pairs if p[0].value == "packages"), None)
-    added = [entry for entry in new[len(old) :] if entry is not None]
+    added = [_quote(entry) for entry in new[len(old) :] if entry is not None]
     if pair is None:
         indent = " " * root.start_mark.column if pairs else ""
-        rows = [f"{indent}packages:", *(f"{indent}  - {_quote(t)}" for t in added)]
+        rows = [f"{indent}packages:", *(f"{indent}  - {entry}" for entry in added)]
         return text + newline * (bool(text) and not text.endswith("\n")) + newline.join(rows) + newline
     node = pair[1]
     if node.id == "scalar":  # nothing, or null
         if node.start_mark.index < node.end_mark.index:
-            return _apply(text, [(node.start_mark.index, node.end_mark.index, _write_flow(added))])
+            return _apply(text, [(node.start_mark.index, node.end_mark.index, f"[{', '.join(added)}]")])
         indent = " " * (pair[0].start_mark.column + 2)
-        return _insert_rows(text, pair[0].end_mark.index, [f"{indent}- {_quote(t)}" for t in added], newline)
+        return _insert_rows(text, pair[0].end_mark.index, [f"{indent}- {entry}" for entry in added], newline)
     changes: list[_Change] = [
         (item.start_mark.index, item.end_mark.index, _quote(after))
         for item, before, after in zip(node.value, old, new, strict=False)
@@ -197,12 +197,12 @@ def _edit_yaml(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
     changes += _remove_entries(text, node, [i for i, entry in enumerate(new[: len(old)]) if entry is None])
     if added and node.flow_style:
         index = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
-        listed = ", ".join(map(_quote, added))
+        listed = ", ".join(added)
         changes.append((index, index, f", {listed}" if node.value else listed))
     elif added:
         indent = " " * node.start_mark.column
-        rows = [f"{indent}- {_quote(t)}" for t in added]
-        text = _insert_rows(text, _find_end(node), rows, newline)
+        rows = [f"{indent}- {entry}" for entry in added]
+        text = _insert_rows(text, node.value[-1].end_mark.index, rows, newline)
     return _apply(text, changes)
 
 
@@ -222,11 +222,6 @@ def _remove_entries(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
     return changes
 
 
-def _find_end(node: Any) -> int:
-    index: int = node.value[-1].end_mark.index
-    return index
-
-
 def _insert_rows(text: str, index: int, rows: Sequence[str], newline: str) -> str:
     """Return the text with rows inserted after the line of an index."""
     end = text.find("\n", index)
@@ -243,10 +238,6 @@ def _apply(text: str, changes: Sequence[_Change]) -> str:
 
 def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _write_flow(texts: Sequence[str]) -> str:
-    return "[" + ", ".join(map(_quote, texts)) + "]"
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:

@@ -131,7 +131,7 @@ PYPROJECT = "pyproject.toml"
 
 
 class ValueForm(NamedTuple):
-    """The form of a string: one of `words`, or `pattern`, which `example` illustrates."""
+    """The form of a string: one of `words`, or `pattern`, which `example` illustrates. With both, `pattern` is that of URLs."""
 
     example: str
     words: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class ValueForm(NamedTuple):
         if text in self.words or (self.pattern and re.fullmatch(self.pattern, text)):
             return None
         if self.words and self.pattern:
-            return f"not {', '.join(self.words)} or a form like {self.example}"
+            return f"not {', '.join(self.words)} or a URL"
         return f"not one of {', '.join(self.words)}" if self.words else f"expected a form like {self.example}"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..index.config import pip_settings, uv_default, uv_extra, uv_variables, without_name
-from ..requirements.nodes import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
+from ..requirements.nodes import MAX_BYTES, NotReadError, decode_yaml, parse_yaml
 from ..system import grants, process, trust
 from .options import Choices
 
@@ -57,8 +57,4 @@ def _read_config() -> None:
             raise UsageError(f"{path} line {key.line}: expected the table `grants`", hint=_HINT)
         for name, servers in value.pairs:
             for server in servers.items or [servers]:
-                _allow(path, name, server)
-
-
-def _allow(path: Path, name: YamlNode, server: YamlNode) -> None:
-    grants.allow(name.text, server.text, f"{path} line {server.line}")
+                grants.allow(name.text, server.text, f"{path} line {server.line}")

@@ -437,22 +437,20 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
     main = None if replaced else demands.index_url
     if main and is_pytorch(main, s.pytorch):
         main = None
+    limit = (
+        process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
+        if c.exclude_newer != NONE
+        else None
+    )
     return dataclasses.replace(
         s,
         default=main or s.default,
         extra=tuple(dict.fromkeys([*s.extra, *extra_urls])),
         find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
         no_index=s.no_index or demands.no_index,
-        exclude_newer=s.exclude_newer or _limit(c, demands),
+        exclude_newer=s.exclude_newer or limit,
         explicit=tuple(dict.fromkeys(n.index for n in demands.needs if n.index)),
     )
-
-
-def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
-    """Return the project's limit on uploads, unless an option or the user's environment has another one."""
-    if c.exclude_newer == NONE:
-        return None
-    return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
 
 
 def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:

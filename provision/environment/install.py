@@ -71,7 +71,8 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
 def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     """Say what was copied because uv cannot link files of a cache on another file system."""
     cache, env = installer_cache(whole.sources), whole.path
-    if not cache.exists() or cache.stat().st_dev == env.stat().st_dev or _asks_for_copies():
+    asked = uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
+    if asked or not cache.exists() or cache.stat().st_dev == env.stat().st_dev:
         return
     names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
     found = (one for site in find_sites(env) for one in list_distributions(str(site)) if one.name in names)
@@ -88,11 +89,6 @@ def describe_copies(size: int, cache: Path, env: Path) -> str:
 
 
 _ROW_SIZE = re.compile(r",(\d{1,15})\r?$", re.MULTILINE)
-
-
-def _asks_for_copies() -> bool:
-    """Return whether the user asked uv for copies."""
-    return uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
 
 
 def _count(packages: int) -> str:

@@ -173,7 +173,7 @@ def _value(kind: Kind, name: str, head: dict[str, str], row: Row) -> Any:
         return head.get("framework")
     if name in kind.flags:
         return row.get(name) == "yes"
-    if name in kind.words:
+    if name in kind.word_columns:
         return str(row.get(name, "")).split()
     return row.get(name, [] if name in kind.lists else None)
 

@@ -257,7 +257,7 @@ def _check_row(kind: Kind, known: set[str], row: Row) -> Iterable[str]:
             if problem := _check_requirement(value, key != "built_for"):
                 yield f"{key}: {problem}"
         elif pattern := _PATTERNS.get(key):
-            for word in value.split(" ") if key in kind.words else [value]:
+            for word in value.split(" ") if key in kind.word_columns else [value]:
                 if not re.fullmatch(pattern, word):
                     shown = "an address" if key == "url" else repr(word)  # it may hold a password
                     yield f"{key}: {shown} is not {_FORM.get(key, f'a {key}')}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, get_args, get_origin
 
 from .. import model
 from ..model.values import dataclass
@@ -14,53 +16,65 @@ TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")
 ROW_EXTRA = ("source", "read", "note")
 
 
-class Kind(NamedTuple):
-    """A kind of table, and the class of its rows.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of table, and the class of its rows, which says what its columns hold.
 
-    `into` is the field of Profiles, and `key` identifies a row. `words` are columns written as one string of words, `lists`
-    as a list of strings, `flags` as "yes" or absent. A kind without a class is read by scripts/update_profiles.py only,
-    which adds documented facts to measured ones: its columns are those required and `more`.
+    `key` identifies a row. `also` are columns that are required beside the fields without a default. `lists` are columns
+    written as a list of strings; all other tuples are one string of `words`, and a bool is "yes" or absent. `into` is the
+    field of Profiles where that is not the name of the table. A kind without a class is read by
+    scripts/update_profiles.py only, which adds documented facts to measured ones: its columns are `also` and `more`.
     """
 
     cls: type[Any] | None
-    into: str
     key: tuple[str, ...]
-    required: tuple[str, ...]
-    words: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    into: str = ""
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns in their order."""
         if self.cls:
             return tuple(self.cls.__annotations__)
-        return tuple(c for c in (*self.required, *self.more) if c not in ROW_EXTRA)
+        return tuple(c for c in (*self.also, *self.more) if c not in ROW_EXTRA)
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return self.cls.__annotations__ if self.cls else {}
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The columns without which a row says nothing."""
+        optional = {"framework", *(self.cls._field_defaults if self.cls else ())}
+        stated = [
+            c for c, kind in self._types.items() if c not in optional and type(None) not in get_args(kind)
+        ]
+        return (*stated, *self.also)
+
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """The columns that are "yes" or absent."""
+        return frozenset(c for c, kind in self._types.items() if kind is bool)
+
+    @cached_property
+    def word_columns(self) -> frozenset[str]:
+        """The columns that are one string of words."""
+        tuples = (c for c, kind in self._types.items() if get_origin(kind) is tuple and c not in self.lists)
+        return frozenset((*self.words, *tuples))
 
 
 _OF_BUILD, _OF_RELEASE = {"version", "label"}, {"release"}
 
 PAGE_TABLES = {
-    "indexes": Kind(model.IndexAddress, "indexes", ("index",), ("index", "url")),
-    "pages": Kind(
-        model.WheelPage, "pages", ("framework", "packages"), ("packages", "url"), words=("packages",)
-    ),
+    "indexes": Kind(model.IndexAddress, ("index",)),
+    "pages": Kind(model.WheelPage, ("framework", "packages")),
     # wheels of pages that cannot be read everywhere, as documents list them
-    "listed_wheels": Kind(
-        model.ListedWheels,
-        "listed_wheels",
-        ("package", "url"),
-        ("package", "releases", "url", "platform", "source", "read"),
-        words=("releases", "platform"),
-    ),
-    "abis": Kind(model.CxxAbi, "abis", ("framework", "versions", "cuda", "platform"), ("versions", "cxx11")),
-    "wheel_glibc": Kind(
-        model.WheelGlibc,
-        "wheel_glibc",
-        ("package", "versions"),
-        ("package", "versions", "glibc", "source", "read"),
-    ),
+    "listed_wheels": Kind(model.ListedWheels, ("package", "url"), also=("source", "read")),
+    "abis": Kind(model.CxxAbi, ("framework", "versions", "cuda", "platform")),
+    "wheel_glibc": Kind(model.WheelGlibc, ("package", "versions"), also=("source", "read")),
 }
 
 
@@ -87,169 +101,78 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
 
 SATELLITE_TABLES = {
     "satellites": Kind(
-        model.Satellite,
-        "satellites",
-        ("package", "version", "platform", "cuda"),
-        ("package", "version", "platform", "index", "form"),
-        words=("pythons", "kernels", "extras"),
-        lists=("needs", "optional", "bundles"),
-        flags=("nvcc",),
+        model.Satellite, ("package", "version", "platform", "cuda"), lists=("needs", "optional", "bundles")
     ),
     # a package whose releases are measured, one per series; `parts` is the count of numbers in a series
-    "satellite_packages": Kind(None, "", ("package",), ("package",), more=("parts",)),
+    "satellite_packages": Kind(None, ("package",), also=("package",), more=("parts",)),
     # the documented framework of releases whose metadata names none; `version` is a prefix. `cuda` is the release
     # ("13.0") that the package compares with the framework's when it is imported
     "satellite_frameworks": Kind(
         None,
-        "",
         ("package", "version"),
-        ("package", "version", "built_for", "source", "read"),
+        also=("package", "version", "built_for", "source", "read"),
         more=("cuda",),
     ),
     "satellite_optional": Kind(
-        model.OptionalLibraries,
-        "optional_libraries",
-        ("package",),
-        ("package", "libraries", "source", "read"),
-        words=("libraries",),
+        model.OptionalLibraries, ("package",), also=("source", "read"), into="optional_libraries"
     ),
     # the extras without which releases of a package lack libraries
     "satellite_extras": Kind(
         None,
-        "",
         ("package", "versions"),
-        ("package", "versions", "extras", "source", "read"),
+        also=("package", "versions", "extras", "source", "read"),
         words=("extras",),
     ),
-    "traps": Kind(model.PackageTrap, "traps", ("package", "versions"), ("package", "why", "source", "read")),
+    "traps": Kind(model.PackageTrap, ("package", "versions"), also=("read",)),
 }
 
 
 KINDS = {
     "builds": Kind(
         model.Build,
-        "builds",
         ("framework", "version", "cuda", "platform", "index"),
-        ("version", "platform", "index", "python"),
-        words=("python", "kernels", "searched"),
         lists=("requires", "companions", "unresolvable"),
-        flags=("yanked",),
     ),
-    "cudnn": Kind(
-        model.CudnnRelease,
-        "cudnn",
-        ("package", "version", "platform"),
-        ("package", "version", "cuda", "platform"),
-        words=("kernels",),
-        lists=("libraries",),
-        flags=("yanked",),
-    ),
+    "cudnn": Kind(model.CudnnRelease, ("package", "version", "platform"), lists=("libraries",)),
     "conda": Kind(
-        model.CondaBuild,
-        "conda",
-        ("framework", "channel", "package", "device", "version", "build"),
-        ("channel", "package", "device", "build"),
-        lists=("along",),
+        model.CondaBuild, ("framework", "channel", "package", "device", "version", "build"), lists=("along",)
     ),
-    "toolkits": Kind(model.ToolkitRelease, "toolkits", ("version",), ("version", "parts"), lists=("parts",)),
-    "compilers": Kind(
-        model.CudaCompiler, "compilers", ("cuda",), ("cuda", "gcc", "source", "read"), words=("extras",)
-    ),
-    "runtime_compilers": Kind(
-        model.RuntimeCompiler,
-        "runtime_compilers",
-        ("package",),
-        ("package", "does", "source", "read"),
-        words=("needs", "places", "cache", "unless"),
-    ),
-    "pythons": Kind(model.PythonRelease, "pythons", ("version",), ("version", "released")),
-    "gpus": Kind(
-        model.GpuModel,
-        "gpus",
-        ("capability",),
-        ("capability", "generation"),
-        lists=("boards",),
-        flags=("tegra",),
-    ),
-    "cuda": Kind(model.CudaRelease, "cuda", ("cuda",), ("cuda", "linux")),
+    "toolkits": Kind(model.ToolkitRelease, ("version",), lists=("parts",)),
+    "compilers": Kind(model.CudaCompiler, ("cuda",), also=("source", "read")),
+    "runtime_compilers": Kind(model.RuntimeCompiler, ("package",), also=("source", "read")),
+    "pythons": Kind(model.PythonRelease, ("version",)),
+    "gpus": Kind(model.GpuModel, ("capability",), lists=("boards",)),
+    "cuda": Kind(model.CudaRelease, ("cuda",), also=("linux",)),
     **PAGE_TABLES,
-    "imports": Kind(
-        model.ImportName, "imports", ("module",), ("module", "package"), words=("also",), flags=("common",)
-    ),
-    "conda_names": Kind(model.CondaName, "conda_names", ("conda",), ("conda",)),
-    "system_libraries": Kind(model.SystemLibrary, "system_libraries", ("soname",), ("soname", "deb")),
-    "opened_libraries": Kind(
-        model.DlopenedLibrary, "opened_libraries", ("package", "library"), ("package", "library")
-    ),
-    "optional_libraries": Kind(
-        model.OptionalLibraries,
-        "optional_libraries",
-        ("package",),
-        ("package", "libraries", "source"),
-        words=("libraries",),
-    ),
-    "replacements": Kind(
-        model.Replacement,
-        "replacements",
-        ("package",),
-        ("package", "instead", "without"),
-        words=("without",),
-    ),
-    "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
-    "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
+    "imports": Kind(model.ImportName, ("module",)),
+    "conda_names": Kind(model.CondaName, ("conda",)),
+    "system_libraries": Kind(model.SystemLibrary, ("soname",), also=("deb",)),
+    "opened_libraries": Kind(model.DlopenedLibrary, ("package", "library")),
+    "optional_libraries": Kind(model.OptionalLibraries, ("package",), also=("source",)),
+    "replacements": Kind(model.Replacement, ("package",), also=("without",)),
+    "majors": Kind(model.CudaMajor, ("major",)),
+    "branches": Kind(model.DriverBranch, ("branch",)),
     # the CUDA and cuDNN that a release without pins was tested with; `version` is a prefix
-    "tested": Kind(None, "", ("version",), ("version", "cuda", "cudnn")),
+    "tested": Kind(None, ("version",), also=("version", "cuda", "cudnn")),
     # the oldest drivers that documents give for all packages of one CUDA major
-    "floors": Kind(None, "", ("cuda",), ("cuda", "driver_linux", "driver_windows")),
-    "known_bad": Kind(
-        model.KnownBadRelease,
-        "known_bad",
-        ("package", "version", "gpu", "board", "driver", "companion"),
-        ("package", "version", "effect", "why", "source"),
-    ),
+    "floors": Kind(None, ("cuda",), also=("cuda", "driver_linux", "driver_windows")),
+    "known_bad": Kind(model.KnownBadRelease, ("package", "version", "gpu", "board", "driver", "companion")),
     **SATELLITE_TABLES,
-    "images": Kind(model.BaseImage, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
-    "causes": Kind(
-        model.FailureCause,
-        "causes",
-        ("cause",),
-        ("cause", "layer", "title", "decides"),
-        flags=("about_gpu", "of_jobs"),
-    ),
-    "fixes": Kind(
-        model.FailureFix, "fixes", ("name",), ("name", "cause", "steps"), lists=("steps", "wants", "lacks")
-    ),
-    "signs": Kind(model.Sign, "signs", ("name",), ("name", "sign", "says"), lists=("says", "lacks")),
-    "launchers": Kind(
-        model.Launcher, "launchers", ("command",), ("command", "tool", "gives", "flags"), lists=("flags",)
-    ),
-    "programs": Kind(
-        model.KnownProgram,
-        "programs",
-        ("program",),
-        ("program", "says", "source"),
-        words=("modules",),
-        lists=("says",),
-    ),
-    "findings": Kind(model.FindingText, "findings", ("finding",), ("finding", "cause")),
-    "messages": Kind(
-        model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
-    ),
-    "failures": Kind(
-        model.FailureRule,
-        "failures",
-        ("name",),
-        ("name", "cause", "says", "example", "source", "confidence", "weight"),
-        lists=("says", "wants", "lacks"),
-    ),
-    "catalogue": Kind(
-        model.CatalogueMessage,
-        "catalogue",
-        ("name",),
-        ("name", "program", "says", "causes", "releases", "source"),
-        lists=("says", "causes", "absent", "lacks"),
-    ),
+    "images": Kind(model.BaseImage, ("use", "image")),
+    "causes": Kind(model.FailureCause, ("cause",)),
+    "fixes": Kind(model.FailureFix, ("name",), lists=("steps", "wants", "lacks")),
+    "signs": Kind(model.Sign, ("name",), lists=("says", "lacks")),
+    "launchers": Kind(model.Launcher, ("command",), lists=("flags",)),
+    "programs": Kind(model.KnownProgram, ("program",), lists=("says",)),
+    "findings": Kind(model.FindingText, ("finding",)),
+    "messages": Kind(model.FailureMessage, ("name",), lists=("says",)),
+    "failures": Kind(model.FailureRule, ("name",), lists=("says", "wants", "lacks")),
+    "catalogue": Kind(model.CatalogueMessage, ("name",), lists=("says", "causes", "absent", "lacks")),
 }
+
+for _name, _kind in KINDS.items():
+    if _kind.cls and not _kind.into:
+        KINDS[_name] = dataclasses.replace(_kind, into=_name)
 
 FILES: dict[str, tuple[str, ...]] = {
     "drivers.yaml": ("cuda", "majors", "branches"),
