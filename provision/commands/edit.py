@@ -91,11 +91,10 @@ class EditOptions(BuildOptions):
 def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateResult | Lock | Preview:
     """Make the change. Return the lock if there is no environment. Raises UsageError, LockError,
     ResolveError."""
-    if options.dry_run:
-        return _preview(edit, options, emit)
-
     path, file = make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
     place.check_place(path)
+    if options.dry_run:
+        return _preview(edit, options, path, file, emit)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
     with (
@@ -147,13 +146,11 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
             emit(Event("note", "build", text))
 
 
-def _preview(edit: PackageEdit, options: EditOptions, emit: Emit) -> Preview:
+def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from ..lock import changes, project
     from ..lock.project import lock_name
 
-    path, file = make_absolute(choose_env_to_change(emit, options.env, "--env")), locate_project_file()
-    place.check_place(path)
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
     if file is None:

@@ -41,7 +41,7 @@ from ..model import (
     drop_event,
     requirement_name,
 )
-from ..model.declare import group, option
+from ..model.declare import group, iterate_options, option
 from ..model.values import dataclass
 from ..resolve.pip import install_lines, pip_gaps
 from ..resolve.planner import plan_request
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++` (Fedora, RHEL)"
 _WORDS = {"with_": "--with", "requirement": "-r"}
-_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "typed", "planned", "named")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,9 +227,9 @@ def describe_next_step(choices: Choices, plan: Plan) -> str:
 def _words_of(choices: Choices) -> list[str]:
     """Return the options as words of a command line."""
     words: list[str] = []
-    for field in sorted(dataclasses.fields(Choices), key=lambda f: f.name != "framework"):
+    for _, field, _ in sorted(iterate_options(Choices), key=lambda declared: declared[1].name != "framework"):
         value = getattr(choices, field.name)
-        if field.name in _OF_THE_FILE or not value or value == field.default:
+        if not value or value == field.default:
             continue
         name = _WORDS.get(field.name, f"--{field.name.replace('_', '-')}")
         for one in value if isinstance(value, list) else [value]:

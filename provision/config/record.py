@@ -12,6 +12,7 @@ from typing import Any
 from ..environment import place, registry, state
 from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, as_plain, requirement_name
+from ..model.declare import iterate_options
 from ..model.values import dataclass
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
@@ -115,23 +116,11 @@ def _describe_os_error(error: OSError) -> str:
 KERNEL = "kernel.json"
 _TARGET = frozenset({"target", "driver", "driver_os", "gpu", "gpus", "platform", "glibc"})
 _PACKAGES = frozenset({"framework", "with_", "requirement", "project", "extra", "group"})
-_NOT_RECORDED = frozenset(
-    {
-        "cache_dir",
-        "trust_project",
-        "offline",
-        "no_build",
-        "python_bounds",
-        "dependencies_only",
-        "bundle",
-        "config",
-        "target_name",
-        "indexes",
-        "typed",
-        "planned",
-        "named",
-    }
-)
+_RECORDED = {
+    field.name: field for _, field, _ in iterate_options(Choices)
+    if field.name not in ("cache_dir", "trust_project", "offline", "no_build")
+}  # fmt: skip
+"""The options that the next command takes from the record: not how one run reaches its sources."""
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
 
 
@@ -195,11 +184,10 @@ def without_machine(choices: Choices) -> Choices:
 def record(choices: Choices) -> dict[str, Any]:
     """Return the options of a command line as an environment records them, with absolute paths."""
     kept = {}
-    for field in dataclasses.fields(Choices):
-        value = getattr(choices, field.name)
-        if field.name in _NOT_RECORDED or not value or value == field.default:
-            continue
-        kept[field.name] = _mapped(field.name, value, _absolute)
+    for name, field in _RECORDED.items():
+        value = getattr(choices, name)
+        if value and value != field.default:
+            kept[name] = _mapped(name, value, _absolute)
     return kept
 
 
@@ -255,7 +243,8 @@ def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock
 def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Return the recorded options as fields of `Choices`. Raises BuildError for the record of another version."""
     had = before["choices"]
-    values = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
+    left_out = {field.name for field in dataclasses.fields(Choices)} - _RECORDED.keys()
+    values = {k: v for k, v in had.items() if k not in left_out}
     if config or not had.get("config"):
         values = dict(before["given"])
     if config and not had.get("config"):

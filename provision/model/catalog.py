@@ -3,6 +3,7 @@
 Rows are named tuples: there are thousands, of thirty kinds, and a frozen dataclass takes five times as long to define.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .values import dataclass
@@ -558,6 +559,28 @@ class KnownBadRelease(NamedTuple):
     board: str | None = None
     driver: str | None = None
     companion: str | None = None
+
+    def applies(
+        self,
+        gpus: Iterable[tuple[str | None, str | None]],
+        driver: str | None,
+        versions: Mapping[str, str],
+    ) -> bool:
+        """Return whether the conditions hold. `gpus` are (capability, name), `versions` those of the packages."""
+        from packaging.requirements import Requirement
+        from packaging.specifiers import SpecifierSet
+
+        fits = (
+            self.gpu in (None, capability) and (self.board or "") in (name or "") for capability, name in gpus
+        )
+        if (self.gpu or self.board) and not any(fits):
+            return False
+        if self.driver and not (driver and SpecifierSet(self.driver).contains(driver)):
+            return False
+        beside = Requirement(self.companion) if self.companion else None
+        return beside is None or (
+            beside.name in versions and beside.specifier.contains(versions[beside.name], prereleases=True)
+        )
 
 
 class BaseImage(NamedTuple):

@@ -24,7 +24,6 @@ from ..model import (
     Target,
 )
 from ..model.values import dataclass
-from ..profiles.known_bad import applies
 
 
 @cache
@@ -160,7 +159,7 @@ class Question:
             return None
         gpus = [(g.capability, g.name) for g in self.target.gpus]
         beside = {build.framework: build.version}
-        return next((row for row in rows if applies(row, gpus, self.target.driver, beside)), None)
+        return next((row for row in rows if row.applies(gpus, self.target.driver, beside)), None)
 
     def pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
         """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""

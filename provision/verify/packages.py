@@ -42,7 +42,6 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..profiles.findings import make_finding
-from ..profiles.known_bad import applies
 from ..system.elf import ElfError
 from ..system.redaction import clean
 from . import fixes
@@ -166,7 +165,7 @@ def _find_bad(reading: Reading, verdict: Verdict | None, driver: str | None) -> 
             why=bad.why, name=bad.package, source=bad.source,
         )
         for bad in reading.bad
-        if applies(bad, gpus, driver, versions)
+        if bad.applies(gpus, driver, versions)
     ]  # fmt: skip
 
 
