@@ -78,7 +78,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     """Return the plan: the builds that fit, and why nothing newer fits. For several targets return the fewest
     plans.
 
-    Nothing is built.
+    Named packages are solved as `gpuenv lock` does. Nothing is built, and no source code runs. Raises LockError, ResolveError.
     """
     note_project(emit)
     if options.locks:
@@ -88,9 +88,28 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None:
         return _fleet(options, emit)
-    plan = show_plan(emit, choices, explain=options.explain, pip=options.pip)
+    asked, choices = choices, apply_project(choices)
+    if options.pip:
+        _refuse_channels(choices)
+    context = judge_request(choices, emit, reading=True)
+    local, lock = context.sources.offline or context.sources.no_index, None
+    if not get_locking(choices).PLANS_FIRST:
+        plan = _plan_of_channels(emit, context, choices, explain=options.explain)
+    elif (context.request.packages or context.demands.needs) and not local:
+        from ..lock.update import solve_like  # the profiles alone answer most questions
+
+        plan, lock = solve_like(context, choices, emit)
+    else:
+        plan = name_configured(plan_request(context), context.sources, context.demands.needs)
+        if choices.exclude_newer and plan.builds:
+            note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
+            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
+    plan = add_notes(plan, context, choices)
+    if options.pip:
+        plan = add_pip(plan, context.profiles, choices, context, lock)
     if plan.builds:
-        emit(Event("next", "resolve", describe_next_step(choices, plan)))
+        command = "create" if plan.platform == detect.detect(()).target.platform else "lock"
+        emit(Event("next", "resolve", " ".join(["gpuenv", command, *_words_of(asked)])))
     return plan
 
 
@@ -176,33 +195,6 @@ def _refuse_channels(choices: Choices) -> None:
         )
 
 
-def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, pip: bool = False) -> Plan:
-    """Return the plan of `gpuenv resolve` and `create --dry-run`. No source code runs.
-
-    Named packages are solved as `gpuenv lock` does. Raises LockError, ResolveError.
-    """
-    choices = apply_project(choices)
-    if pip:
-        _refuse_channels(choices)
-    context = judge_request(choices, emit, reading=True)
-    lock = None
-    if not get_locking(choices).PLANS_FIRST:
-        plan = _plan_of_channels(emit, context, choices, explain=explain)
-    elif (context.request.packages or context.demands.needs) and not (
-        context.sources.offline or context.sources.no_index
-    ):
-        from ..lock.update import solve_like  # the profiles alone answer most questions
-
-        plan, lock = solve_like(context, choices, emit)
-    else:
-        plan = name_configured(plan_request(context), context.sources, context.demands.needs)
-        if choices.exclude_newer and plan.builds:
-            note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
-            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
-    plan = add_notes(plan, context, choices)
-    return add_pip(plan, context.profiles, choices, context, lock) if pip else plan
-
-
 def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
     from ..lock.update import solve_like
@@ -216,12 +208,6 @@ def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, 
             builds=(), python=context.request.python, platform=context.target.platform, manager=context.request.manager,
             device=context.request.device, target=context.target, notes=(error.message,), hint=error.hint,
         )  # fmt: skip
-
-
-def describe_next_step(choices: Choices, plan: Plan) -> str:
-    """Return `gpuenv create` with the options of the plan, or `gpuenv lock` for another platform."""
-    words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]
-    return " ".join([*words, *_words_of(choices)])
 
 
 def _words_of(choices: Choices) -> list[str]:

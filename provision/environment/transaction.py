@@ -224,27 +224,24 @@ def check_removal(env: Path) -> None:
 
 
 def _check_is_ours(env: Path) -> None:
-    if os.path.lexists(env) and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
-        raise UsageError(f"{env} {_explain_refusal(env)}; gpuenv never removes it", hint=_LISTED)
-    if env.is_symlink():
-        raise UsageError(
-            f"{env} is a symbolic link to {env.readlink()}; it is left alone",
-            hint="pass the path of the environment itself, or remove the link with rm",
-        )
-    if not os.path.lexists(env):
-        if not list(list_leftovers(env)):
-            raise UsageError(f"{env} does not exist", hint=_LISTED)
-    elif not env.is_dir():
-        raise UsageError(f"{env} is a file, not an environment")
-    elif not place.made_by_gpuenv(env):
-        raise UsageError(
-            f"{env} is a folder that gpuenv did not make; it is left alone",
-            hint="to delete it anyway, remove the folder yourself",
-        )
-    elif not place.has_been_made(env):
-        raise UsageError(
-            f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
-        )
+    there, hint = os.path.lexists(env), None
+    if there and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
+        problem, hint = f"{env} {_explain_refusal(env)}; gpuenv never removes it", _LISTED
+    elif env.is_symlink():
+        problem = f"{env} is a symbolic link to {env.readlink()}; it is left alone"
+        hint = "pass the path of the environment itself, or remove the link with rm"
+    elif not there and not list(list_leftovers(env)):
+        problem, hint = f"{env} does not exist", _LISTED
+    elif there and not env.is_dir():
+        problem = f"{env} is a file, not an environment"
+    elif there and not place.made_by_gpuenv(env):
+        problem = f"{env} is a folder that gpuenv did not make; it is left alone"
+        hint = "to delete it anyway, remove the folder yourself"
+    elif there and not place.has_been_made(env):
+        problem = f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
+    else:
+        return
+    raise UsageError(problem, hint=hint)
 
 
 def _explain_refusal(env: Path) -> str:

@@ -104,12 +104,18 @@ def open_elf(path: str | Path) -> Iterator[tuple[Read, int]]:
         os.close(number)
 
 
-def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
-    """Parse the dynamic section of a file of `size` bytes. Raises ElfError."""
+@contextlib.contextmanager
+def _whole_tables() -> Iterator[None]:
     try:
-        return ElfFile(read, size).elf(symbol)
+        yield
     except (struct.error, OverflowError) as error:
         raise ElfError("is truncated: its tables are incomplete") from error
+
+
+def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
+    """Parse the dynamic section of a file of `size` bytes. Raises ElfError."""
+    with _whole_tables():
+        return ElfFile(read, size).elf(symbol)
 
 
 class ElfFile:
@@ -308,21 +314,16 @@ _MOST_SYMBOLS, _MOST_NAMES = 1 << 22, 1 << 28
 
 def read_undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
     """Return the symbols that a file of `size` bytes requires, without weak ones. Raises ElfError."""
-    try:
+    with _whole_tables():
         return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
-    except (struct.error, OverflowError) as error:
-        raise ElfError("is truncated: its tables are incomplete") from error
 
 
 def list_unexported(path: str, providers: Iterable[str], pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Return the symbols with a pattern that a file requires and none of the providers exports. Raises ElfError."""
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, _whole_tables():
         files = [_Symbols(*stack.enter_context(open_elf(p))) for p in (path, *providers)]
-        try:
-            required = [name for name in files[0].undefined() if pattern.match(name)]
-            return tuple(name for name in required if not any(f.exports(name) for f in files))
-        except (struct.error, OverflowError) as error:
-            raise ElfError("is truncated: its tables are incomplete") from error
+        required = [name for name in files[0].undefined() if pattern.match(name)]
+        return tuple(name for name in required if not any(f.exports(name) for f in files))
 
 
 class _Symbols(ElfFile):
