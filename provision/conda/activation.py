@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import templates
-from ..environment.place import not_writable
+from ..environment.place import writing
 from ..errors import BuildError
 from ..model import LockedPackage
 from ..system import process, untrusted
@@ -31,15 +31,13 @@ def write_scripts(prefix: Path, packages: Sequence[LockedPackage], specs: Sequen
     restore the variables of an outer conda environment. csh has no functions, so its deactivation is a separate file.
     """
     plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # the shell interprets a prompt
-    try:
+    with writing(prefix):
         (prefix / "bin").mkdir(exist_ok=True)
         for name, template in _SCRIPTS.items():
             path = prefix / "bin" / name
             if not path.exists():  # a package may provide the script
                 text = templates.read(template).replace("@plain@", plain)
                 write_file(path, text.replace("@prefix@", shlex.quote(str(prefix))), root=prefix)
-    except OSError as error:
-        raise not_writable(prefix, error) from error
     record_history(prefix, (), packages, specs)
 
 
@@ -53,12 +51,10 @@ def record_history(
     rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
     rows += sorted([*(f"-{_name_in_history(p)}" for p in out), *(f"+{_name_in_history(p)}" for p in into)])
     rows.append(f"# update specs: {list(specs)!r}")
-    try:
+    with writing(prefix):
         history = prefix / "conda-meta" / "history"
         with open_part(history, root=prefix, append=True) as file:
             file.write(("\n".join(rows) + "\n").encode())
-    except OSError as error:
-        raise not_writable(prefix, error) from error
 
 
 def _name_in_history(package: LockedPackage) -> str:
@@ -112,9 +108,7 @@ def _read_list() -> tuple[list[str], Path]:
 
 
 def _write_list(path: Path, prefixes: Sequence[str]) -> None:
-    try:
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         home = path.parent.parent  # .conda may be a link to another folder of the user
         write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
-    except OSError as error:
-        raise not_writable(path.parent, error) from error

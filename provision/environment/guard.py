@@ -12,7 +12,7 @@ from ..index.config import GUARD_FILE
 from ..model import TORCH_COMPANIONS, Lock, is_stack_package, normalize_name
 from ..system import untrusted
 from ..system.files import write_file
-from .place import MARK, not_writable
+from .place import MARK, writing
 
 ADDRESS = "guard"
 """The file of MARK with the address of the constraints, for the activation scripts and `gpuenv run`."""
@@ -46,7 +46,7 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
     files = {path: _HEAD * (path.name != ADDRESS) + text for path, text in files.items() if wheels}
     if conda:
         files[env / "conda-meta" / "pinned"] = _HEAD + "".join(conda)
-    try:
+    with writing(env):
         for path in (constraints, env / MARK / ADDRESS, env / "pip.conf", env / "conda-meta" / "pinned"):
             text = files.get(path) if on else None
             old = untrusted.read_text(path) if path.is_file() and not path.is_symlink() else None
@@ -57,8 +57,6 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
                 path.unlink()
             else:
                 write_file(path, text, root=env)
-    except OSError as error:
-        raise not_writable(env, error) from error
     planned = {name for b in lock.plan.builds for name in (b.framework, b.package_name)}
     kept = [p for p in lock.packages if normalize_name(p.name) in planned]
     names = ", ".join(f"{p.name} {p.version.partition('+')[0]}" for p in kept)

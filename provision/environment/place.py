@@ -121,13 +121,11 @@ def draft(place: Path) -> Iterator[Path]:
             f"{place} is write-protected and cannot be replaced: it belongs to user {place.stat().st_uid}",
             hint="choose another path for ENV, or run the command as a user with write permission",
         )
-    try:
+    with writing(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         discard(path)
         path.mkdir()
         (path / MARK).mkdir()
-    except OSError as error:
-        raise not_writable(place.parent, error) from error
     try:
         yield path
     except OSError as error:
@@ -170,10 +168,8 @@ def _remove(folder: Path) -> None:
 
 def clear(path: Path) -> None:
     """Remove a folder with `discard` at the end of a run. Raises BuildError."""
-    try:
+    with writing(path):
         discard(path)
-    except OSError as error:
-        raise not_writable(path, error) from error
 
 
 def replace(built: Path, place: Path) -> None:
@@ -187,7 +183,7 @@ def replace(built: Path, place: Path) -> None:
     old = made_by_gpuenv(place)
     if old:
         refuse_mounts(place)
-    try:
+    with writing(place.parent):
         if old:
             place.rename(before)
         try:
@@ -196,8 +192,6 @@ def replace(built: Path, place: Path) -> None:
             if old:
                 before.rename(place)
             raise
-    except OSError as error:
-        raise not_writable(place.parent, error) from error
     clear(before)
 
 
@@ -209,7 +203,7 @@ def recover(place: Path) -> None:
     is removed last: that takes long, and a process that outlived the interrupted run could make a folder at the path.
     """
     half, before = get_draft_path(place), get_old_path(place)
-    try:
+    with writing(place.parent):
         if (place / MARK / UNFINISHED).exists():
             discard(half)
             place.rename(half)
@@ -222,8 +216,6 @@ def recover(place: Path) -> None:
             discard(half)
         if _is_empty(before):  # a removal was killed after it had removed the mark
             discard(before)
-    except OSError as error:
-        raise not_writable(place.parent, error) from error
 
 
 def _is_empty(path: Path) -> bool:
@@ -251,6 +243,15 @@ def explain_failure(path: Path, error: OSError) -> BuildError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) or str(error.filename).startswith(str(path)):
         return not_writable(path, error)
     return None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise a BuildError for an error of the file system in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise not_writable(path, error) from error
 
 
 def not_writable(path: Path, error: OSError) -> BuildError:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..errors import BuildError
 from ..system import trust, untrusted
 from ..system.files import write_file
-from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv, not_writable
+from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv, writing
 
 _MOST = 1 << 16  # bytes of an entry
 _KEPT = 30 * 24 * 3600.0  # seconds that the entry of an environment that is gone stays unchanged
@@ -241,10 +241,8 @@ def claim_python(env: Path, sha256: str) -> Path:
     """
     folder = _python_folder(sha256)
     add(env, pythons=read(env, _PYTHONS) | {sha256})
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise not_writable(folder, error) from error
     return folder
 
 

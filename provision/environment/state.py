@@ -26,7 +26,7 @@ from ..system.files import write_file
 from ..system.redaction import redact_value
 from . import registry
 from .distributions import list_info_folders, read_distributions
-from .place import MARK, find_python, get_old_path, made_by_gpuenv, not_writable
+from .place import MARK, find_python, get_old_path, made_by_gpuenv, writing
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
@@ -52,10 +52,8 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK
-    try:
+    with writing(folder):
         write_file(folder / name, _text(document), root=env)
-    except OSError as error:
-        raise not_writable(folder, error) from error
 
 
 def _text(document: dict[str, Any]) -> str:

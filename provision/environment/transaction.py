@@ -142,10 +142,8 @@ def check_writable(env: Path) -> None:
 
 def copy_environment(source: Path, target: Path) -> None:
     """Copy an environment into a folder. Raises BuildError."""
-    try:
+    with place.writing(target):
         _copy_folder(source, target, written=False)
-    except OSError as error:
-        raise place.not_writable(target, error) from error
 
 
 def _copy_folder(source: Path, target: Path, *, written: bool) -> None:
@@ -215,12 +213,10 @@ _LISTED = "`gpuenv list` shows the environments that gpuenv made"
 
 def check_removal(env: Path) -> None:
     """Refuse a folder that must not be removed. Raises UsageError, and BuildError if it cannot be read."""
-    try:
+    with place.writing(env):
         _check_is_ours(env)
         if os.path.lexists(env):
             _check_nobody_needs(env)
-    except OSError as error:
-        raise place.not_writable(env, error) from error
 
 
 def _check_is_ours(env: Path) -> None:

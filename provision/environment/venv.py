@@ -17,7 +17,7 @@ from ..wheels import pylock
 from . import state
 from .install import install_wheels, put_back as put_back_wheels, take_out
 from .managers import Building, RepairWork, compare_locks
-from .place import MARK, not_writable
+from .place import MARK, writing
 from .transaction import beside
 from .uv_install import UvInstall
 
@@ -65,14 +65,12 @@ def make_venv(path: Path, python: str, sources: PackageSources, *, prompt: str) 
     """Create an empty environment without pip. Raises BuildError."""
     name = prompt if not prompt.startswith(".") else Path.cwd().name
     name = re.sub(r"[^\w .+-]", "_", name)  # uv writes it into scripts without an escape
-    try:
+    with writing(path):
         path.mkdir(exist_ok=True)
         done = uv.run_uv(
             ["venv", "--quiet", "--no-project", "--allow-existing", f"--prompt={name}", str(path.absolute())],
             sources, python=python,
         )  # fmt: skip
-    except OSError as error:
-        raise not_writable(path, error) from error
     if not done.ok:
         raise BuildError(
             f"no environment can be created with {python}",
