@@ -98,6 +98,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         state.note_kept(env, emit)
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
+    from ..config.grants import read_user_grants
     from ..lock.formats import get_locking
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager
@@ -112,6 +113,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if with_kernel:
         choices = record.add_kernel_package(choices)
     place.check_place(env)
+    read_user_grants(choices)
     if lock_file is None or choices.target:
         choices = apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
