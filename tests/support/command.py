@@ -108,7 +108,7 @@ _resolved: dict[tuple[str, ...], Ran] = {}
 
 @functools.cache
 def _warm_cache():
-    """Caches that know the Pythons and what uv can do: six programs less in the first `create` of a test."""
+    """Caches that know the Pythons and what uv does: seven programs less in the first `create` of a test."""
     return once("warm", _warm)
 
 
@@ -120,8 +120,8 @@ def _warm(target):
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-        for pattern in ("cache/gpuenv/pythons.json", "cache/gpuenv/uv-help", "uv-cache/interpreter-*"):
-            (path,) = made.folder.glob(pattern)
-            kept = target / path.relative_to(made.folder)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(path, kept)
+        kept = (f"cache/gpuenv/{name}" for name in ("pythons.json", "uv-help", "default-index-*"))
+        for path in (p for pattern in (*kept, "uv-cache/interpreter-*") for p in made.folder.glob(pattern)):
+            place = target / path.relative_to(made.folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, place)
