@@ -18,6 +18,7 @@ version = cache(Version)
 spec = cache(SpecifierSet)
 
 
+@cache
 def tables(name):
     return yaml.load((DATA / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
 
@@ -40,6 +41,7 @@ KNOWN_BAD = {
 }
 
 
+@cache
 def numbers(text):
     return tuple(int(part) for part in text.split("."))
 
@@ -84,6 +86,7 @@ def one_device(capability):
     return "11.0" if capability == "10.1" else capability
 
 
+@cache
 def compiled_for(kernels, capability):
     """Kernels in machine code: same major, no higher minor; Tegra parts their own and no others."""
     have = [k.removesuffix("+PTX") for k in kernels.split()]
@@ -95,6 +98,7 @@ def compiled_for(kernels, capability):
     )
 
 
+@cache
 def from_ptx(kernels, capability):
     """PTX for something older, which the driver compiles."""
     ptx = [numbers(k.removesuffix("+PTX")) for k in kernels.split() if k.endswith("+PTX")]

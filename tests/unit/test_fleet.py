@@ -1,6 +1,7 @@
 """The plans of a fleet: as few as there can be, each right on every host, with the reasons that keep them apart."""
 
 import dataclasses
+import functools
 import itertools
 
 from hypothesis import given, settings, strategies as st
@@ -54,6 +55,7 @@ def planned(request, targets, hosts=None, plans="fewest"):
 # --- against brute force, by the rules as they are stated again in tests/support ------------------
 
 
+@functools.cache
 def plans_of(request, target):
     """Every plan that fits a target: a build (by its place in the file) with a cuDNN, None where it brings its own."""
     return {
@@ -108,21 +110,8 @@ def fleets(draw):
     return request, draw(st.lists(MACHINES, min_size=2, max_size=MOST))
 
 
-def test_there_are_never_fewer_plans():
-    sizes = []
-
-    @settings(max_examples=25)
-    @given(fleets())
-    def holds(drawn):
-        sizes.append(is_minimal(*drawn))
-
-    holds()
-    assert max(sizes) > 1
-
-
-def is_minimal(request, targets):
+def is_minimal(request, found):
     """The number of plans, after comparing it with the fewest groups that any partition has."""
-    found = planned(request, targets)
     by_id = {c.id: c.target for c in found.classes}
     served = [by_id[i] for p in found.plans for i in p.classes]
     without = [by_id[i] for u in found.unserved for i in u.classes]
@@ -194,10 +183,11 @@ def test_no_class_loses_more_than_one_feature_release_and_there_are_never_fewer_
         assert rows == sorted({(n, n == counts[1]) for n in counts})
         for price in found.prices:
             assert sum(v.hosts for v in price.versions) == sum(p.hosts for p in found.plans)
+        assert is_minimal(request, fewest) == counts[0]
         sizes.append(counts)
 
     holds()
-    assert any(one < two for one, two, _ in sizes)
+    assert any(one < two for one, two, _ in sizes) and max(sizes)[0] > 1
 
 
 def test_more_plans_go_to_the_largest_classes():
