@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -11,7 +12,7 @@ from packaging.utils import InvalidWheelFilename
 from .. import model
 from ..errors import LockError
 from ..system import grants, process
-from ..system.wheel_file import parse_wheel
+from ..system.wheel_file import WheelName, parse_wheel
 
 _CPYTHON = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
 _SYSTEMS = {
@@ -34,15 +35,26 @@ def cpython_markers(platform: str, python: str | None) -> dict[str, str]:
     return {**markers_of(platform), **_CPYTHON, **versions}
 
 
-def wheel_tags(python: str, platform: str, glibc: str | None) -> list[Tag]:
+@cache
+def wheel_tags(python: str, platform: str, glibc: str | None) -> Mapping[Tag, int]:
     """Return the tags that CPython of a minor version ("3.12", free-threaded "3.14t") supports on a platform with a glibc,
-    best first."""
+    each with its rank, the best first."""
     kind, _, machine = platform.partition("-")
     platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
     parts = tuple(int(p) for p in python.rstrip("t").split("."))
     interpreter = "cp" + "".join(map(str, parts))
     abis = [f"{interpreter}t"] if python.endswith("t") else None
-    return [*cpython_tags(parts, abis, platforms), *compatible_tags(parts, interpreter, platforms)]
+    tags = (*cpython_tags(parts, abis, platforms), *compatible_tags(parts, interpreter, platforms))
+    return {tag: rank for rank, tag in enumerate(tags)}
+
+
+def rank_wheel(wheel: WheelName, tags: Mapping[Tag, int]) -> tuple[int, int] | None:
+    """Return the sort key of a wheel by its best tag, or None if none is supported.
+
+    A later build tag replaces an earlier upload of the same wheel (PEP 427).
+    """
+    best = min((tags[t] for t in wheel.tags if t in tags), default=None)
+    return None if best is None else (best, -(wheel.build[0] if wheel.build else 0))
 
 
 def _manylinux(glibc: str, machine: str) -> list[str]:

@@ -80,14 +80,14 @@ class SourceRules:
 
     def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
         """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
-        tags = frozenset(wheel_tags(plan.python or "", plan.platform, plan.target.glibc))
+        tags = wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
         releases: dict[Version, bool] = {}
         for file in self.archives.files(name):
             release = version_of(file.name, name)
             if release is None or file.yanked is not None or not bounds.contains(release):
                 continue
             if allows_python(file.requires_python, plan.python or ""):
-                releases[release] = releases.get(release, False) or not tags.isdisjoint(tags_of(file.name))
+                releases[release] = releases.get(release, False) or not tags_of(file.name).isdisjoint(tags)
         return releases
 
     # --- one question --------------------------------------------------------------------------------

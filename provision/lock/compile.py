@@ -26,7 +26,7 @@ from ..index import uv
 from ..index.config import own_cache, pytorch_address, pytorch_packages
 from ..index.places import UploadTimes, drop_pages, indexes_of_files
 from ..index.uv import without_credentials
-from ..index.wheel_names import expand_address, wheel_tags
+from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
     UV_LOCK_FORMAT,
     VENV_LOCK,
@@ -457,15 +457,15 @@ def newest(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
 # --- uv's answer -----------------------------------------------------------------------------------
 
 
-def list_target_tags(plan: Plan) -> list[Tag]:
-    """Return the wheel tags that the plan's Python supports on the target, best first."""
+def list_target_tags(plan: Plan) -> Mapping[Tag, int]:
+    """Return the wheel tags that the plan's Python supports on the target, each with its rank."""
     return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
 
 
 def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return one file per package, whose tags fit the target best. Raises LockError."""
-    ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
-    return tuple(_choose_file(p, ranks) for p in read_pylock(text).packages)
+    tags = list_target_tags(plan)
+    return tuple(_choose_file(p, tags) for p in read_pylock(text).packages)
 
 
 def parse_uploads(text: str) -> dict[str, str]:
@@ -500,7 +500,7 @@ def read_pylock(text: str) -> Pylock:
         ) from error
 
 
-def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+def _choose_file(package: PylockPackage, tags: Mapping[Tag, int]) -> LockedPackage:
     """Return the file or source of a package.
 
     It is a commit, a folder, the file of an address, the best wheel, or the source archive if no wheel fits.
@@ -510,7 +510,7 @@ def _choose_file(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
         try:
-            return choose_best_wheel(package, ranks)
+            return choose_best_wheel(package, tags)
         except LockError:
             if package.sdist is None:
                 raise
@@ -530,16 +530,12 @@ def _hash_of(url: str) -> str | None:
     return hash_file(unquote(urlsplit(url).path))["sha256"]
 
 
-def choose_best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
+def choose_best_wheel(package: PylockPackage, tags: Mapping[Tag, int]) -> LockedPackage:
     """Return the wheel of a package with the best tags. Raises LockError if none fits."""
-    fitting = []
-    for wheel in package.wheels or ():
-        name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
-        parts = parse_wheel(name)
-        rank = min((ranks[str(t)] for t in parts.tags if str(t) in ranks), default=None)
-        if rank is not None:
-            # A later build tag replaces an earlier upload of the same wheel (PEP 427).
-            fitting.append(((rank, -(parts.build[0] if parts.build else 0)), wheel))
+    named = (
+        (parse_wheel(w.name or file_name_of_url(w.url or w.path or "")), w) for w in package.wheels or ()
+    )
+    fitting = [(rank, wheel) for name, wheel in named if (rank := rank_wheel(name, tags))]
     if not fitting or package.version is None:
         raise LockError(
             f"{package.name} {package.version or ''} has no wheel that fits the target",

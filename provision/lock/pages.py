@@ -390,11 +390,11 @@ class Pages:
         return IndexMetadata(self.fitting.context.sources, tries=1, timeout=_TIMEOUT)  # a plan can do without
 
     @cached_property
-    def _tags(self) -> Mapping[str, frozenset[Tag]]:
+    def _tags(self) -> Mapping[str, Mapping[Tag, int]]:
         """The wheel tags that each Python supports on the target."""
         target = self.fitting.context.target
         pythons = dict.fromkeys(p for b in self._builds for p in b.python)
-        return {p: frozenset(wheel_tags(p, target.platform, target.glibc)) for p in pythons}
+        return {p: wheel_tags(p, target.platform, target.glibc) for p in pythons}
 
 
 def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:

@@ -171,10 +171,9 @@ def wheels_for(
 def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return the best wheels for a plan's Python and platform, or none if a package has none."""
     markers = cpython_markers(plan.platform, plan.python)
-    ranks = {str(tag): i for i, tag in enumerate(list_target_tags(plan))}
     applying = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
     try:
-        wheels = [choose_best_wheel(package, ranks) for package in applying]
+        wheels = [choose_best_wheel(package, list_target_tags(plan)) for package in applying]
     except LockError:
         return ()
     return tuple(replace(p, url=redact(p.url)) for p in wheels)

@@ -23,7 +23,7 @@ from ..index.config import own_cache
 from ..index.places import default_index, list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
-from ..index.wheel_names import wheel_tags
+from ..index.wheel_names import rank_wheel, wheel_tags
 from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
 from ..model.values import dataclass
 from ..resolve.choice import in_order
@@ -70,23 +70,13 @@ class Release:
 
     def file(self, label: str, python: str, question: Question) -> File | None:
         """Return the wheel of a label with the best tags for a Python. An ordinary wheel counts as the null variant."""
-        ranks = {
-            tag: i
-            for i, tag in enumerate(wheel_tags(python, question.target.platform, question.oldest_glibc))
-        }
+        tags = wheel_tags(python, question.target.platform, question.oldest_glibc)
         fitting = [
-            (
-                label != wheel.label,
-                min(ranks[t] for t in wheel.tags if t in ranks),
-                -(wheel.build or (0,))[0],
-                i,
-            )
-            for i, (wheel, file) in enumerate(self.wheels)
-            if label == (wheel.label or NULL)
-            and not ranks.keys().isdisjoint(wheel.tags)
-            and file.yanked is None
+            ((label != wheel.label, rank), file)
+            for wheel, file in self.wheels
+            if label == (wheel.label or NULL) and file.yanked is None and (rank := rank_wheel(wheel, tags))
         ]
-        return self.wheels[min(fitting)[-1]][1] if fitting else None
+        return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
 def read_releases(pages: IndexMetadata, index: str, name: str, only: str | None = None) -> list[Release]:
