@@ -113,7 +113,10 @@ def _with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
 
 
 def with_older(state: State, best: Solution) -> Solution:
-    """Return the solution with an older Python, if a package that must be built is older than the Python."""
+    """Return the solution with an older Python, if a package that must be built is older than the Python.
+
+    Where its build needs a compiler, older builds of the framework may have that Python.
+    """
     python = best.plan.python or ""
     days, request = best.answer.uploaded, state.context.request
     released = {row.version: row.released for row in state.context.profiles.pythons}
@@ -124,13 +127,15 @@ def with_older(state: State, best: Solution) -> Solution:
     oldest = min(late, key=lambda p: days[p.name])
     day = days[oldest.name]
     allowed = request.pythons or tuple(released)
-    fitting = [p for p in best.builds[0].python if released.get(p, "9") <= day and p in allowed]
-    other = max(fitting, key=version, default=None)
+    compiled = {p.name for p in late} & {*best.compiles}
+    builds = state.fitting.chains[0] if compiled else best.builds[:1]
+    known = {p for build in builds for p in build.python}
+    other = max((p for p in known if released.get(p, "9") <= day and p in allowed), key=version, default=None)
     again = replace(state, context=state.with_python(other), tried=[]) if other else None
     if again and again.fitting.newest.builds:
         with contextlib.suppress(LockError):
             outcome = attempt(again, first(again))
-            if isinstance(outcome, Solution) and not outcome.conflicts:
+            if isinstance(outcome, Solution) and not (outcome.conflicts or compiled & {*outcome.compiles}):
                 state.note(
                     f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, "
                     f"and is older than Python {python}"

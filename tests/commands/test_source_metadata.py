@@ -212,6 +212,37 @@ def test_no_build_names_the_release_that_requires_a_source(gpuenv, jax, index, m
     assert ran.code == 6 and "stated (required by brings) has no wheel for Python" in told, ran.err
 
 
+def test_an_older_python_and_framework_are_taken_where_a_compiler_is_spared(gpuenv, index):
+    """matplotlib 3.5.2 of May 2022 has wheels up to Python 3.10, which torch 2.15 does not support."""
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    target = (
+        "--framework",
+        "torch",
+        "--driver",
+        "595.45.04",
+        "--gpu",
+        "H100",
+        "--platform",
+        "linux-aarch64",
+        "--index",
+        "pypi",
+    )
+    for python in ("3.13", "3.10"):
+        index.add_plan(gpuenv("resolve", "--json", *target, "--python", python).json)
+    setup = "from setuptools import setup, Extension\nsetup(ext_modules=[Extension('k', ['k.c'])])\n"
+    files = {"PKG-INFO": project_packages.about("kernels", "1.0", since="2.2"), "setup.py": setup, "k.c": ""}
+    file, data = project_packages.sdist("kernels", "1.0", files)
+    index.add("kernels", "1.0")
+    (wheel,) = index.wheels["kernels"].values()
+    index.wheels["kernels"] = {file: data, "kernels-1.0-cp310-cp310-manylinux2014_aarch64.whl": wheel}
+    index.tells_sizes, index.uploaded = True, "2022-05-03T00:00:00Z"
+    ran = gpuenv("lock", "--json", *target, "--with", "kernels")
+    assert ran.code == 0, ran.err
+    assert ran.json["plan"]["python"] == "3.10" and not ran.json["plan"]["builds"][0]["version"].startswith(
+        "2.15"
+    )
+
+
 def test_the_warning_says_what_compiling_needs(gpuenv, jax, index):
     setup = (
         "from setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
