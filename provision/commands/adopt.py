@@ -105,7 +105,7 @@ def _lock_installed(emit: Emit, env: Path, choices: Choices) -> Lock:
         raise LockError(
             f"{env} cannot be locked as it is: {len(differ)} of its packages would differ",
             log="\n".join(differ),
-            hint=f"build a new one beside it: gpuenv create {env.name}-gpuenv",
+            hint=f"build a new one beside it: gpuenv create {env.name}-gpuenv --framework {lock.plan.builds[0].framework}",
         )
     return lock
 
@@ -124,12 +124,12 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     if not names:
         raise UsageError(
             f"{env} has none of {', '.join(FRAMEWORKS)}",
-            hint=f"install one of them there, or build a new environment beside it: gpuenv create {env.name}-gpuenv",
+            hint=f"install one of them there, or build a new environment beside it: gpuenv create {env.name}-gpuenv --framework torch",
         )
     if any(env.glob("lib/python3.*t")):
         raise UsageError(
             f"{env} has a free-threaded Python, and no row has a wheel for one",
-            hint=f"build one for a Python with the GIL beside it: gpuenv create {env.name}-gpuenv",
+            hint=f"build one for a Python with the GIL beside it: gpuenv create {env.name}-gpuenv --framework torch",
         )
     labels = {Version(found[name].version).local or "" for name in names}
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(

@@ -72,7 +72,11 @@ def check_place(path: Path) -> None:
     elif path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
         problem = f"{path} is a folder that gpuenv did not make; it is left alone"
         other += "" if holds_more_than_an_environment(path) else ", or remove the folder yourself"
-        other += "; to keep its packages: gpuenv create --adopt" if (path / "pyvenv.cfg").is_file() else ""
+        other += (
+            f"; to keep its packages: gpuenv create {shlex.quote(str(path))} --adopt"
+            if (path / "pyvenv.cfg").is_file()
+            else ""
+        )
     elif made_by_gpuenv(path) and not has_been_made(path):
         problem = f"{path} contains a folder {MARK}, but is not an environment. It was not changed"
         other += ", or remove the folder yourself"

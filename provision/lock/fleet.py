@@ -64,10 +64,6 @@ def plan_targets(
                 hint="give one --target, or --manager venv",
             )
     classes = _classes(groups)
-    if len(targets) and sum(len(c.hosts) for _, members in classes for c in members) > 1:
-        count = sum(len(members) for _, members in classes)
-        words = "all hosts are alike" if count == 1 else f"the hosts are of {count} kinds"
-        emit(Event(kind="note", stage="resolve", text=f"{words} (platform, glibc, driver and GPUs)"))
     parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
     answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None, plans)

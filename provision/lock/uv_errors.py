@@ -46,6 +46,7 @@ _VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant"
 _TABLE = re.compile(
     r"(?:Failed to parse variant metadata `|Failed to fetch: \S{1,500}/)([\w.+!-]{1,240}-variants\.json)"
 )
+_PLATFORM = re.compile(r"no wheels with a matching platform tag \(e\.g\., `manylinux_(\d+)_(\d+)_")
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
 
 
@@ -155,10 +156,13 @@ def _no_solution(
     else:
         message = "the requirements conflict with each other"
     message += f": see {', '.join(lines[:5])}" if lines else ""
+    hint = "relax one of the requirements in the log above"
+    if old := _PLATFORM.search(_plain(log)):
+        hint = f"the packages are for glibc {old[1]}.{old[2]}. If the machine has a newer one, name it: --glibc, or glibc of the target"
     pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))
     return LockError(
         message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
-        pythons=pythons, hint="relax one of the requirements in the log above",
+        pythons=pythons, hint=hint,
     )  # fmt: skip
 
 
