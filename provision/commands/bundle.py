@@ -12,7 +12,7 @@ from ..bundle import README, assert_writable, claim, is_whole, locks_of, refuse_
 from ..bundle.packages import LockForBundle
 from ..bundle.writer import BundleWriter, preview
 from ..config import rows
-from ..config.env import note_project
+from ..config.env import locate_project_file, note_project
 from ..config.grants import read_user_grants
 from ..config.options import (
     NOT_SHARED,
@@ -22,7 +22,7 @@ from ..config.options import (
     declare_targets,
     make_absolute,
 )
-from ..config.project import apply_project, as_plain_options, locate_project_file
+from ..config.project import apply_project, as_plain_options
 from ..config.sources import read_sources
 from ..config.target import read_target
 from ..environment import place

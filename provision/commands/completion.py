@@ -135,8 +135,9 @@ def tested_devices(_: str) -> _Words:
 
 def _config() -> ProjectConfig | None:
     """Return what the project's file says, or None if there is none or it is broken."""
+    from ..config.env import locate_project_file
     from ..config.options import Choices, get_cache_dir
-    from ..config.project import locate_project_file, read_cached_config
+    from ..config.project import read_cached_config
 
     try:
         file = locate_project_file()

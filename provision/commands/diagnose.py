@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from .. import detect
 from ..config import rows
+from ..config.env import find_active_env, find_project_env, is_present
 from ..config.options import Choices, make_absolute
-from ..config.project import find_active_env, find_project_env, is_present
 from ..config.target import read_json
 from ..errors import DataError, LockError, UsageError
 from ..model import (

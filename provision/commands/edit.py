@@ -12,10 +12,10 @@ from packaging.utils import canonicalize_name
 
 from ..config import record, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
-from ..config.env import choose_env_to_change
+from ..config.env import choose_env_to_change, find_project_folder, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
-from ..config.project import apply_project, find_project_folder, list_stack_packages, locate_project_file
+from ..config.project import apply_project, list_stack_packages
 from ..config.record import others
 from ..environment import place, state
 from ..errors import ResolveError, UsageError

@@ -7,9 +7,14 @@ import shlex
 from pathlib import Path
 
 from ..config import rows
-from ..config.env import choose_env_to_read
+from ..config.env import (
+    choose_env_to_read,
+    find_active_env,
+    find_in_folder,
+    find_project_env,
+    find_project_folder,
+)
 from ..config.options import Choices, make_absolute
-from ..config.project import find_active_env, find_in_folder, find_project_env, find_project_folder
 from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, extras_of, render, warnings

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from ..config.env import note_project
+from ..config.env import find_project_folder, note_project
 from ..config.options import (
     NOT_SHARED,
     Choices,
@@ -15,7 +15,7 @@ from ..config.options import (
     declare_targets,
     suggest_options,
 )
-from ..config.project import apply_project, digest_inputs, find_project_folder, is_same_inputs, list_files
+from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock, virtual_packages
 from ..lock.changes import refuse_differences

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from .. import __version__, detect
-from ..config.env import choose_env_to_read
+from ..config.env import choose_env_to_read, find_project_env
 from ..config.options import STDIN, Choices, make_absolute
-from ..config.project import find_project_env
 from ..config.sources import read_sources
 from ..environment import place, state
 from ..environment.place import locate_environment

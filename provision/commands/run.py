@@ -12,9 +12,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.env import choose_env_to_read
+from ..config.env import choose_env_to_read, find_project_env, locate_project_file
 from ..config.options import Choices, make_absolute
-from ..config.project import find_project_env, locate_project_file
 from ..environment import guard, place
 from ..environment.distributions import find_distribution
 from ..errors import BuildError, UsageError

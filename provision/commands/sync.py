@@ -11,7 +11,7 @@ SyncOptions = CreateOptions
 
 def sync(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Make or change the project's environment as `create` does. Raises UsageError if there is no project."""
-    from ..config.project import locate_project_file
+    from ..config.env import locate_project_file
 
     if locate_project_file() is None:
         raise UsageError(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .. import __version__
-from ..environment import place
 from ..errors import DataError, UsageError
 from ..model import (
     PackageSources,
@@ -27,83 +24,14 @@ from ..model import (
     from_plain,
     requirement_name,
 )
-from ..requirements.nodes import MAX_BYTES, NotReadError
+from ..requirements.nodes import NotReadError
 from ..requirements.tree import find_root, refuse_outside
 from ..system import process, trust, untrusted
 from ..system.redaction import find_secrets
+from .env import locate_project_file
 from .file import CONFIG_NAME, PYPROJECT, TABLE, YAML_NAMES, read_table_of, remove_table
 from .grants import read_user_grants
-from .options import NONE, Choices, get_cache_dir, make_absolute
-
-
-def find_in_folder(folder: Path) -> Path | None:
-    """Return the file of a folder that describes its project, or None. Raises DataError if there are several."""
-    files = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
-    if _has_table(folder / PYPROJECT, alone=not files):
-        files.append(folder / PYPROJECT)
-    if len(files) > 1:
-        names = " and ".join(
-            "[tool.gpuenv] of pyproject.toml" if f.name == PYPROJECT else f.name for f in files
-        )
-        raise DataError(
-            f"{names} describe the same project in {folder}",
-            hint="keep one: move the keys of the other into it, then delete the other",
-        )
-    return files[0] if files else None
-
-
-def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
-    """Return the project's file of `start` or of the nearest folder above it. Raises DataError.
-
-    A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
-    system, at a folder of another user and at a folder that everyone can write to.
-    """
-    if file := find_in_folder(start):
-        return file
-    for folder in _list_own_parents(start, homes):
-        if file := find_in_folder(folder):
-            return file
-    return None
-
-
-def _list_own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
-    """Yield the folders above `start`, nearest first, up to the first that another user controls."""
-    ends = {(status.st_dev, status.st_ino) for home in homes if (status := _stat(home))}
-    first = _stat(start)
-    if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
-        return
-    for folder in start.parents:
-        status = _stat(folder)
-        if status is None or (status.st_dev, status.st_ino) in ends or status.st_dev != first.st_dev:
-            return
-        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-            return
-        yield folder
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
-
-
-def _has_table(path: Path, *, alone: bool) -> bool:
-    """Return whether a pyproject.toml has `tool.gpuenv`.
-
-    Raises DataError for an invalid file, if no other file describes the project.
-    """
-    try:
-        data = untrusted.read_bytes(path, MAX_BYTES)
-    except OSError:
-        return False
-    try:
-        return read_table_of(data) is not None
-    except NotReadError as error:
-        if not alone or b"tool.gpuenv" not in data:
-            return False
-        raise DataError(f"{path} is invalid: {error.text}", hint="correct its syntax") from error
-
+from .options import NONE, Choices, get_cache_dir
 
 _CACHE_FORMAT = "1"
 _TABLE_MARK = f"#{TABLE}"
@@ -194,54 +122,6 @@ def _read_cache(path: Path) -> ProjectConfig | None:
         return from_plain(ProjectConfig, json.loads(trust.read_cached(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-
-
-DEFAULT_ENV = Path(".venv")
-_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
-
-
-def locate_project_file() -> Path | None:
-    """Return the file that describes the project of this folder, or None. Raises DataError if there are
-    several."""
-    return find_project_file(Path.cwd(), _homes())
-
-
-def find_project_folder() -> Path:
-    """Return the folder of the project's file, or the current folder if there is no file."""
-    file = locate_project_file()
-    return file.parent if file else Path.cwd()
-
-
-def find_project_env() -> Path:
-    """Return the path of the project's environment, relative if the project is the current folder."""
-    folder = find_project_folder()
-    return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
-
-
-def find_active_env() -> tuple[str, Path] | None:
-    """Return the variable that names the active environment, and its path, or None."""
-    environ = process.environ()
-    for name in _ACTIVE:
-        path = Path(environ.get(name, ""))
-        if path.is_absolute() and place.find_python(path):
-            return name, path
-    return None
-
-
-def is_present(env: Path) -> bool:
-    """Return whether an environment exists at a path, or an interrupted run left one beside it."""
-    path = make_absolute(env)
-    return path.exists() or path.is_symlink() or not place.is_undisturbed(path)
-
-
-def _homes() -> tuple[Path, ...]:
-    """Return the home folders of this user: that of HOME, and that of the user database."""
-    named = [process.environ().get("HOME", "")]
-    import pwd
-
-    with contextlib.suppress(KeyError):
-        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    return tuple(Path(home) for home in named if home.startswith("/"))
 
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"

@@ -18,17 +18,10 @@ from ..requirements.nodes import MAX_BYTES
 from ..system import trust
 from ..system.redaction import redact_value
 from . import rows
+from .env import find_in_folder, locate_project_file
 from .file import PYPROJECT, YAML_NAMES
 from .options import Choices
-from .project import (
-    as_plain_options,
-    digest_files,
-    find_in_folder,
-    locate_project_file,
-    parse_options,
-    read_cached_config,
-    read_requirements,
-)
+from .project import as_plain_options, digest_files, parse_options, read_cached_config, read_requirements
 
 
 def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:

@@ -18,8 +18,8 @@ from ..requirements.scan import scan_folder
 from ..system.files import suggest_fix
 from ..templates import read
 from .edit import write_files
+from .env import find_in_folder
 from .file import CONFIG_NAME, LISTS, parse_config, read_config
-from .project import find_in_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from .. import fleet
 from ..config import rows
+from ..config.env import find_project_folder
 from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
-from ..config.project import apply_project, digest_inputs, find_project_folder, list_files
+from ..config.project import apply_project, digest_inputs, list_files
 from ..errors import LockError, ResolveError, UsageError
 from ..fleet.kinds import feature_release
 from ..index.places import name_configured

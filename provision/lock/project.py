@@ -7,15 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..config import record, rows
+from ..config.env import find_project_folder
 from ..config.options import BuildOptions, Choices
-from ..config.project import (
-    apply_project,
-    digest_inputs,
-    find_project_folder,
-    is_same_inputs,
-    list_files,
-    read_requirements,
-)
+from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files, read_requirements
 from ..config.sources import is_current
 from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError

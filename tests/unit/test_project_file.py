@@ -9,14 +9,9 @@ import pytest
 from rows import rows
 
 from provision.config.edit import add_packages, drop_packages
+from provision.config.env import find_in_folder, find_project_file
 from provision.config.file import parse_config, read_config
-from provision.config.project import (
-    digest_files,
-    find_in_folder,
-    find_project_file,
-    name_watched_file,
-    read_cached_config,
-)
+from provision.config.project import digest_files, name_watched_file, read_cached_config
 from provision.errors import DataError
 from provision.system.files import suggest_fix
 
