@@ -305,11 +305,11 @@ def link_unfound(site_packages: Path) -> tuple[str, ...]:
     so that $ORIGIN paths of a library remain valid behind the link. Returns the names of the links.
     """
     framework = site_packages / "tensorflow" / "libtensorflow_framework.so.2"
-    if not framework.exists():
+    wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
+    if not wheels or not framework.exists():
         return ()
     with framework.open("rb") as stream:
         named = read_nvidia_folders(stream)
-    wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
     beside = next((p for p in wheels if p.parent.name in named), None)
     if beside is None:
         return ()
