@@ -74,6 +74,11 @@ class DriverFacts:
         return make_finding(name, shown, in_container=bool(self.context.container), **facts)
 
     @property
+    def is_offered(self) -> bool:
+        """Whether Windows offers its driver to this WSL."""
+        return self.context.wsl and any(h.address.startswith("/usr/lib/wsl/") for h in self.hardware)
+
+    @property
     def boards(self) -> bool:
         """Whether NVIDIA hardware is on the PCI bus."""
         return any(h.vendor == "nvidia" and ":" in h.address for h in self.hardware)
@@ -141,9 +146,11 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
     `module` is the version of the loaded module nvidia. If it is None, only the code is used.
     """
     known = uvm if module else None
-    finding = known and (_find_fault(known, module or "") or _explain_refusal(known))
+    finding = known and _find_fault(known, module or "")
+    if finding and container and finding.cause == "nvidia_uvm_stale":
+        return replace(finding, fix=make_finding("repair_on_host", fix=finding.fix).fix)
     if finding:
-        return _adapt_to_host(finding) if container else finding
+        return finding
     suspends = known.suspends if known else None
     evidence = (
         () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
@@ -154,7 +161,7 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
 
 
 def _find_fault(uvm: Uvm, module: str) -> Finding | None:
-    """Return what is wrong with the module or its file by the system's own lists."""
+    """Return what is wrong with the module or its file by the system's own lists, or why the file cannot be opened."""
     if uvm.major is None:
         return make_finding(
             "uvm_not_loaded", _make_evidence("/proc/devices does not list nvidia-uvm", _DEVICES)
@@ -175,28 +182,15 @@ def _find_fault(uvm: Uvm, module: str) -> Finding | None:
             else "not a character device"
         )
         return make_finding("uvm_file_stale", _make_evidence(text, FILE), file=FILE)
-    return None
-
-
-def _explain_refusal(uvm: Uvm) -> Finding | None:
-    """Return why the device file cannot be opened."""
     if uvm.refused is None or uvm.refused in _PASSING:
         return None
     said = os.strerror(uvm.refused)
-    if uvm.refused in _DENIED:
-        return make_finding("device_file_denied", _make_evidence(said, FILE), file=FILE)
-    return make_finding("uvm_refuses", _make_evidence(said, FILE), file=FILE, reason=said)
+    name = "device_file_denied" if uvm.refused in _DENIED else "uvm_refuses"
+    return make_finding(name, _make_evidence(said, FILE), file=FILE, reason=said)
 
 
 def _make_evidence(text: str, source: str) -> tuple[Evidence, ...]:
     return (Evidence(text=text, source=source),)
-
-
-def _adapt_to_host(finding: Finding) -> Finding:
-    """Return a finding whose fix must be run on the host of a container."""
-    if finding.cause != "nvidia_uvm_stale":
-        return finding
-    return replace(finding, fix=make_finding("repair_on_host", fix=finding.fix).fix)
 
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
@@ -207,23 +201,12 @@ CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 
 def explain(facts: DriverFacts) -> tuple[str, tuple[Finding, ...]]:
     """Return the problem and the findings, the likeliest first, for a driver that gave no usable GPU."""
-    rules = (
-        _find_mismatch,
-        _find_stub,
-        _find_denied,
-        _judge_code,
-        _find_hang,
-        judge_slurm,
-        judge_wsl,
-        judge_container,
-        _find_missing_files,
-        _find_module_fault,
-        _find_library_fault,
-    )
-    finding = next((f for rule in rules if (f := rule(facts))), None) or explain_missing_driver(facts)
-    if finding.cause == "cuda_stub_library_loaded":
-        return finding.title, (finding, *list_missing_beside_stub(facts))
-    return finding.title, (finding,)
+    finding = _explain_codes(facts) or _explain_place(facts) or _explain_fault(facts)
+    finding = finding or explain_missing_driver(facts)
+    if finding.cause != "cuda_stub_library_loaded" or facts.kernel_module or facts.is_offered:
+        return finding.title, (finding,)
+    # the loader finds a toolkit's stub, and the driver is missing too
+    return finding.title, (finding, _explain_place(facts) or explain_missing_driver(facts))
 
 
 def explain_cuda(facts: DriverFacts) -> Finding | None:
@@ -233,147 +216,91 @@ def explain_cuda(facts: DriverFacts) -> Finding | None:
     """
     if facts.cuda.ok or (facts.cuda.code is None and not facts.cuda.hung):
         return None
-    rules = (_find_mismatch, _find_stub, _find_denied, _judge_code, _find_hang)
-    return next((finding for rule in rules if (finding := rule(facts))), None)
+    return _explain_codes(facts)
 
 
-def _find_mismatch(facts: DriverFacts) -> Finding | None:
-    if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
-        return None
-    library = facts.library or "version unknown"
-    name = "detected_versions_differ_in_container" if facts.context.container else "detected_versions_differ"
-    module = facts.kernel_module or "version unknown"
-    return facts.make_finding(name, library=library, module=module)
-
-
-def _find_stub(facts: DriverFacts) -> Finding | None:
-    if facts.cuda.code != CUDA_STUB:
-        return None
-    path = facts.cuda.path or "libcuda.so.1"
-    folder = path.rpartition("/")[0] or "the stubs folder"
-    return facts.make_finding("detected_stub", library=path, folder=folder)
-
-
-def _find_denied(facts: DriverFacts) -> Finding | None:
+def _explain_codes(facts: DriverFacts) -> Finding | None:
+    """Return what the codes of NVML and libcuda prove, or None."""
+    nvml, cuda, in_container = facts.nvml, facts.cuda, facts.context.container is not None
+    codes = (nvml.code, *(trouble.code for trouble in nvml.troubles))
+    if nvml.code == NVML_MISMATCH or cuda.code == CUDA_MISMATCH:
+        name = "detected_versions_differ_in_container" if in_container else "detected_versions_differ"
+        library, module = (text or "version unknown" for text in (facts.library, facts.kernel_module))
+        return facts.make_finding(name, library=library, module=module)
+    if cuda.code == CUDA_STUB:
+        path = cuda.path or "libcuda.so.1"
+        folder = path.rpartition("/")[0] or "the stubs folder"
+        return facts.make_finding("detected_stub", library=path, folder=folder)
     locked = [node for node in facts.nodes if not node.allowed]
-    codes = (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles))
-    by_code = NVML_NO_PERMISSION in codes
-    if not by_code and not locked:
-        return None
-    names = ", ".join(node.path for node in locked) or "/dev/nvidia*"
-    evidence = tuple(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked)
-    name = "detected_access_denied_in_container" if facts.context.container else "detected_access_denied"
-    return facts.make_finding(name, *evidence, files=names, confidence="certain" if by_code else "likely")
-
-
-def _judge_code(facts: DriverFacts) -> Finding | None:
-    if facts.cuda.code == CUDA_NOT_READY:
+    if locked or NVML_NO_PERMISSION in codes:
+        return facts.make_finding(
+            "detected_access_denied_in_container" if in_container else "detected_access_denied",
+            *(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked),
+            files=", ".join(node.path for node in locked) or "/dev/nvidia*",
+            confidence="certain" if NVML_NO_PERMISSION in codes else "likely",
+        )
+    if cuda.code == CUDA_NOT_READY:
         return facts.make_finding("detected_fabric_manager")
-    if facts.cuda.code == CUDA_COMPAT:
-        return facts.make_finding("detected_compat_library", library=facts.cuda.path)
-    if NVML_GPU_LOST in (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles)):
+    if cuda.code == CUDA_COMPAT:
+        return facts.make_finding("detected_compat_library", library=cuda.path)
+    if NVML_GPU_LOST in codes:
         return facts.make_finding("a_gpu_lost")
-    if facts.nvml.code == NVML_UNKNOWN and facts.context.container and facts.nodes:
+    if nvml.code == NVML_UNKNOWN and in_container and facts.nodes:
         return facts.make_finding("detected_lost_cgroup")
-    if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
-        container = facts.context.container is not None
-        finding = judge_uvm(facts.uvm, facts.kernel_module, container=container)
+    if cuda.code == CUDA_UNKNOWN and nvml.ok:
+        finding = judge_uvm(facts.uvm, facts.kernel_module, container=in_container)
         return replace(finding, evidence=(*finding.evidence, *facts.answers, *facts.traces))
-    return None
-
-
-def _find_hang(facts: DriverFacts) -> Finding | None:
-    if not facts.cuda.hung:
-        return None
-    return facts.make_finding("driver_hangs", call=facts.cuda.hung)
-
-
-def _find_missing_files(facts: DriverFacts) -> Finding | None:
-    """Return the finding for a loaded module and installed libraries without device files."""
-    if not facts.kernel_module or any(node.path == "/dev/nvidiactl" for node in facts.nodes):
-        return None
-    if facts.nvml.ok or (facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE):
-        return None
-    evidence = Evidence(text="absent", source="/dev/nvidiactl")
-    return facts.make_finding("control_file_missing", evidence)
-
-
-def _find_module_fault(facts: DriverFacts) -> Finding | None:
-    libraries = facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB)
-    if facts.kernel_module and not (facts.nvml.ok or facts.nvml.code == NVML_NOT_LOADED):
-        return None
-    if not (libraries and (facts.boards or facts.nvml.code == NVML_NOT_LOADED or facts.nvml.ok)):
-        return None
-    if facts.nvml.ok:
-        name = "module_serves_no_gpu"
-    elif facts.kernel_module:
-        name = "module_does_not_answer"
-    else:
-        name = "module_not_loaded"
-    evidence = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
-    return facts.make_finding(name, *evidence, module=facts.kernel_module)
-
-
-def _find_library_fault(facts: DriverFacts) -> Finding | None:
-    """Return the finding if only nvidia-smi works, or if the module is loaded and no driver library is found."""
-    if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
-        return None
-    if facts.smi and facts.smi.ok:
-        return facts.make_finding("detected_library_not_found")
-    return None
+    return facts.make_finding("driver_hangs", call=cuda.hung) if cuda.hung else None
 
 
 _STARTED_OTHERWISE = ("kubernetes", "podman", "apptainer")
 """Kinds of containers that get a GPU by other options than docker's."""
 
 
-def judge_slurm(facts: DriverFacts) -> Finding | None:
-    """Return the finding for a Slurm job that requested no GPU. Slurm hides GPUs from it (ConstrainDevices)."""
-    if facts.context.slurm != "job" or not facts.kernel_module:
-        return None
-    return facts.make_finding("slurm_job_without_gpu")
-
-
-def judge_wsl(facts: DriverFacts) -> Finding | None:
-    """Return the finding for WSL without a driver. WSL gets its driver from Windows."""
-    if not facts.context.wsl:
-        return None
-    offered = _is_offered(facts)
-    if offered and facts.cuda.code is None and not facts.libcuda:
-        return facts.make_finding("wsl_folder_not_on_path")
-    dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
-    evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
-    hidden = facts.context.container is not None  # a container gets this folder only by an option
-    confidence = "likely" if offered or hidden else "certain"
-    return facts.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
-
-
-def _is_offered(facts: DriverFacts) -> bool:
-    return any(h.address.startswith("/usr/lib/wsl/") for h in facts.hardware)
-
-
-def judge_container(facts: DriverFacts) -> Finding | None:
-    """Return the finding for a container without a GPU or driver libraries, which come from its host."""
-    kind = facts.context.container
+def _explain_place(facts: DriverFacts) -> Finding | None:
+    """Return the finding for a place that gets its GPU from elsewhere: a job of Slurm, WSL, a notebook, a container."""
+    context, kind = facts.context, facts.context.container
+    if (
+        context.slurm == "job" and facts.kernel_module
+    ):  # Slurm hides GPUs that were not requested (ConstrainDevices)
+        return facts.make_finding("slurm_job_without_gpu")
+    if context.wsl:
+        if facts.is_offered and facts.cuda.code is None and not facts.libcuda:
+            return facts.make_finding("wsl_folder_not_on_path")
+        dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
+        evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
+        # a container gets the driver's folder only by an option
+        confidence = "likely" if facts.is_offered or kind else "certain"
+        return facts.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
     if any(node.path != "/dev/dxg" for node in facts.nodes):
         return None
-    if facts.context.colab:
+    if context.colab:
         evidence = Evidence(text="no /dev/nvidia* in this runtime", source="Colab")
         return facts.make_finding("colab_without_gpu", evidence)
     if not kind:
         return None
-    host = bool(facts.kernel_module) or facts.boards
     program = kind if kind in _STARTED_OTHERWISE else "container"
-    evidence = Evidence(text="no /dev/nvidia* in this container", source=kind)
-    name = f"{program}_without_hosts_gpu" if host else f"{program}_without_gpu"
-    return facts.make_finding(name, evidence)
+    name = f"{program}_without_hosts_gpu" if facts.kernel_module or facts.boards else f"{program}_without_gpu"
+    return facts.make_finding(name, Evidence(text="no /dev/nvidia* in this container", source=kind))
 
 
-def list_missing_beside_stub(facts: DriverFacts) -> tuple[Finding, ...]:
-    """Return what else is missing if the loader finds a toolkit's stub and no kernel module is loaded."""
-    if facts.kernel_module or (facts.context.wsl and _is_offered(facts)):
-        return ()
-    return (judge_wsl(facts) or judge_container(facts) or explain_missing_driver(facts),)
+def _explain_fault(facts: DriverFacts) -> Finding | None:
+    """Return the finding for a driver without device files, or of which only the module or the libraries work."""
+    nvml, cuda, module = facts.nvml, facts.cuda, facts.kernel_module
+    unloaded = nvml.code == NVML_NOT_LOADED
+    has_control = any(node.path == "/dev/nvidiactl" for node in facts.nodes)
+    if module and not has_control and not nvml.ok and (unloaded or cuda.code == CUDA_NO_DEVICE):
+        evidence = Evidence(text="absent", source="/dev/nvidiactl")
+        return facts.make_finding("control_file_missing", evidence)
+    answered = nvml.code is not None or cuda.code not in (None, CUDA_STUB)
+    if not answered:
+        return facts.make_finding("detected_library_not_found") if facts.smi and facts.smi.ok else None
+    if not (nvml.ok or unloaded or (facts.boards and not module)):
+        return None
+    name = "module_does_not_answer" if module else "module_not_loaded"
+    name = "module_serves_no_gpu" if nvml.ok else name
+    loaded = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
+    return facts.make_finding(name, *loaded, module=module)
 
 
 def explain_missing_driver(facts: DriverFacts) -> Finding:
