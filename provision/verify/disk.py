@@ -430,7 +430,7 @@ def explain_removed(framework: str, env: Environment, paths: PythonPaths) -> Fin
     own = [one for name, one in found.items() if re.match(_PACKAGES.get(framework, r"$^"), name)]
     for one in dict.fromkeys([*own, *(found[r] for each in own for r in each.requires if r in found)]):
         gone = [
-            FileProblem("missing", path, "is missing")
+            FileProblem("missing", path, "this file is missing")
             for path, how in one.find_wrong_sizes().items()
             if how == "missing"
             and path.endswith((".py", ".so"))
