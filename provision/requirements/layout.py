@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..model import requirement_name
 from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
 from .uv import SUPPORTED_KEYS, list_members
 
@@ -132,9 +133,31 @@ def find_reason(folder: Path) -> str | None:
             return f"setuptools refuses several top-level {kind}: {', '.join(names[:3])}{more}"
         if missing := find_missing_package(folder, data):
             return missing
+        if _lacks_version(folder, data):
+            return "its version is that of a git repository, and this folder is none"
     except (UsageError, OSError):
         return None
     return None
+
+
+def _lacks_version(folder: Path, data: Mapping[str, Any]) -> bool:
+    """Return whether the build backend asks git for the version, and there is neither git nor another version."""
+    needs = table_at(dict(data), "build-system").get("requires")
+    names = (
+        {requirement_name(need) for need in needs if isinstance(need, str)}
+        if isinstance(needs, list)
+        else set()
+    )
+    hatch = table_at(dict(data), "tool", "hatch", "version")
+    if "version" not in (table_at(dict(data), "project").get("dynamic") or ()):
+        return False
+    if not ("setuptools-scm" in names or ("hatch-vcs" in names and hatch.get("source") == "vcs")):
+        return False
+    settings = {**table_at(dict(data), "tool", "setuptools_scm"), **hatch, **table_at(hatch, "raw-options")}
+    places = (folder.absolute(), *folder.absolute().parents)
+    return not any(key.startswith("fallback") for key in settings) and not any(
+        (place / ".git").exists() for place in places
+    )
 
 
 def states_requirements(folder: Path) -> bool:

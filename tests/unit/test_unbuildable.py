@@ -12,6 +12,13 @@ from provision.requirements.layout import find_reason
 
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
 PROJECT = f'{SETUPTOOLS}[project]\nname = "thing"\nversion = "1"\n'
+SCM = PROJECT.replace('version = "1"', 'dynamic = ["version"]').replace(
+    '["setuptools"]', '["setuptools", "setuptools_scm[toml]"]'
+)
+VCS = (
+    SCM.replace("setuptools_scm[toml]", "hatch-vcs").replace("setuptools.build_meta", "hatchling.build")
+    + '[tool.hatch.version]\nsource = "vcs"\n'
+)
 SETUP = "from setuptools import setup\nsetup(name='thing'{more})\n"
 SEVERAL = {"data/a.yaml": "", "models/yolo.py": ""}
 
@@ -150,6 +157,8 @@ def test_any_top_level_is_judged_as_setuptools_judges_it(setuptools, tmp_path_fa
             "setuptools refuses several top-level packages: classify, data, models and 1 more",
         ),
         ({"pyproject.toml": PROJECT, "a.py": "", "b.py": ""}, "setuptools refuses several top-level modules: a, b"),
+        ({"pyproject.toml": SCM, "thing/a.py": ""}, "its version is that of a git repository, and this folder is none"),
+        ({"pyproject.toml": VCS, "thing/a.py": ""}, "its version is that of a git repository, and this folder is none"),
     ],
 )  # fmt: skip
 def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
@@ -168,6 +177,9 @@ def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
         {"setup.py": "from own import build\nbuild()\n", **SEVERAL},
         {"setup.py": "def (", **SEVERAL},
         {"pyproject.toml": "[project", **SEVERAL},
+        {"pyproject.toml": SCM, "thing/a.py": "", ".git/HEAD": ""},
+        {"pyproject.toml": f'{SCM}[tool.setuptools_scm]\nfallback_version = "1"\n', "thing/a.py": ""},
+        {"pyproject.toml": SCM.replace('dynamic = ["version"]', 'version = "1"'), "thing/a.py": ""},
     ],
 )
 def test_projects_that_may_be_buildable_have_no_reason(tmp_path, files):
