@@ -18,7 +18,7 @@ from ..errors import BuildError, LockError, UsageError
 from ..index.downloads import digests, is_right, part
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
-from ..system.files import refuse_links_out, remove_file, suggest_fix, write_file
+from ..system.files import find_existing, refuse_links_out, remove_file, suggest_fix, write_file
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
 from ..system.wheel_file import parse_wheel
@@ -53,9 +53,7 @@ def claim(folder: Path) -> Bundle | None:
 
 def assert_writable(folder: Path) -> None:
     """Raise BuildError for a folder that cannot be created or written, before any other step."""
-    place = folder
-    while not place.exists():
-        place = place.parent
+    place = find_existing(folder)
     try:
         tempfile.TemporaryFile(dir=place).close()
         if place == folder:

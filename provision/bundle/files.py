@@ -24,7 +24,7 @@ from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..model.values import dataclass
 from ..system import process
-from ..system.files import make_folder, write_file
+from ..system.files import find_existing, make_folder, write_file
 from ..system.redaction import clean
 from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url, last_segments
@@ -34,39 +34,27 @@ _READERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
-    """A file of a bundle: its path inside, and its source."""
-
-    path: str
-    wanted: FileRequest
-
-
-@dataclass(frozen=True, kw_only=True)
 class MissingFiles:
     """The missing downloads with their `bytes`, and the free bytes of the disk."""
 
-    items: tuple[Item, ...]
+    items: tuple[FileRequest, ...]
     bytes: int
     free: int
 
 
-def needed(folder: Path, items: Sequence[Item]) -> MissingFiles:
+def needed(folder: Path, items: Sequence[FileRequest]) -> MissingFiles:
     """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
     with ThreadPoolExecutor(_READERS) as pool:
-        there = list(
-            pool.map(lambda i: i.wanted.path.is_file() and is_right(i.wanted.path, i.wanted.hashes), items)
-        )
+        there = list(pool.map(lambda i: i.path.is_file() and is_right(i.path, i.hashes), items))
     missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
-    total = sum(max(0, (item.wanted.size or 0) - _size(part(item.wanted.path))) for item in missing)
-    place = folder
-    while not place.exists():
-        place = place.parent
-    return MissingFiles(items=missing, bytes=total, free=shutil.disk_usage(place).free)
+    total = sum(max(0, (item.size or 0) - _size(part(item.path))) for item in missing)
+    free = shutil.disk_usage(find_existing(folder)).free
+    return MissingFiles(items=missing, bytes=total, free=free)
 
 
-def bytes_there(items: Sequence[Item]) -> int:
+def bytes_there(items: Sequence[FileRequest]) -> int:
     """Return the existing bytes of items, complete and partial, regardless of their hashes."""
-    paths = ((i.wanted.path, i.wanted.size or 0) for i in items)
+    paths = ((i.path, i.size or 0) for i in items)
     return sum(min(_size(path if path.is_file() else part(path)), whole) for path, whole in paths)
 
 
@@ -78,16 +66,16 @@ class _StoppedError(Exception):
     """The download stops because another failed or the user interrupted it."""
 
 
-def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str], None]) -> None:
+def collect(http: Http, items: Sequence[FileRequest], on_progress: Callable[[int, str], None]) -> None:
     """Download items in parallel. The first failure stops all downloads and is raised.
 
     `on_progress` receives the existing bytes and the name of the largest file under way, from several threads. The threads are daemons, so that an interrupt does
     not wait for a silent server.
     """
-    todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[FileRequest | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
-    done = -sum(_size(part(i.wanted.path)) for i in items)  # existing parts are reported first
+    done = -sum(_size(part(i.path)) for i in items)  # existing parts are reported first
     under_way: dict[str, int] = {}
 
     def count(more: int) -> None:
@@ -101,15 +89,15 @@ def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int, str],
     def work() -> None:
         while (item := todo.get()) is not None:
             with lock:
-                under_way[item.path] = item.wanted.size or 0
+                under_way[item.inside] = item.size or 0
             failed: BaseException | None = None
             try:
-                download(http, item.wanted, count)
+                download(http, item, count)
             except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
                 failed = error
             ended.put(failed)
             with lock:
-                del under_way[item.path]
+                del under_way[item.inside]
 
     for item in items:
         todo.put(item)
@@ -190,7 +178,7 @@ def _run(
     )
 
 
-def install(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
+def unpack_archive(folder: Path, archive: BundlePython, sha256: str, env: Path) -> str:
     """Make uv unpack a bundle's Python for an environment, and return the path of the interpreter. Raises BuildError."""
     parts = re.fullmatch(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(.*)", archive.version)
     assert parts  # guaranteed by BundlePython

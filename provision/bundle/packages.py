@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,15 +42,14 @@ from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
 from . import wheels
-from .files import Item, channel_file
+from .files import channel_file
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockForBundle:
     """A lock with the package sources and options for its bundle.
 
-    `options_digest` identifies the options. `virtual` are the virtual packages that a conda lock was solved
-    with. `file` is the name of the lock if it is for one plan of several.
+    `options_digest` identifies the options. `file` is the name of the lock if it is for one plan of several.
     """
 
     lock: Lock
@@ -58,18 +57,12 @@ class LockForBundle:
     profiles: Profiles
     choices: Choices
     options_digest: str
-    virtual: tuple[Mapping[str, str], ...] = ()
     file: str | None = None
 
     @property
     def file_name(self) -> str:
         """The name of the lock in the bundle."""
         return self.file or make_lock_name(self.lock.manager)
-
-    @property
-    def of_fleet(self) -> bool:
-        """Whether the lock is of one plan of several machines."""
-        return self.file is not None
 
 
 def one_of_each_platform(locks: Iterable[LockForBundle]) -> list[LockForBundle]:
@@ -103,17 +96,16 @@ class BundledPackages:
     folder: Path
     locked: LockForBundle
 
-    def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[Item]:
+    def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[FileRequest]:
         """Return each package as a download. Sizes that the lock does not state are requested."""
         sizes = self._sizes([p for p in packages if p.size is None])
         by_path = {}
         for package in packages:
-            place = get_bundle_path(package, folder)
-            wanted = FileRequest(
-                path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
+            path = self.folder / get_bundle_path(package, folder)
+            by_path[path] = FileRequest(
+                path=path, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip
-            by_path[place] = Item(path=place, wanted=wanted)
         return list(by_path.values())
 
     @functools.cached_property
@@ -188,7 +180,7 @@ def solve_own_packages(
 
     They include pip, and the installed version of uv. Raises LockError if no Python has all packages.
     """
-    emit(Event(kind="start", stage="bundle", text="solving the packages of gpuenv itself"))
+    emit(Event("start", "bundle", "solving the packages of gpuenv itself"))
     wanted = [
         *wheels.own_requirements(*locking(locked.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",

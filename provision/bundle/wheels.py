@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import csv
+import email
 import hashlib
 import importlib.metadata
 import io
-import json
 import re
 import shutil
 import zipfile
 from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -190,9 +187,7 @@ def own_wheel(folder: Path, data: Path) -> str:
 
 
 def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
-    """Return gpuenv's distribution and METADATA. For a checkout, the requirements come from its current pyproject.toml."""
-    import email
-
+    """Return gpuenv's distribution and its METADATA."""
     try:
         dist = importlib.metadata.distribution("gpuenv")
     except importlib.metadata.PackageNotFoundError as error:
@@ -200,23 +195,4 @@ def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
             "this gpuenv is not installed, so its wheel cannot be built",
             hint="install gpuenv with pip from a checkout or a wheel",
         ) from error
-    metadata = email.message_from_string(dist.read_text("METADATA") or "")
-    origin = json.loads(dist.read_text("direct_url.json") or "{}")
-    if not origin.get("dir_info", {}).get("editable"):
-        return dist, metadata
-    folder = Path(unquote(urlsplit(origin["url"]).path))
-    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
-    for name in ("Requires-Dist", "Provides-Extra"):
-        del metadata[name]
-    for text in project["dependencies"]:
-        metadata["Requires-Dist"] = text
-    for extra, texts in project.get("optional-dependencies", {}).items():
-        metadata["Provides-Extra"] = extra
-        for text in texts:
-            need = Requirement(text)
-            with_extra = f'extra == "{extra}"'
-            need.marker = Marker(f"({need.marker}) and {with_extra}" if need.marker else with_extra)
-            metadata["Requires-Dist"] = str(need)
-    return dist, metadata
+    return dist, email.message_from_string(dist.read_text("METADATA") or "")

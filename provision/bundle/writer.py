@@ -17,7 +17,7 @@ from ..environment import place
 from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
-from ..index.downloads import digests
+from ..index.downloads import FileRequest, digests
 from ..lock import needs
 from ..lock.archives import without_builds
 from ..lock.formats import locking
@@ -37,7 +37,6 @@ from ..model import (
     drop_event,
     format_bytes,
 )
-from ..model.values import dataclass
 from ..system.files import write_file
 from . import (
     README,
@@ -52,7 +51,7 @@ from . import (
     wheels,
     write_manifest,
 )
-from .files import Item, bytes_there, collect, needed
+from .files import bytes_there, collect, needed
 from .packages import (
     BundledPackages,
     LockForBundle,
@@ -77,22 +76,24 @@ class BundleWriter:
     emit: Emit
     unserved: tuple[UnservedHosts, ...] = ()
     notes: list[str] = dataclasses.field(default_factory=list)
-    planned: list[Item] = dataclasses.field(default_factory=list)
+    planned: list[FileRequest] = dataclasses.field(default_factory=list)
 
     def write(self) -> Bundle:
         """Write everything, and return the manifest."""
-        own_items, minors = self._own_packages()
+        own_items, minors = self.own_packages()
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
         if self.before is None:
             write_manifest(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
-        items = merge_items([*chain.from_iterable(one.items() for one in contents), *own_items])
+        items = merge_items(
+            [*chain.from_iterable(one.items(one.lock.packages) for one in contents), *own_items]
+        )
         begun = self._begin(contents, items)
         self._fetch(items)
         for one in contents:
             one.warn_of_missing_libraries()
         tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
         self._fetch(tools)
-        paths = [i.path for i in [*items, *tools]]
+        paths = [i.inside for i in [*items, *tools]]
         paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += chain.from_iterable(one.channel_files() for one in contents)
         return self._finish(begun, paths, self._archives(minors))
@@ -102,15 +103,15 @@ class BundleWriter:
         name = f"{self.folder.name}/"
         if not self.planned:
             return place.RunRemains(text=f"no file was fetched into {name} by this run")
-        if all(item.wanted.size for item in self.planned):
-            there = format_part(bytes_there(self.planned), sum(i.wanted.size or 0 for i in self.planned))
+        if all(item.size for item in self.planned):
+            there = format_part(bytes_there(self.planned), sum(i.size or 0 for i in self.planned))
         else:  # an index without sizes
-            there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
+            there = f"{sum(i.path.is_file() for i in self.planned)} of {len(self.planned)} files"
         return place.RunRemains(text=f"{there} in {name}", hint="run the same command again to continue")
 
-    def _own_packages(self) -> tuple[list[Item], tuple[str, ...]]:
+    def own_packages(self) -> tuple[list[FileRequest], tuple[str, ...]]:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
-        items: list[Item] = []
+        items: list[FileRequest] = []
         pythons: list[tuple[str, ...]] = []
         for locked in one_of_each_platform(self.locks):
             packages, minors = solve_own_packages(locked, self.emit)
@@ -119,31 +120,51 @@ class BundleWriter:
         return items, pythons[0]
 
     def _archives(self, minors: Sequence[str]) -> list[BundlePython | None]:
-        """Return the Python of each lock. A conda lock has one, so its Python is for gpuenv."""
-        pythons = BundlePythons(self.folder, self.before, self.emit, self.locks[0].sources.offline)
-        plans = [locked.lock.plan for locked in self.locks]
-        return [
-            pythons.archive(
-                minors[0] if locking(p.manager).BRINGS_PYTHON else p.python or "", p.platform
-            )
-            for p in plans
-        ]  # fmt: skip
+        """Return the Python of each lock, each downloaded once. A conda lock has one, so its Python is for gpuenv."""
+        archives: list[BundlePython | None] = []
+        found: dict[tuple[str, str], BundlePython | None] = {}
+        for plan in (locked.lock.plan for locked in self.locks):
+            minor = minors[0] if locking(plan.manager).BRINGS_PYTHON else plan.python or ""
+            key = (minor, plan.platform)
+            if key not in found:
+                found[key] = self._find_archive(*key) or self._fetch_archive(*key)
+            archives.append(found[key])
+        return archives
+
+    def _find_archive(self, minor: str, platform: str) -> BundlePython | None:
+        """Return the archive of a Python that the folder has already."""
+        if self.before is None:
+            return None
+        for archive in archives_of(self.before):
+            file = next((f for f in self.before.files if f.path == archive.path), None)
+            if is_archive_for(archive, minor, platform) and file and is_whole(self.folder, file):
+                return archive
+        return None
+
+    def _fetch_archive(self, minor: str, platform: str) -> BundlePython | None:
+        """Download the archive of a Python. Without one emit a warning."""
+        archive, why = None, "--offline forbids downloading it"
+        if not self.locks[0].sources.offline:
+            self.emit(Event("start", "bundle", f"downloading Python {minor} for {platform}"))
+            archive, why = files.fetch_archive(self.folder, minor, platform)
+        if archive is None:
+            text = f"the bundle has no Python: {why}. The target needs Python {minor}"
+            self.emit(Event("warning", "bundle", text))
+        return archive
 
     # --- the manifest --------------------------------------------------------------------------------
 
-    def _begin(self, contents: Sequence[BundleContents], items: Sequence[Item]) -> Bundle:
+    def _begin(self, contents: Sequence[BundleContents], items: Sequence[FileRequest]) -> Bundle:
         """Write the locks and a manifest of all planned files, in place of the earlier one."""
         names = [locked.file_name for locked in self.locks]
-        planned = [
-            BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
-        ]
+        planned = [BundleFile(path=i.inside, size=i.size, sha256=i.hashes.get("sha256")) for i in items]
         new = {f.path for f in planned}
         if self.before:
             write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
             path, way = self.folder / one.locked.file_name, locking(one.lock.manager)
-            way.write_lock(path, one.lock, one.locked.virtual, alone=True)
+            way.write_lock(path, one.lock, alone=True)
         begun = self._manifest((*list_files(self.folder, names), *planned))
         write_manifest(self.folder, begun)
         return begun
@@ -181,16 +202,16 @@ class BundleWriter:
 
     # --- downloads -----------------------------------------------------------------------------------
 
-    def _fetch(self, items: Sequence[Item]) -> None:
+    def _fetch(self, items: Sequence[FileRequest]) -> None:
         """Download what is missing, after an event with its size and the free disk space."""
         if not items:
             return
         self.planned += items
-        self.emit(Event(kind="start", stage="bundle", text=f"checking {len(items)} files for completeness"))
+        self.emit(Event("start", "bundle", f"checking {len(items)} files for completeness"))
         need = needed(self.folder, items)
-        total = sum(i.wanted.size or 0 for i in items)
+        total = sum(i.size or 0 for i in items)
         words = f"{format_bytes(need.bytes)} to download ({len(need.items)} of {len(items)} files, {format_bytes(total)} in all)"
-        self.emit(Event(kind="start", stage="bundle", text=f"{words}; {format_bytes(need.free)} free",
+        self.emit(Event("start", "bundle", f"{words}; {format_bytes(need.free)} free",
                         total=need.bytes, unit="bytes", files=len(need.items)))  # fmt: skip
         if need.free < need.bytes + _PYTHON_ROOM:
             raise BuildError(
@@ -207,7 +228,7 @@ class BundleWriter:
             nonlocal last
             if time.monotonic() - last > _EMIT_SECONDS:
                 last = time.monotonic()
-                self.emit(Event(kind="progress", stage="bundle", text=f"downloading {name}",
+                self.emit(Event("progress", "bundle", f"downloading {name}",
                                 done=done, total=total, unit="bytes"))  # fmt: skip
 
         return emit_progress
@@ -229,7 +250,7 @@ def _describe_plan(locked: LockForBundle, archives: Sequence[BundlePython]) -> B
         if way.BRINGS_PYTHON or is_archive_for(a, plan.python or "", plan.platform)
     )  # fmt: skip
     return BundlePlan(
-        lock=locked.file_name, classes=lock.classes if locked.of_fleet else (), target=lock.target, device=plan.device,
+        lock=locked.file_name, classes=lock.classes if locked.file else (), target=lock.target, device=plan.device,
         frameworks=tuple(_describe_build(b) for b in plan.builds), python=plan.python,
         archive=next(fitting, None),
     )  # fmt: skip
@@ -240,18 +261,11 @@ def _describe_build(build: PlannedBuild) -> str:
 
 
 @dataclasses.dataclass
-class BundleContents:
+class BundleContents(BundledPackages):
     """The files of one lock. All locks of the bundle share `notes`."""
 
-    folder: Path
-    locked: LockForBundle
     emit: Emit
     notes: list[str]
-
-    @functools.cached_property
-    def files(self) -> BundledPackages:
-        """The downloads of the lock's packages."""
-        return BundledPackages(self.folder, self.locked)
 
     @functools.cached_property
     def lock(self) -> Lock:
@@ -263,14 +277,10 @@ class BundleContents:
         packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.locked.lock.packages)
         return dataclasses.replace(self.locked.lock, packages=packages)
 
-    def items(self) -> list[Item]:
-        """Return the packages of the lock as downloads."""
-        return self.files.items(self.lock.packages)
-
     def _build_wheel(self, package: LockedPackage) -> LockedPackage:
         """Build the wheel of a folder or commit, and return it as a package."""
         line = format_unhashed(package)
-        self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
+        self.emit(Event("start", "bundle", f"building a wheel of {line}"))
         python = find_python(self.locked.lock.plan.python or "", None, None) or sys.executable
         wheels = self.folder / "wheels"
         name = wheel_of_unhashed(package, line, wheels, python, self.locked.sources)
@@ -289,7 +299,7 @@ class BundleContents:
             self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
         ).warn()
 
-    def build_tools(self) -> list[Item]:
+    def build_tools(self) -> list[FileRequest]:
         """Return the packages that build the lock's source archives on the target."""
         sources = [
             p for p in self.lock.packages
@@ -309,9 +319,9 @@ class BundleContents:
                 ).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
-                self.emit(Event(kind="warning", stage="bundle", text=text))
+                self.emit(Event("warning", "bundle", text))
                 self._note(text)
-        return self.files.items(tools)
+        return self.items(tools)
 
     def channel_files(self) -> list[str]:
         """Index the folders of conda packages as channels, and return the files of the indexes."""
@@ -334,76 +344,31 @@ class BundleContents:
             self.notes.append(text)
 
 
-def merge_items(items: Iterable[Item]) -> list[Item]:
+def merge_items(items: Iterable[FileRequest]) -> list[FileRequest]:
     """Return each file once. Raises LockError if two locks have different files with one name."""
-    merged: dict[str, Item] = {}
+    merged: dict[str, FileRequest] = {}
     for item in items:
-        first = merged.setdefault(item.path, item)
-        if first.wanted.hashes != item.wanted.hashes:
+        first = merged.setdefault(item.inside, item)
+        if first.hashes != item.hashes:
             raise LockError(
-                f"{item.path} is a different file in two locks: {first.wanted.shown} and {item.wanted.shown}",
+                f"{item.inside} is a different file in two locks: {first.shown} and {item.shown}",
                 hint="make one bundle for each of these plans",
             )
     return list(merged.values())
 
 
-@dataclass(frozen=True)
-class BundlePythons:
-    """The Python archives of a bundle, each once. `before` is the existing bundle in the folder."""
-
-    folder: Path
-    before: Bundle | None
-    emit: Emit
-    offline: bool
-    _found: dict[tuple[str, str], BundlePython | None] = dataclasses.field(default_factory=dict)
-
-    def archive(self, minor: str, platform: str) -> BundlePython | None:
-        """Return the archive of a Python, and download it if it is missing. Without one emit a warning."""
-        key = (minor, platform)
-        if key not in self._found:
-            self._found[key] = self._kept(minor, platform) or self._fetched(minor, platform)
-        return self._found[key]
-
-    def _kept(self, minor: str, platform: str) -> BundlePython | None:
-        if self.before is None:
-            return None
-        for archive in archives_of(self.before):
-            file = next((f for f in self.before.files if f.path == archive.path), None)
-            if is_archive_for(archive, minor, platform) and file and is_whole(self.folder, file):
-                return archive
-        return None
-
-    def _fetched(self, minor: str, platform: str) -> BundlePython | None:
-        archive: BundlePython | None = None
-        if self.offline:
-            why = "--offline forbids downloading it"
-        else:
-            self.emit(Event(kind="start", stage="bundle", text=f"downloading Python {minor} for {platform}"))
-            archive, why = files.fetch_archive(self.folder, minor, platform)
-        if archive is None:
-            text = f"the bundle has no Python: {why}. The target needs Python {minor}"
-            self.emit(Event(kind="warning", stage="bundle", text=text))
-        return archive
-
-
 def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview:
     """Return the files to download. Python archives and build tools are not counted, because their sizes are
     not known."""
-    own_items = [_own_items(folder, locked, emit) for locked in one_of_each_platform(locks)]
-    need = needed(folder, merge_items(chain(*(_items(folder, locked) for locked in locks), *own_items)))
+    own_items, _ = BundleWriter(folder, None, locks, emit).own_packages()
+    hashed = (
+        BundledPackages(folder, one).items([p for p in one.lock.packages if not p.unhashed]) for one in locks
+    )
+    need = needed(folder, merge_items([*chain.from_iterable(hashed), *own_items]))
     made_here = dict.fromkeys(p.name for locked in locks for p in locked.lock.packages if p.unhashed)
     notes = ["a Python for the target is downloaded too: about 45 MB"]
     notes += [f"wheels are built from {', '.join(made_here)}"] if made_here else []
     return Preview(
-        command="bundle", path=str(folder), writes=tuple(str(item.wanted.path) for item in need.items),
+        command="bundle", path=str(folder), writes=tuple(str(item.path) for item in need.items),
         download_bytes=need.bytes, free_bytes=need.free, notes=tuple(notes),
     )  # fmt: skip
-
-
-def _items(folder: Path, locked: LockForBundle) -> list[Item]:
-    return BundledPackages(folder, locked).items([p for p in locked.lock.packages if not p.unhashed])
-
-
-def _own_items(folder: Path, locked: LockForBundle, emit: Emit) -> list[Item]:
-    packages, _ = solve_own_packages(locked, emit)
-    return BundledPackages(folder, locked).items(packages, "gpuenv")

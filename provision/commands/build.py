@@ -11,7 +11,6 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
@@ -92,18 +91,14 @@ class BuildJob:
     context: RequestContext | None = None
 
     @functools.cached_property
-    def bundle(self) -> ModuleType | None:
-        """What installs from a bundle, or None without one: it brings the HTTP client and the fleets."""
-        if self.choices.bundle is None:
-            return None
-        from ..bundle import install
-
-        return install
-
-    @functools.cached_property
     def local_lock(self) -> Lock:
         """The lock, with the package files of a bundle if one is used."""
-        return self.bundle.use_bundle_files(self.lock, self.choices) if self.bundle else self.lock
+        if self.choices.bundle is None:
+            return self.lock
+        from ..bundle.files import local_packages  # brings the HTTP client
+
+        packages = local_packages(self.lock.packages, self.choices.bundle)
+        return dataclasses.replace(self.lock, packages=packages)
 
     @functools.cached_property
     def needs(self) -> WheelNeeds:
@@ -125,8 +120,10 @@ class BuildJob:
         installed = detect.find_python(
             plan.python or "", self.machine, get_cache_dir(choices), exact=choices.python
         )
-        if not installed and self.bundle:
-            installed = self.bundle.unpack_python(choices, plan, self.env, self.emit)
+        if not installed and choices.bundle:
+            from ..bundle.install import unpack_python
+
+            installed = unpack_python(choices.bundle, plan, self.env, self.emit)
         if installed:
             return installed
         wanted = choices.python or plan.python or ""
@@ -294,7 +291,7 @@ def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
         note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
         job.emit(Event("note", "build", note))
         result = _replace(job, old) if compare_locks(old, job.lock) else _record_options(job)
-    if job.context and is_good(result) and renew_project_lock(job.choices, job.context, job.lock, job.emit):
+    if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
         files = list_watched_files(job.choices, job.context)
         state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))
     return result
@@ -379,8 +376,11 @@ def build_environment(
     proving, verdict = False, None
     if job.options.verify is not False:
         proving = can_prove(job.lock, job.machine, job.emit)
-    if job.bundle:
-        job.bundle.check_files(job.choices, job.emit)
+    bundle = job.choices.bundle
+    if bundle:
+        from ..bundle.install import check_files
+
+        check_files(bundle, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     if device == "cuda":
         for text in disagreements_of(job.lock, load(job.choices, "satellites")):
@@ -391,8 +391,10 @@ def build_environment(
             way.fetch(job.local_lock, tuple(packages), job.how)
         with way.transaction(job.env, copied=copied) as prefix:
             work(prefix)
-            if job.bundle:
-                job.bundle.name_origins(prefix, job.lock, job.choices)
+            if bundle:
+                from ..bundle.files import name_origins
+
+                name_origins(prefix, job.lock.packages, bundle)
             job.record(prefix)
             written = state.digest_record(prefix)
             if proving:

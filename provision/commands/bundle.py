@@ -27,7 +27,7 @@ from ..config.sources import read_sources
 from ..config.target import read_target
 from ..environment import place
 from ..errors import UsageError
-from ..lock.accept import read_lock, virtual_packages
+from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks, solve_lock
 from ..lock.formats import get_locking
 from ..lock.project import solve_or_read_lock
@@ -140,7 +140,7 @@ def _lock_one(
             return plan
         return LockForBundle(
             lock=dataclasses.replace(solved, plan=plan), sources=context.sources, profiles=context.profiles,
-            choices=choices, options_digest=options_digest, virtual=virtual_packages(context),
+            choices=choices, options_digest=options_digest,
         )  # fmt: skip
     words = "continuing with the lock of this unfinished bundle" if begun else f"the lock {path}"
     emit(Event("note", "bundle", words))
@@ -197,7 +197,7 @@ def _lock_fleet(
         locks.append(
             LockForBundle(
                 lock=lock, sources=context.sources, profiles=context.profiles, choices=elsewhere,
-                options_digest=options_digest, virtual=virtual_packages(context), file=file,
+                options_digest=options_digest, file=file,
             )
         )  # fmt: skip
     for host in fleet.unserved:

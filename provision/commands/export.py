@@ -38,10 +38,8 @@ from ..system.files import (
     is_stream,
     refuse_to_replace,
     signed,
-    suggest_fix,
     unsigned,
-    write_output,
-    write_with_digest_beside,
+    write_named,
 )
 from ..system.redaction import redact, redact_addresses
 from ..system.scratch import make_scratch
@@ -110,10 +108,10 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     if wheel and to_file and wheel.write():
         emit(Event("note", "export", f"{wheel.path.name}: written to the same folder"))
     if copied and to_file:
-        write(lock_file, signed(lock_text(source), "#"), beside=False)
+        write_named(lock_file, "--output", signed(lock_text(source), "#"))
         emit(Event("note", "export", f"{lock_file.name}: written to the same folder"))
     if output:
-        write(output, text, beside=form in WITHOUT_COMMENTS)
+        write_named(output, "--output", text, beside=form in WITHOUT_COMMENTS)
     if output and (step := NEXT.get(form)):
         words = {"folder": output.parent, "name": output.name}
         step = step.format(shlex.quote(str(output)), **{k: shlex.quote(str(v)) for k, v in words.items()})
@@ -276,15 +274,5 @@ def lock_text(source: ExportSource) -> str:
         return redact_addresses(unsigned(source.written.read_text(encoding="utf-8")))
     with make_scratch("export") as scratch:
         path = scratch / "lock"
-        locking(source.lock.manager).write_lock(path, source.lock, ())
+        locking(source.lock.manager).write_lock(path, source.lock)
         return unsigned(path.read_text(encoding="utf-8"))
-
-
-def write(path: Path, text: str, *, beside: bool) -> None:
-    """Write a file in one step, with the digest `beside` it if its format has no comments. Raises UsageError."""
-    try:
-        (write_with_digest_beside if beside else write_output)(path, text)
-    except OSError as error:
-        raise UsageError(
-            f"--output {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
-        ) from error

@@ -17,7 +17,7 @@ from ..config.options import (
 )
 from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files
 from ..errors import LockError, UsageError
-from ..lock.accept import read_old_lock, virtual_packages
+from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import get_locking
 from ..lock.needs import WheelNeeds
@@ -100,7 +100,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         emit(Event("summary", "lock", f"{output} is up to date ({content})"))
         emit(step)
         return old_lock
-    locks.write_lock(output, new_lock, virtual_packages(context))
+    locks.write_lock(output, new_lock)
     WheelNeeds(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
     for text in disagreements_of(new_lock, context.profiles):

@@ -37,7 +37,7 @@ from ..model.declare import argument, force_option, option
 from ..model.values import dataclass
 from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
-from ..system.files import is_stdout, refuse_to_replace, signed, suggest_fix, write_output
+from ..system.files import is_stdout, refuse_to_replace, signed, write_named
 from ..system.redaction import clean_line, redact_value
 from ..wheels import pylock
 
@@ -210,12 +210,7 @@ def _write_metrics(file: Path, output: Path | None, *, force: bool) -> ExportRes
     if output is None or is_stdout(output):
         return ExportResult(format="prometheus", path=None, text=text)
     refuse_to_replace(output, force=force)
-    try:
-        write_output(output, signed(text, "#"))
-    except OSError as error:
-        raise UsageError(
-            f"--output {output}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
-        ) from error
+    write_named(output, "--output", signed(text, "#"))
     return ExportResult(format="prometheus", path=str(output), text=text)
 
 

@@ -47,11 +47,11 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Fill an empty prefix. Raises BuildError."""
     channelled, wheels = _split(lock.packages)
     text = f"installing {len(channelled)} conda packages"
-    how.emit(Event(kind="start", stage="build", text=text, total=len(channelled)))
+    how.emit(Event("start", "build", text, total=len(channelled)))
     _note_copies(link(lock, prefix, how, distrust=how.distrust), how)
     activation.write_scripts(prefix, channelled, list_specs(lock))
     install_wheels_on_top(lock, wheels, prefix, how)
-    how.emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+    how.emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
@@ -65,7 +65,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
         _note_copies(link(new, prefix, how, replaced=gone), how)
         activation.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, how)
-    how.emit(Event(kind="done", stage="build", text=f"{len(step.into)} packages changed"))
+    how.emit(Event("done", "build", f"{len(step.into)} packages changed"))
 
 
 def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
@@ -129,7 +129,7 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> int:
 def _note_copies(copied: int, how: Building) -> None:
     if copied:
         text = describe_copies(copied, engine.cache_dir(how.sources.cache_dir), how.env)
-        how.emit(Event(kind="note", stage="build", text=text))
+        how.emit(Event("note", "build", text))
 
 
 def list_specs(lock: Lock) -> list[str]:
@@ -148,19 +148,15 @@ def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
         if event["event"] == "fetching":
             total = event["total"]
             text = f"downloading {format_bytes(total)} ({event['packages']} packages)"
-            emit(
-                Event(
-                    kind="start", stage="build", text=text, total=total, unit="bytes", files=event["packages"]
-                )
-            )
+            emit(Event("start", "build", text, total=total, unit="bytes", files=event["packages"]))
         elif event["event"] == "download":
             fetched[event["name"]] = event["done"]
             done = sum(fetched.values())
             text = f"downloading {event['name']}"
-            emit(Event(kind="progress", stage="build", text=text, done=done, total=total, unit="bytes"))
+            emit(Event("progress", "build", text, done=done, total=total, unit="bytes"))
         elif event["event"] == "link":
             text = f"linking {event['done']} of {event['total']} packages"
-            emit(Event(kind="progress", stage="build", text=text, done=event["done"], total=event["total"],
+            emit(Event("progress", "build", text, done=event["done"], total=event["total"],
                        unit="packages"))  # fmt: skip
 
     return on_event

@@ -7,6 +7,7 @@ plan: its frameworks follow from package names, CUDA and cuDNN from other packag
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.util
 import json
 import re
@@ -37,7 +38,14 @@ from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..wheels import pylock
 from . import engine
-from .solver import Bounds, Virtual, describe_virtual_packages, find_cuda_and_cudnn, shorten_channel
+from .solver import (
+    Bounds,
+    Virtual,
+    describe_virtual_packages,
+    find_cuda_and_cudnn,
+    shorten_channel,
+    split_numbers,
+)
 
 _CUSTOM = "gpuenv."
 """The beginning of gpuenv's keys in the custom metadata of conda-lock.yml, which end with the platform."""
@@ -225,13 +233,13 @@ def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None
             if name.startswith("__") and not (name in have and _is_met(have[name], wanted)):
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
-    if cuda and bounds.cuda and _split_version(cuda) > _split_version(bounds.cuda):
+    if cuda and bounds.cuda and split_numbers(cuda) > split_numbers(bounds.cuda):
         problems.append(
             f"its CUDA {cuda} is newer than CUDA {bounds.cuda}, the newest version that the driver supports"
         )
-    if cuda and bounds.oldest and _split_version(cuda) < _split_version(bounds.oldest):
+    if cuda and bounds.oldest and split_numbers(cuda) < split_numbers(bounds.oldest):
         problems.append(f"its CUDA {cuda} does not support this GPU, which requires CUDA {bounds.oldest}")
-    if cuda and bounds.newest and _split_version(cuda) > _split_version(bounds.newest)[:2]:
+    if cuda and bounds.newest and split_numbers(cuda) > split_numbers(bounds.newest)[:2]:
         problems.append(f"its CUDA {cuda} does not support this GPU, the last that does is {bounds.newest}")
     if problems:
         raise LockError(
@@ -241,18 +249,14 @@ def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None
         )
 
 
-def _split_version(text: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", text.split("a", maxsplit=1)[0]))
-
-
 def _is_met(have: str, wanted: str) -> bool:
     """Return whether the version of a virtual package satisfies a conda spec, in the forms that packages use."""
-    version = _split_version(have)
+    version = split_numbers(have)
     for part in re.split(r"[,\s]", wanted):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
         if not match:
             continue  # a build string, or a form that only the solver supports
-        number = _split_version(match[2])
+        number = split_numbers(match[2].partition("a")[0])
         size = max(len(version), len(number))
         left, right = (t + (0,) * (size - len(t)) for t in (version, number))
         good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right, "==": left == right,
@@ -265,16 +269,16 @@ def _is_met(have: str, wanted: str) -> bool:
 # --- conda-lock.yml ----------------------------------------------------------------------------
 
 
-def write(path: Path, lock: Lock, virtual: Sequence[Virtual] = (), *, alone: bool = False) -> None:
+def write(path: Path, lock: Lock, *, alone: bool = False) -> None:
     """Write a lock atomically, and keep other platforms in the file unless `alone`. Raises LockError.
 
     The conda section has the solver's packages, and the pip section the wheels with their hashes. The custom metadata
-    has gpuenv's plan and target for each platform of the file. `virtual` are the virtual packages of the solve.
+    has gpuenv's plan and target for each platform of the file.
     """
     _import_models()
     from conda_lock.lockfile import write_conda_lock_file
 
-    content = _make_content(lock, virtual)
+    content = _make_content(lock)
     if not alone and path.exists() and not is_stream(path):
         content = _merge(content, _parse(path))
     try:
@@ -302,7 +306,7 @@ def _import_models() -> None:
         sys.modules.setdefault("conda_lock", importlib.util.module_from_spec(spec))
 
 
-def _make_content(lock: Lock, virtual: Sequence[Virtual]) -> Any:
+def _make_content(lock: Lock) -> Any:
     from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
 
     platform = engine.subdir(lock.plan.platform)
@@ -314,14 +318,12 @@ def _make_content(lock: Lock, virtual: Sequence[Virtual]) -> Any:
     }
     if lock.inputs:
         custom["inputs"] = lock.inputs
-    spec = None
-    if virtual:
-        packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
-        spec = custom["virtual-packages"] = {"subdirs": {platform: {"packages": packages}}}
+    # conda-lock renews a lock whose hash differs from that of its input files, which only gpuenv reads here.
+    content_hash = lock.inputs or hashlib.sha256(json.dumps(custom["plan"]).encode()).hexdigest()
     return Lockfile(
         package=[_make_dependency(p, platform) for p in lock.packages],
         metadata=LockMeta(
-            content_hash={platform: _compute_content_hash(lock, channels, platform, spec)},
+            content_hash={platform: content_hash},
             channels=channels,
             platforms=[platform],
             sources=[],
@@ -330,33 +332,6 @@ def _make_content(lock: Lock, virtual: Sequence[Virtual]) -> Any:
             },
         ),
     )
-
-
-def _compute_content_hash(
-    lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None
-) -> str:
-    """Return the content hash that `conda-lock --check-input-hash` computes.
-
-    Its inputs are an environment.yml with the plan's pins, and the virtual packages of the metadata as
-    `--virtual-package-spec`.
-    """
-    from conda_lock.content_hash import compute_content_hashes
-    from conda_lock.models.lock_spec import LockSpecification, VersionedDependency
-    from conda_lock.virtual_package import virtual_package_repo_from_specification
-
-    wanted: list[Any] = []
-    for build in lock.plan.builds:
-        for pin in build.requirements if build.index != "pypi" else ():
-            name, version, text = (*pin.split(), "", "")[:3]
-            wanted.append(VersionedDependency(name=name, version=version, build=text or None))
-    specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
-    with make_scratch("lock") as scratch:
-        repo = None
-        if virtual is not None:
-            file = scratch / "virtual-packages.yml"
-            file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
-            repo = virtual_package_repo_from_specification(file)
-        return str(compute_content_hashes(specification, repo)[platform])
 
 
 def _make_dependency(package: LockedPackage, platform: str) -> Any:

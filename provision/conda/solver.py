@@ -284,7 +284,7 @@ def virtual_packages(
     else:
         versions |= {"__unix": "0", "__linux": kernel or _ANY_KERNEL, "__glibc": target.glibc}
     if cuda:
-        least = min((g.capability for g in target.gpus), key=_split_numbers, default=None)
+        least = min((g.capability for g in target.gpus), key=split_numbers, default=None)
         versions |= {"__cuda": cuda, "__cuda_arch": least}
     return tuple(_make_virtual(name, version) for name, version in versions.items() if version)
 
@@ -420,11 +420,12 @@ def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound]
 
 def _compute_next(cuda: str) -> str:
     """Return the first version above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
-    major, minor = (*_split_numbers(cuda), 0)[:2]
+    major, minor = (*split_numbers(cuda), 0)[:2]
     return f"{major}.{minor + 1}.0a0"
 
 
-def _split_numbers(text: str) -> tuple[int, ...]:
+def split_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version."""
     return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
@@ -465,9 +466,9 @@ def solve(
 
     def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "note":
-            emit(Event(kind="note", stage="lock", text=event["text"]))
+            emit(Event("note", "lock", event["text"]))
 
-    emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
+    emit(Event("start", "lock", "reading the channels and solving"))
     subdir = engine.subdir(question.target.platform)
     request = {
         "channels": list(question.channels),
@@ -489,7 +490,7 @@ def solve(
     if answer.get("label") != _ASKED:
         raise _explain_conflict(question, answer)
     records = tuple(answer["records"])
-    emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
+    emit(Event("done", "lock", f"{len(records)} conda packages", done=len(records)))
     return Solution(
         records=records, channels=tuple(answer["channels"]), lacking=tuple(answer["lacking"]),
         wheels=tuple(p for p in question.request.packages if _make_package_spec(p).split()[0] in missing),
@@ -534,7 +535,7 @@ def _plan_build(
             hint="request other versions, or name another channel",
         )
     cuda, cudnn = find_cuda_and_cudnn(record, by_name, question.rows) if device == "cuda" else (None, None)
-    if cuda and limit and _split_numbers(cuda) > _split_numbers(limit):
+    if cuda and limit and split_numbers(cuda) > split_numbers(limit):
         raise LockError(
             f"{wanted.name} comes with CUDA {cuda}, but the driver supports only {limit}",
             hint="request an older CUDA with --cuda MAJOR.MINOR",

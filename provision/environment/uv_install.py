@@ -37,7 +37,7 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..system import process, untrusted
-from ..system.files import write_file
+from ..system.files import find_existing, write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
 from ..wheels.pylock import file_name, is_source, is_variant, wheel_version
@@ -468,8 +468,7 @@ def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
     Wheels are unpacked in the cache and linked into an environment on the same disk. An environment on another disk
     needs the space again.
     """
-    while not path.exists():
-        path = path.parent
+    path = find_existing(path)
     need = packed * ((1 + UNPACKED) if cached else 0)
     free = shutil.disk_usage(path).free
     if free < need:

@@ -12,7 +12,6 @@ from itertools import groupby
 from pathlib import Path
 
 from .. import __version__
-from ..errors import UsageError
 from ..model import (
     DeviceVerdict,
     Evidence,
@@ -25,7 +24,7 @@ from ..model import (
     StageResult,
     Verdict,
 )
-from ..system.files import signed, suggest_fix, write_output
+from ..system.files import signed, write_named
 from ..system.redaction import clean
 from ..templates import fill, read
 
@@ -256,9 +255,4 @@ def _host_cells(host: HostResult, results: FleetResults) -> tuple[str, ...]:
 def write_html_page(path: Path, option: str, make_page: Callable[[str], str]) -> None:
     """Write the page that `make_page` makes from a footer. Raises UsageError with the option that names the file."""
     footer = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-    try:
-        write_output(path, signed(make_page(footer), "<!--"))
-    except OSError as error:
-        raise UsageError(
-            f"{option} {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
-        ) from error
+    write_named(path, option, signed(make_page(footer), "<!--"))

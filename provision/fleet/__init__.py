@@ -8,13 +8,12 @@ why two plans are not one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
 
-from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
+from ..model import Fleet, FleetPlan, HostClass, Plan, RequestContext, UnservedHosts
 from ..model.values import dataclass
 from .classes import group as group
 from .cover import PackageCover
-from .differences import Side, explain, would_merge_packages
+from .differences import Served, explain_pairs
 from .kinds import (
     MOST_LOST,
     HostGroup as HostGroup,
@@ -25,22 +24,6 @@ from .kinds import (
 from .prices import prices, spread
 
 PlanFor = Callable[[RequestContext], Plan]
-
-
-@dataclass(frozen=True)
-class Served:
-    """Kinds of a group with their joint request and plan. `cover` has all plans of the group."""
-
-    group: PlannedGroup
-    cover: PackageCover
-    mask: int
-    request: RequestContext
-    plan: Plan
-
-    @property
-    def classes(self) -> tuple[HostClass, ...]:
-        """The classes, most hosts first."""
-        return self.group.kinds.classes(self.mask)
 
 
 @dataclass(frozen=True)
@@ -77,7 +60,7 @@ def plan_fleet(
             FleetPlan(plan=s.plan, classes=tuple(c.id for c in s.classes), hosts=_hosts(s.classes))
             for s in served
         ),
-        apart=tuple(_apart(served, packages)),
+        apart=tuple(explain_pairs(served, packages)),
         unserved=(
             *left_out,
             *(u for g, c in zip(groups, covers, strict=True) for u in _unserved(g, c, plan_for)),
@@ -92,8 +75,8 @@ def plan_fleet(
 def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> list[UnservedHosts]:
     """Return the kinds without a build, with the closest build's objections and a hint, and those without a lock."""
     left = []
-    for place in planned.unserved(cover):
-        members = planned.kinds.classes(1 << place)
+    for place in planned.without(cover.groups):
+        members = planned.classes(1 << place)
         if reason := cover.conflicts.get(1 << place):
             hint = None
         else:
@@ -105,51 +88,6 @@ def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> 
         ids = tuple(c.id for c in members)
         left.append(UnservedHosts(hosts=_hosts(members), classes=ids, reason=reason, hint=hint))
     return left
-
-
-def _apart(served: Sequence[Served], packages: Packages | None) -> list[PlanDifference]:
-    sides = [
-        Side(i, s.classes, tuple((b.framework, b.version, b.cuda, b.index) for b in s.plan.builds))
-        for i, s in enumerate(served)
-    ]
-    return [
-        _explain(served, sides[a], sides[b], packages)
-        if served[a].group is served[b].group
-        else _of_two_kinds(sides[a], sides[b], served[a].plan, served[b].plan)
-        for a, b in combinations(range(len(sides)), 2)
-    ]
-
-
-def _explain(served: Sequence[Served], one: Side, other: Side, packages: Packages | None) -> PlanDifference:
-    """Explain two plans of one group: by the packages where a build serves all classes of both."""
-    group, first, second = served[one.position].group, served[one.position], served[other.position]
-    whole = first.mask | second.mask
-    conflicts = first.cover.conflicts
-    conflict = next((c for c in conflicts if whole & c == c), None)
-    if conflict is None or not group.shares([c.target for c in group.kinds.classes(whole)]):
-        return explain(group, one, other)
-    a, b = (group.kinds.classes(s.mask & conflict)[0] for s in (first, second))
-    reason = f"{_named(a)} and {_named(b)} cannot share a lock: {conflicts[conflict]}"
-    return PlanDifference(
-        plans=(one.position, other.position), classes=(a.id, b.id), reason=reason,
-        would_merge=would_merge_packages(group, whole, packages),
-    )  # fmt: skip
-
-
-def _named(one: HostClass) -> str:
-    return f"{one.id} ({len(one.hosts):,} host{'' if len(one.hosts) == 1 else 's'})"
-
-
-def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> PlanDifference:
-    """Explain plans that differ in platform, device, or the targets of gpuenv.yaml."""
-    if plan.platform != others.platform:
-        reason = f"{plan.platform} and {others.platform} require different wheels"
-    elif plan.device != others.device:
-        reason = f"one environment is for {plan.device}, the other for {others.device}"
-    else:
-        reason = "gpuenv.yaml sets another Python or CUDA for these targets"
-    ids = (one.classes[0].id, other.classes[0].id)
-    return PlanDifference(plans=(one.position, other.position), classes=ids, reason=reason)
 
 
 def _hosts(classes: Sequence[HostClass]) -> int:

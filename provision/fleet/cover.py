@@ -14,6 +14,8 @@ where the ones before have no objection, and a conflict is reduced with the sort
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,9 +44,7 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: in
     Up to `most` are chosen where more make a class newer. `at_least` is still the fewest.
     """
     best = _newest_of_each(candidates)
-    everything = 0
-    for candidate in best:
-        everything |= candidate.mask
+    everything = join(c.mask for c in best)
     if not everything:
         return Cover((), exact=True, at_least=0)
     columns = _columns(best, everything, weights)
@@ -61,6 +61,11 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: in
     back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
     chosen = sorted((back[c] for c in cover), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
     return Cover(tuple(chosen), exact, at_least)
+
+
+def join(masks: Iterable[int]) -> int:
+    """Return the union of sets."""
+    return functools.reduce(operator.or_, masks, 0)
 
 
 def bits(mask: int) -> list[int]:
@@ -120,10 +125,7 @@ def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandida
         chosen.append(best)
         left &= ~best.mask
     for one in sorted(chosen, key=lambda c: c.age, reverse=True):
-        others = 0
-        for other in chosen:
-            others |= other.mask if other is not one else 0
-        if others == whole:
+        if join(other.mask for other in chosen if other is not one) == whole:
             chosen.remove(one)
     return chosen
 

@@ -5,83 +5,114 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, combinations, product
 
-from ..model import HostClass, PlanDifference, Target
+from ..model import HostClass, Plan, PlanDifference, RequestContext, Target
 from ..model.values import dataclass
 from ..resolve.objections import objections
 from ..resolve.question import version
 from .classes import joint_target
+from .cover import PackageCover
 from .kinds import Fitting, Packages, PlannedGroup, joint_request
 
 _MOST_REASONS = 2
 
 
 @dataclass(frozen=True)
-class Side:
-    """A plan by its position, with its classes (most hosts first) and its builds as (framework, version, CUDA,
-    index)."""
+class Served:
+    """Kinds of a group with their joint request and plan. `cover` has all plans of the group."""
 
-    position: int
-    classes: tuple[HostClass, ...]
-    builds: tuple[tuple[str, str, str | None, str], ...]
+    group: PlannedGroup
+    cover: PackageCover
+    mask: int
+    request: RequestContext
+    plan: Plan
 
     @property
-    def targets(self) -> list[Target]:
-        """The targets of the classes."""
-        return [c.target for c in self.classes]
+    def classes(self) -> tuple[HostClass, ...]:
+        """The classes, most hosts first."""
+        return self.group.classes(self.mask)
 
 
-def explain(group: PlannedGroup, one: Side, other: Side) -> PlanDifference:
-    """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
-    fitting = group.fitting
-    first, second = _counter_example(group, one, other)
+def explain_pairs(served: Sequence[Served], packages: Packages | None) -> Iterator[PlanDifference]:
+    """Yield why two plans are not one, for each pair."""
+    for pair in combinations(range(len(served)), 2):
+        one, other = (served[place] for place in pair)
+        classes: Sequence[HostClass]
+        merged = None
+        if one.group is not other.group:
+            classes, reason = (one.classes[0], other.classes[0]), _describe_other_kind(one.plan, other.plan)
+        elif conflict := _find_conflict(one, other):
+            classes = [s.group.classes(s.mask & conflict)[0] for s in (one, other)]
+            names = " and ".join(map(_name, classes))
+            reason = f"{names} cannot share a lock: {one.cover.conflicts[conflict]}"
+            merged = would_merge_packages(one.group, one.mask | other.mask, packages)
+        else:
+            classes = _counter_example(one, other)
+            reason = _describe_builds(classes, pair, one, other)
+            merged = would_merge(one.group.fitting, (*one.classes, *other.classes), one.group.shares)
+        ids = tuple(c.id for c in classes)
+        yield PlanDifference(plans=pair, classes=ids, reason=reason, would_merge=merged)
+
+
+def _find_conflict(one: Served, other: Served) -> int | None:
+    """Return the conflict of packages that keeps two plans of a group apart, where a build serves all classes of both."""
+    whole = one.mask | other.mask
+    conflict = next((c for c in one.cover.conflicts if whole & c == c), None)
+    served = [c.target for c in one.group.classes(whole)]
+    return conflict if conflict and one.group.shares(served) else None
+
+
+def _describe_other_kind(plan: Plan, other: Plan) -> str:
+    """Return why plans of two groups differ: in platform, device, or the targets of gpuenv.yaml."""
+    if plan.platform != other.platform:
+        return f"{plan.platform} and {other.platform} require different wheels"
+    if plan.device != other.device:
+        return f"one environment is for {plan.device}, the other for {other.device}"
+    return "gpuenv.yaml sets another Python or CUDA for these targets"
+
+
+def _describe_builds(classes: Sequence[HostClass], pair: Sequence[int], one: Served, other: Served) -> str:
+    """Return the objections of two classes to each other's plan, and what one plan for both would have."""
+    fitting, (first, second) = one.group.fitting, classes
     reasons = [
-        f"{host_class.id} ({_hosts(host_class.hosts)}) cannot use plan {side.position + 1}: {'; '.join(texts)}"
-        for host_class, side in ((first, other), (second, one))
-        if (texts := _objections(fitting, host_class, side))
+        f"{_name(host_class)} cannot use plan {place + 1}: {'; '.join(texts)}"
+        for host_class, place, side in ((first, pair[1], other), (second, pair[0], one))
+        if (texts := _objections(host_class, side))
     ]
     if (ages := fitting.newest([first.target, second.target])) is not None:
         shared = fitting.versions(ages, first.target.platform).items()
         reasons.append(f"one plan for both has {' and '.join(f'{name} {v}' for name, v in shared)}")
-    text = "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
-    return PlanDifference(
-        plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
-        would_merge=would_merge(fitting, (*one.classes, *other.classes), group.shares),
-    )  # fmt: skip
+    return "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
 
 
-def _counter_example(group: PlannedGroup, one: Side, other: Side) -> tuple[HostClass, HostClass]:
+def _counter_example(one: Served, other: Served) -> tuple[HostClass, ...]:
     """Return two classes without a joint plan, or two that reject each other's plan."""
-    pairs = sorted(
-        ((a, b) for a in one.classes for b in other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts)
-    )
-    fitting = group.fitting
-    for a, b in pairs:
-        if not group.shares([a.target, b.target]):
-            return a, b
-    return max(
-        pairs, key=lambda p: bool(_objections(fitting, p[0], other)) + bool(_objections(fitting, p[1], one))
+    pairs = sorted(product(one.classes, other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts))
+    apart = (pair for pair in pairs if not one.group.shares([c.target for c in pair]))
+    return next(apart, None) or max(
+        pairs, key=lambda p: bool(_objections(p[0], other)) + bool(_objections(p[1], one))
     )
 
 
-def _objections(fitting: Fitting, host_class: HostClass, side: Side) -> list[str]:
+def _objections(host_class: HostClass, side: Served) -> list[str]:
     """Return objections to a plan's builds on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
-    lines = []
-    question = fitting.question(host_class.target).changed(
-        target=host_class.target
-    )  # with the class's driver, for the message
-    for at, wanted in enumerate(fitting.request.frameworks):
-        for build in fitting.builds(host_class.target.platform)[at]:
-            if (build.framework, build.version, build.cuda) == side.builds[at][:3] and side.builds[at][3] in (
-                build.index,
-                "find-links",
-            ):
-                texts = list(dict.fromkeys(r.text for r in objections(question, wanted, build)))[
-                    :_MOST_REASONS
-                ]
-                lines += [f"{build.framework} {build.version}: {'; '.join(texts)}"] if texts else []
+    fitting, target, lines = side.group.fitting, host_class.target, []
+    question = fitting.question(target).changed(target=target)  # with the class's driver, for the message
+    for wanted, planned, builds in zip(
+        fitting.request.frameworks, side.plan.builds, fitting.builds(target.platform), strict=False
+    ):
+        for build in builds:
+            same = (build.version, build.cuda) == (planned.version, planned.cuda)
+            if same and planned.index in (build.index, "find-links"):
+                texts = list(dict.fromkeys(r.text for r in objections(question, wanted, build)))
+                if shown := "; ".join(texts[:_MOST_REASONS]):
+                    lines.append(f"{build.framework} {build.version}: {shown}")
     return lines
+
+
+def _name(one: HostClass) -> str:
+    return f"{one.id} ({_count([one])})"
 
 
 Serves = Callable[[Sequence[Target]], bool]
@@ -100,7 +131,7 @@ def would_merge(
 
 def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | None) -> str | None:
     """Return the change of hosts that makes one plan of kinds whose packages conflict, or None."""
-    classes = group.kinds.classes(mask)
+    classes = group.classes(mask)
     if packages is None or packages.solve(group.request(mask), classes) is None:
         return None  # a solver found the conflict, and its reasons name no property of hosts
 
@@ -158,8 +189,5 @@ def _oldest(classes: Sequence[HostClass], name: str) -> str:
 
 
 def _count(classes: Sequence[HostClass]) -> str:
-    return _hosts([h for c in classes for h in c.hosts])
-
-
-def _hosts(names: Sequence[str]) -> str:
-    return f"{len(names):,} hosts" if len(names) != 1 else "1 host"
+    hosts = sum(len(c.hosts) for c in classes)
+    return f"{hosts:,} hosts" if hosts != 1 else "1 host"

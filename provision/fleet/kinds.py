@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -34,34 +34,46 @@ from ..resolve.objections import fits
 from ..resolve.question import Question, is_exact, major, version
 from ..resolve.supply import cudnn_objections, serving_releases
 from .classes import joint_target
-from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages
+from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages, join
 
 MOST_LOST = 1
 """The feature releases that a class may lose to share a plan, if nothing else is asked for."""
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def once(method: Method) -> Method:
+    """Let a Fitting compute an answer once for all targets that are alike."""
+
+    def known(self: Fitting, *asked: Any) -> Any:
+        kinds = (self.alike(one) if isinstance(one, Target) else one for one in asked)
+        key = (method.__name__, *kinds)
+        if key not in self.answers:
+            self.answers[key] = method(self, *asked)
+        return self.answers[key]
+
+    return cast("Method", known)
+
+
 @dataclass(frozen=True)
 class Fitting:
-    """The builds that fit each target of one platform, computed once for targets that are alike."""
+    """The builds that fit each target of one platform."""
 
     request: Request
     profiles: Profiles
     supply: AvailableWheels
-    _questions: dict[Hashable, Question] = field(default_factory=dict, repr=False, compare=False)
-    _serving: dict[Hashable, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
-    _ages: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
-    _builds: dict[str, list[list[Build]]] = field(default_factory=dict, repr=False, compare=False)
-    _releases: dict[int, list[int]] = field(default_factory=dict, repr=False, compare=False)
-    _alone: dict[Hashable, tuple[int, ...] | None] = field(default_factory=dict, repr=False, compare=False)
+    answers: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @cached_property
+    def _any(self) -> Question:
+        """The question for no machine in particular, whose look-ups in the profiles all others share."""
+        return Question(self.request, Target(platform="linux-x86_64"), self.profiles, self.supply)
+
+    @once
     def question(self, target: Target) -> Question:
-        """Return the question for a target, created once for all that are alike."""
-        key = self.alike(target)
-        if key not in self._questions:
-            first = next(iter(self._questions.values()), None)
-            whole = Question(self.request, target, self.profiles, self.supply)
-            self._questions[key] = first.changed(target=target) if first else whole
-        return self._questions[key]
+        """Return the question for a target, or for the first one that is like it."""
+        return self._any.changed(target=target)
 
     def together(self, targets: Iterable[Target]) -> Question:
         """Return the joint question for all targets."""
@@ -98,21 +110,18 @@ class Fitting:
     def _floors(self) -> list[Version]:
         return [version(f) for f in self.floors]
 
+    @once
     def builds(self, platform: str) -> list[list[Build]]:
         """Return the candidates for each framework on a platform, in a fixed order."""
-        if platform not in self._builds:
-            question = self.question(Target(platform=platform))
-            self._builds[platform] = [candidates(question, wanted) for wanted in self.request.frameworks]
-        return self._builds[platform]
+        question = self.question(Target(platform=platform))
+        return [candidates(question, wanted) for wanted in self.request.frameworks]
 
+    @once
     def serving(self, target: Target, index: int) -> frozenset[int]:
         """Return the positions of the builds of framework number `index` that fit a target."""
-        key = (self.alike(target), index)
-        if key not in self._serving:
-            question, wanted = self.question(target), self.request.frameworks[index]
-            rows = enumerate(self.builds(target.platform)[index])
-            self._serving[key] = frozenset(i for i, b in rows if fits(question, wanted, b))
-        return self._serving[key]
+        question, wanted = self.question(target), self.request.frameworks[index]
+        rows = enumerate(self.builds(target.platform)[index])
+        return frozenset(i for i, b in rows if fits(question, wanted, b))
 
     def newest(self, targets: Sequence[Target]) -> tuple[int, ...] | None:
         """Return the ages of the newest builds that serve all targets together, or None."""
@@ -130,12 +139,10 @@ class Fitting:
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
 
+    @once
     def alone(self, target: Target) -> tuple[int, ...] | None:
         """Return the ages of the newest builds for one target."""
-        key = self.alike(target)
-        if key not in self._alone:
-            self._alone[key] = self.newest([target])
-        return self._alone[key]
+        return self.newest([target])
 
     def shares(self, targets: Sequence[Target], lost: int | None) -> bool:
         """Return whether one plan serves all targets, and none loses more feature releases than `lost`."""
@@ -175,22 +182,18 @@ class Fitting:
         for_cuda = self.request.device == "cpu" and build.cuda is not None
         return int(for_cuda), self._ranks(build.platform, index)[build.version]
 
+    @once
     def _ranks(self, platform: str, index: int) -> dict[str, int]:
         """Return the number of newer versions of each version of a framework."""
-        name = self.request.frameworks[index].name
-        if name not in self._ages:
-            versions = {b.version for b in self.builds(platform)[index]}
-            newest = sorted(versions, key=version, reverse=True)
-            self._ages[name] = {v: i for i, v in enumerate(newest)}
-        return self._ages[name]
+        versions = {b.version for b in self.builds(platform)[index]}
+        return {v: i for i, v in enumerate(sorted(versions, key=version, reverse=True))}
 
+    @once
     def _feature_releases(self, platform: str, index: int) -> list[int]:
         """Return the number of newer feature releases for each number of newer versions."""
-        if index not in self._releases:
-            found = [feature_release(v) for v in self._ranks(platform, index)]
-            places = {release: i for i, release in enumerate(dict.fromkeys(found))}
-            self._releases[index] = [places[release] for release in found]
-        return self._releases[index]
+        found = [feature_release(v) for v in self._ranks(platform, index)]
+        places = {release: i for i, release in enumerate(dict.fromkeys(found))}
+        return [places[release] for release in found]
 
 
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
@@ -279,10 +282,19 @@ class HostGroup:
 
 
 @dataclass(frozen=True)
-class Kinds:
-    """Classes of one group by kind, in the order of their first class. Plans are sets of kinds, as bits."""
+class PlannedGroup:
+    """The classes of a group by kind, in the order of their first class, and the possible plans. Plans are sets of kinds, as bits.
 
+    `lost` are the feature releases that a kind may lose to share a plan, or None for any number.
+    """
+
+    base: RequestContext
+    fitting: Fitting
     members: tuple[tuple[HostClass, ...], ...]
+    candidates: Sequence[PlanCandidate]
+    packages: Packages | None
+    lost: int | None
+    _versions: dict[int, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def targets(self) -> list[Target]:
@@ -299,25 +311,14 @@ class Kinds:
         members = [c for place in bits(mask) for c in self.members[place]]
         return tuple(sorted(members, key=lambda c: -len(c.hosts)))
 
-
-@dataclass(frozen=True)
-class PlannedGroup:
-    """The possible plans of a group, as sets of its kinds.
-
-    `lost` are the feature releases that a kind may lose to share a plan, or None for any number.
-    """
-
-    base: RequestContext
-    fitting: Fitting
-    kinds: Kinds
-    candidates: Sequence[PlanCandidate]
-    packages: Packages | None
-    lost: int | None
-    _versions: dict[int, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
+    def without(self, masks: Iterable[int]) -> list[int]:
+        """Return the kinds that are in none of the sets."""
+        served = join(masks)
+        return [p for p in range(len(self.members)) if not served >> p & 1]
 
     def request(self, mask: int) -> RequestContext:
         """Return the joint request of some kinds."""
-        return joint_request(self.base, [self.kinds.targets[p] for p in bits(mask)], self.kinds.classes(mask))
+        return joint_request(self.base, [self.targets[p] for p in bits(mask)], self.classes(mask))
 
     def shares(self, targets: Sequence[Target]) -> bool:
         """Return whether one plan serves all targets by its builds, and none loses more than allowed."""
@@ -325,14 +326,14 @@ class PlannedGroup:
 
     def hosts(self, mask: int) -> int:
         """Return the number of hosts of some kinds."""
-        return sum(self.kinds.weights[p] for p in bits(mask))
+        return sum(self.weights[p] for p in bits(mask))
 
     def versions(self, mask: int) -> Mapping[str, str]:
         """Return the versions of the frameworks, then of the named packages, in the plan of some kinds."""
         if mask not in self._versions:
-            targets = [self.kinds.targets[p] for p in bits(mask)]
+            targets = [self.targets[p] for p in bits(mask)]
             ages = self.fitting.newest(targets) or ()
-            solved = self.packages and len(self.kinds.members) <= MOST_QUESTIONS
+            solved = self.packages and len(self.members) <= MOST_QUESTIONS
             locked = self.packages.newest(self.request(mask)) if self.packages and solved else None
             self._versions[mask] = locked or self.fitting.versions(ages, targets[0].platform)
         return self._versions[mask]
@@ -340,7 +341,7 @@ class PlannedGroup:
     def cover(self, lost: int | None, plans: int = 0) -> PackageCover:
         """Return the fewest plans in which no kind loses more than `lost`, or up to `plans` where more are newer."""
         candidates = without_dominated(list(self._near(lost)))
-        return cover_with_packages(candidates, self.kinds.weights, self._sorts(lost), plans=plans)
+        return cover_with_packages(candidates, self.weights, self._sorts(lost), plans=plans)
 
     def _near(self, lost: int | None) -> Iterator[PlanCandidate]:
         """Yield the candidates, each for the kinds that lose no more than `lost`."""
@@ -348,7 +349,7 @@ class PlannedGroup:
         for mask, ages in self.candidates:
             for place in bits(mask):
                 best[place] = min(ages, best.get(place, ages))
-        platform = self.kinds.targets[0].platform
+        platform = self.targets[0].platform
         for mask, ages in self.candidates:
             all_best = {best[p] for p in bits(mask)}
             near = {own for own in all_best if self.fitting.is_near(ages, own, platform, lost)}
@@ -362,22 +363,15 @@ class PlannedGroup:
             return []
 
         def solve(mask: int) -> str | None:
-            return packages.solve(self.request(mask), self.kinds.classes(mask))
+            return packages.solve(self.request(mask), self.classes(mask))
 
         def loses(mask: int) -> str | None:
             whole = self.request(mask)
             alone = (self.request(1 << p) for p in bits(mask)) if mask.bit_count() > 1 else ()
             return next((why for one in alone if (why := packages.loses(one, whole, lost or 0))), None)
 
-        many = len(self.kinds.members) > MOST_QUESTIONS  # each would be solved alone
+        many = len(self.members) > MOST_QUESTIONS  # each would be solved alone
         return [solve] if lost is None or many else [solve, loses]
-
-    def unserved(self, cover: PackageCover) -> list[int]:
-        """Return the kinds that no plan serves."""
-        planned = 0
-        for mask in cover.groups:
-            planned |= mask
-        return [p for p in range(len(self.kinds.members)) if not planned >> p & 1]
 
 
 def joint_request(
@@ -393,53 +387,39 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 
     If classes have no plan with the installed Pythons, any Python is tried as well.
     """
-    fitted = _fit(part.request, part.classes)
-    if fitted.left and part.request.pythons_known and not part.request.sources.offline:
+    planned = _fit(part.request, part.classes, packages, lost)
+    left = planned.without(c.mask for c in planned.candidates)
+    if left and part.request.pythons_known and not part.request.sources.offline:
         request = part.request.request
         anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
-        wider = _fit(anywhere, part.classes)
-        fitted = wider if wider.left < fitted.left else fitted
-    candidates = _with_ages(fitted, packages) if packages else fitted.candidates
-    return PlannedGroup(fitted.base, fitted.fitting, fitted.kinds, candidates, packages, lost)
+        wider = _fit(anywhere, part.classes, packages, lost)
+        if len(wider.without(c.mask for c in wider.candidates)) < len(left):
+            planned = wider
+    return dataclasses.replace(planned, candidates=_with_ages(planned, packages)) if packages else planned
 
 
-@dataclass(frozen=True)
-class _FittedGroup:
-    """The kinds of a group with their possible plans. `left` counts the kinds without one."""
-
-    base: RequestContext
-    fitting: Fitting
-    kinds: Kinds
-    candidates: Sequence[PlanCandidate]
-
-    @property
-    def left(self) -> int:
-        served = 0
-        for candidate in self.candidates:
-            served |= candidate.mask
-        return len(self.kinds.members) - served.bit_count()
-
-
-def _with_ages(fitted: _FittedGroup, packages: Packages) -> Sequence[PlanCandidate]:
-    """Return the candidates with their ages beside the packages: no plan is newer than that of each of its kinds."""
-    places = range(len(fitted.kinds.members))
-    if not 1 < len(places) <= MOST_QUESTIONS:
-        return fitted.candidates
-    targets = fitted.kinds.targets
-    known = [packages.newest(joint_request(fitted.base, [t], ())) for t in targets]
-    ages = [fitted.fitting.ages_of(v, t.platform) for v, t in zip(known, targets, strict=True)]
-    return [
-        PlanCandidate(mask, max(c.age, age))
-        for c in fitted.candidates
-        for age in sorted({ages[p] for p in bits(c.mask)})
-        if (mask := sum(1 << p for p in bits(c.mask) if ages[p] <= age))
-    ]
-
-
-def _fit(base: RequestContext, classes: Sequence[HostClass]) -> _FittedGroup:
+def _fit(
+    base: RequestContext, classes: Sequence[HostClass], packages: Packages | None, lost: int | None
+) -> PlannedGroup:
     fitting = Fitting(base.request, base.profiles, base.supply)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.alike(one.target), []).append(one)
-    kinds = Kinds(tuple(map(tuple, alike.values())))
-    return _FittedGroup(base, fitting, kinds, candidate_plans(fitting, kinds.targets))
+    targets = [kind[0].target for kind in alike.values()]
+    members = tuple(map(tuple, alike.values()))
+    return PlannedGroup(base, fitting, members, candidate_plans(fitting, targets), packages, lost)
+
+
+def _with_ages(planned: PlannedGroup, packages: Packages) -> Sequence[PlanCandidate]:
+    """Return the candidates with their ages beside the packages: no plan is newer than that of each of its kinds."""
+    targets = planned.targets
+    if not 1 < len(targets) <= MOST_QUESTIONS:
+        return planned.candidates
+    known = [packages.newest(joint_request(planned.base, [t], ())) for t in targets]
+    ages = [planned.fitting.ages_of(v, t.platform) for v, t in zip(known, targets, strict=True)]
+    return [
+        PlanCandidate(mask, max(c.age, age))
+        for c in planned.candidates
+        for age in sorted({ages[p] for p in bits(c.mask)})
+        if (mask := sum(1 << p for p in bits(c.mask) if ages[p] <= age))
+    ]

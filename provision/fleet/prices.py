@@ -36,7 +36,7 @@ def spread(groups: Sequence[PlannedGroup], lost: int | None, plans: int = 0) -> 
 def _largest_held(group: PlannedGroup, cover: PackageCover) -> int:
     """Return the number of hosts of the largest kind that has no plan as new as one of its own."""
     held = (
-        group.kinds.weights[place]
+        group.weights[place]
         for mask in cover.groups
         for place in bits(mask)
         if _is_newer(group.versions(1 << place), group.versions(mask))
@@ -114,8 +114,8 @@ def _held(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldH
     most = max(gains, key=lambda m: group.hosts(gains[m]))
     held, newer = sum(gains.values()), group.versions(most)
     yield HeldHosts(
-        by=tuple(c.id for c in group.kinds.classes(by)), by_hosts=group.hosts(by),
-        classes=tuple(c.id for c in group.kinds.classes(held)), hosts=group.hosts(held),
+        by=tuple(c.id for c in group.classes(by)), by_hosts=group.hosts(by),
+        classes=tuple(c.id for c in group.classes(held)), hosts=group.hosts(held),
         versions=dict(have), newer=dict(newer), upgrade=_upgrade(group, mask, newer),
     )  # fmt: skip
 
@@ -130,4 +130,4 @@ def _upgrade(group: PlannedGroup, mask: int, newer: Mapping[str, str]) -> str | 
         return ages is not None and not _is_newer(newer, group.fitting.versions(ages, targets[0].platform))
 
     gain = f"{' and '.join(f'{name} {v}' for name, v in newer.items())} for all of them"
-    return would_merge(group.fitting, group.kinds.classes(mask), serves, gain)
+    return would_merge(group.fitting, group.classes(mask), serves, gain)

@@ -53,6 +53,11 @@ class FileRequest:
     hashes: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
 
+    @property
+    def inside(self) -> str:
+        """The path below `root`."""
+        return self.path.relative_to(self.root or self.path.parent).as_posix()
+
 
 def download(http: Http, request: FileRequest, report: Progress) -> None:
     """Download a file from the first address with the expected content. Resume a broken download.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -71,11 +70,6 @@ def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | 
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
     way.check(lock, context)
-
-
-def virtual_packages(context: RequestContext) -> tuple[Mapping[str, str], ...]:
-    """Return the packages that represent properties of the target, as the manager's lock stores them."""
-    return locking(context.request.manager).virtual_packages(context)
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:

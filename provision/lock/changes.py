@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..environment import place
 from ..errors import LockError
 from ..model import Emit, Event, Lock, LockedPackage, format_bytes
+from ..system.files import find_existing
 from ..wheels import pylock
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ def foresee(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
 
 def measure_free_space(path: Path) -> int:
     """Return the free bytes of the disk of a path. The path need not exist."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+    return shutil.disk_usage(find_existing(path)).free
 
 
 def _version(package: LockedPackage | None) -> str | None:

@@ -37,7 +37,7 @@ from ..model import (
 from ..model.values import dataclass
 from ..resolve.planner import plan_request
 from ..system.files import refuse_to_replace
-from .accept import read_old_lock, virtual_packages
+from .accept import read_old_lock
 from .archives import source_rules
 from .existing import refuse_downgrades, without_plan
 from .formats import get_locking
@@ -358,7 +358,7 @@ def solve_lock(task: PlanTask, emit: Emit) -> Lock:
 
 def _write_lock(task: PlanTask, new_lock: Lock, emit: Emit) -> FleetLock:
     context, choices = task.context, task.choices
-    get_locking(choices).write_lock(task.path, new_lock, virtual_packages(context))
+    get_locking(choices).write_lock(task.path, new_lock)
     elsewhere = dataclasses.replace(choices, planned=context.target)
     WheelNeeds(emit, new_lock, elsewhere, context.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ..config.options import Choices, check_values
@@ -49,9 +49,7 @@ class Locks:
         """Return the locks of all platforms in a file. Raises LockError."""
         return [self.read_lock(path, "", known)]
 
-    def write_lock(
-        self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False  # noqa: ARG002
-    ) -> None:  # fmt: skip
+    def write_lock(self, path: Path, lock: Lock, *, alone: bool = False) -> None:  # noqa: ARG002
         """Write a lock file, and keep its other platforms unless `alone`. Raises LockError."""
         from ..wheels import pylock
 
@@ -63,10 +61,6 @@ class Locks:
     def assumed_gpu(self) -> str | None:
         """Return the setting that makes the manager assume a GPU, or None."""
         return None
-
-    def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:  # noqa: ARG002
-        """Return the virtual packages of the target for the solver."""
-        return ()
 
     def check(self, lock: Lock, context: RequestContext) -> None:
         """Raise LockError for a lock that does not fit the target's driver and GPUs."""
@@ -117,12 +111,10 @@ class CondaLocks(Locks):
                 found.append(self.read_lock(path, platform, known))
         return found
 
-    def write_lock(
-        self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
-    ) -> None:
+    def write_lock(self, path: Path, lock: Lock, *, alone: bool = False) -> None:
         from ..conda import locks
 
-        locks.write(path, lock, virtual, alone=alone)
+        locks.write(path, lock, alone=alone)
 
     def check_hashes(self, lock: Lock, origin: str, *, allow_md5: bool) -> None:
         """Raise LockError for packages without a sha256. With `allow_md5` an md5 is enough."""
@@ -138,11 +130,6 @@ class CondaLocks(Locks):
         from ..conda import solver
 
         return solver.assumed_gpu()
-
-    def virtual_packages(self, context: RequestContext) -> tuple[Mapping[str, str], ...]:
-        from ..conda import solver
-
-        return solver.make_question(context)[0].virtual
 
     def check(self, lock: Lock, context: RequestContext) -> None:
         from ..conda import locks, solver

@@ -16,7 +16,7 @@ from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import dataclass
 from ..wheels import pylock
-from .accept import accept_lock, check_lock, read_lock, virtual_packages
+from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import get_locking, locking
 from .request import judge_request
@@ -61,7 +61,7 @@ def solve_or_read_lock(
     return plan, dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
 
 
-def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, emit: Emit) -> bool:
+def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
     """Write the project's lock after a build whose requirements are newer than it, and say what changed.
 
     It stays where the command line chose other packages, or where it is for another machine. Return whether it was
@@ -80,7 +80,7 @@ def renew_project_lock(choices: Choices, context: RequestContext, lock: Lock, em
         emit(Event("warning", "lock", text))
         return False
     changed = list_differences(old, lock)
-    get_locking(choices).write_lock(find_project_folder() / name, lock, virtual_packages(context))
+    get_locking(choices).write_lock(find_project_folder() / name, lock)
     emit(Event("note", "lock", f"{name} is renewed: {', '.join(changed) or 'the same packages'}"))
     return True
 
@@ -142,7 +142,7 @@ class SolvedRequest:
         now = apply_project(self.choices)
         digest = digest_inputs(now, list_files(now, self.context.demands))
         digested = dataclasses.replace(self.lock, inputs=digest)
-        get_locking(now).write_lock(self.path, digested, virtual_packages(self.context))
+        get_locking(now).write_lock(self.path, digested)
         return digested
 
 

@@ -65,6 +65,13 @@ class TooDeepError(OSError):
         )
 
 
+def find_existing(path: Path) -> Path:
+    """Return the path, or its nearest parent that exists."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
 def write_file(
     path: Path, content: str | bytes, *, root: Path | None = None, mode: int = 0o666, durable: bool = False
 ) -> None:
@@ -358,11 +365,19 @@ def _digest(text: str) -> str:
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def write_with_digest_beside(path: Path, text: str) -> None:
-    """Write a text in a format without comments, and its digest into a hidden file beside it. Raises OSError."""
-    write_output(path, text)
-    if not is_stream(path):
-        write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
+def write_named(path: Path, option: str, text: str, *, beside: bool = False) -> None:
+    """Write the file that an option names, for a format without comments with its digest in a hidden file `beside` it.
+
+    Raises UsageError.
+    """
+    try:
+        write_output(path, text)
+        if beside and not is_stream(path):
+            write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"{option} {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
+        ) from error
 
 
 def _is_link_out(path: Path) -> bool:

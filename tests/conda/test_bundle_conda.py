@@ -136,7 +136,9 @@ def test_a_conda_environment_is_made_from_a_bundle_whatever_the_cache_holds(made
     site, server, _ = made
     for name in ("uv-cache", "rattler"):
         if (site.gpuenv.folder / name).exists():
-            shutil.copytree(site.gpuenv.folder / name, target.folder / name, symlinks=True)
+            shutil.copytree(
+                site.gpuenv.folder / name, target.folder / name, symlinks=True, dirs_exist_ok=True
+            )
     target.env |= {"RATTLER_CACHE_DIR": str(target.folder / "rattler"), "UV_DEFAULT_INDEX": site.index.url}
     if state == "damaged":  # also what an environment was installed from
         ran = target("create", "before", "--bundle", target.bundle, "--no-verify")

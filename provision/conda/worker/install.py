@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ...system.files import find_existing
 from . import awaited, channels, end_with, tell
 from .channels import strip_url
 
@@ -108,7 +109,7 @@ def _refuse_full_disk(
 
     The cache needs space for downloads and unpacked packages. A prefix on another disk needs space for copies.
     """
-    cache, prefix = _existing(pool), _existing(Path(request["prefix"]))
+    cache, prefix = find_existing(pool), find_existing(Path(request["prefix"]))
     needs = {cache: sum(p["size"] or 0 for p in absent) * (1 + request["unpacked"])}
     if cache.stat().st_dev != prefix.stat().st_dev:
         needs[prefix] = sum(p["size"] or 0 for p in to_link) * request["unpacked"]
@@ -117,12 +118,6 @@ def _refuse_full_disk(
         if free < need:
             return {"kind": "Disk", "text": str(place), "free": free, "need": need}
     return None
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _check_local_files(packages: list[dict[str, Any]]) -> None:
