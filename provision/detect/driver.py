@@ -58,31 +58,34 @@ def read_driver(
         library=parse_library_version(files.get("libnvidia-ml.so.1")),
         nodes=list_device_files(root),
     )
-    if nvml.ok and nvml.gpus:
-        reading = _read_working(nvml, module, facts.libcuda)
-        if not start_cuda:
-            return reading
-        facts = _add_cuda(facts, ask_libcuda(environ, seconds))
-        return _add_cuda_finding(reading, _add_surroundings(facts, root, environ))
+    works = nvml.ok and bool(nvml.gpus)
+    if works and not start_cuda:
+        return _read_working(nvml, module, facts.libcuda)
     has_traces = nvml.code is not None or module or facts.libcuda or facts.nodes
     cuda = ask_libcuda(environ, seconds) if has_traces else NOT_THERE
-    if cuda.ok and cuda.gpus:
+    if cuda.ok and cuda.gpus and not works:
         return _read_working(cuda, module, cuda.path or facts.libcuda, nvml.error)
     facts = replace(
-        _add_cuda(facts, cuda),
+        facts,
+        cuda=cuda,
+        library=cuda.driver or facts.library,
+        context=read_context(root, environ),
+        uvm=read_uvm(root),
+    )
+    if works:
+        reading, finding = _read_working(nvml, module, facts.libcuda), explain_cuda(facts)
+        if finding is None:
+            return reading
+        others = (f for f in reading.findings if f.cause != finding.cause)
+        driver = replace(reading.driver, problem=finding.title)
+        return replace(reading, driver=driver, findings=(finding, *others))
+    facts = replace(
+        facts,
         smi=ask_smi(root, environ, seconds),
         hardware=read_hardware(root),
         nouveau=is_there(under(root, "/sys/module/nouveau")),
     )
-    return _read_broken(_add_surroundings(facts, root, environ))
-
-
-def _add_cuda(facts: DriverFacts, cuda: DriverAnswer) -> DriverFacts:
-    return replace(facts, cuda=cuda, library=cuda.driver or facts.library)
-
-
-def _add_surroundings(facts: DriverFacts, root: Path, environ: Mapping[str, str]) -> DriverFacts:
-    return replace(facts, context=read_context(root, environ), uvm=read_uvm(root))
+    return _read_broken(facts)
 
 
 def _read_broken(facts: DriverFacts) -> DriverReading:
@@ -118,7 +121,14 @@ def _read_working(
     library = module if compat else answer.driver or module
     findings = [make_trouble_finding(trouble) for trouble in answer.troubles]
     if not compat and module and answer.driver and module != answer.driver:
-        findings.append(_make_difference_finding(module, answer.driver, aside))
+        shown = [
+            Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version"),
+            Evidence(text=f"driver libraries {answer.driver}", source="reported by the driver"),
+        ]
+        shown += [Evidence(text=aside, source="nvml")] if aside else []
+        findings.append(
+            make_finding("loaded_module_differs", tuple(shown), library=answer.driver, module=module)
+        )
     driver = Driver(
         library=library,
         kernel_module=module,
@@ -134,16 +144,6 @@ def _read_working(
     )
 
 
-def _add_cuda_finding(reading: DriverReading, facts: DriverFacts) -> DriverReading:
-    """Return the reading of a driver that gave GPUs, with the reason why CUDA does not start."""
-    finding = explain_cuda(facts)
-    if finding is None:
-        return reading
-    others = tuple(f for f in reading.findings if f.cause != finding.cause)
-    driver = replace(reading.driver, problem=finding.title)
-    return replace(reading, driver=driver, findings=(finding, *others))
-
-
 def is_newer(library: str | None, module: str | None) -> bool:
     """Return whether a library's driver version is newer than the kernel module's. False if one is unknown."""
     from packaging.version import InvalidVersion, Version
@@ -152,14 +152,6 @@ def is_newer(library: str | None, module: str | None) -> bool:
         return bool(library and module) and Version(library or "") > Version(module or "")
     except InvalidVersion:
         return False
-
-
-def _make_difference_finding(module: str, library: str, aside: str | None) -> Finding:
-    evidence = [Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version")]
-    evidence.append(Evidence(text=f"driver libraries {library}", source="reported by the driver"))
-    if aside:
-        evidence.append(Evidence(text=aside, source="nvml"))
-    return make_finding("loaded_module_differs", tuple(evidence), library=library, module=module)
 
 
 def make_trouble_finding(trouble: Trouble) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,47 +78,36 @@ def _find_executable(prefix: Path) -> Path | None:
     return next((prefix / name for name in names if is_there(prefix / name)), None)
 
 
-def _list_pyenv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
-    folder = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
-    yield from _list_by_folder(folder, "pyenv", parse_pyenv_version)
+def _find_uv_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the folder in which uv installs Pythons."""
+    if named := environ.get("UV_PYTHON_INSTALL_DIR"):
+        return Path(named)
+    if os.name == "posix":  # uv follows the XDG rules on macOS too
+        return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("uv", appauthor=False, roaming=True)) / "python"
 
 
-def _list_uv(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
-    named = environ.get("UV_PYTHON_INSTALL_DIR")
-    if named:
-        folder = Path(named)
-    elif os.name == "posix":  # uv follows the XDG rules on macOS too
-        folder = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
-    else:
-        import platformdirs
-
-        folder = Path(platformdirs.user_data_dir("uv", appauthor=False, roaming=True)) / "python"
-    yield from _list_by_folder(folder, "uv", parse_uv_version)
-
-
-def _list_by_folder(
-    folder: Path, source: str, version_of: Callable[[str], tuple[str, bool] | None]
-) -> Iterator[_PythonCandidate]:
-    for prefix in list_entries(folder):
-        stated, executable = version_of(prefix.name), _find_executable(prefix)
-        if stated and executable:
-            yield _PythonCandidate(path=executable, source=source, version=stated[0], free_threaded=stated[1])
-
-
-def _list_conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
-    bases = [home / name for name in CONDA_HOMES] + [under(root, "/opt/conda")]
+def _list_conda_prefixes(root: Path, environ: Mapping[str, str], home: Path) -> list[Path]:
     prefixes = [Path(environ["CONDA_PREFIX"])] if environ.get("CONDA_PREFIX") else []
-    for base in bases:
+    for base in [*(home / name for name in CONDA_HOMES), under(root, "/opt/conda")]:
         prefixes += [base, *list_entries(base / "envs")]
     listed = read_text(home / ".conda" / "environments.txt") or ""
-    prefixes += [Path(line.strip()) for line in listed.splitlines() if line.strip()]
-    for prefix in prefixes:
-        stated = find_conda_version(path.name for path in list_entries(prefix / "conda-meta"))
-        executable = _find_executable(prefix)
-        if stated and executable:
-            yield _PythonCandidate(
-                path=executable, source="conda", version=stated[0], free_threaded=stated[1]
-            )
+    return prefixes + [Path(line.strip()) for line in listed.splitlines() if line.strip()]
+
+
+def _list_managed(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
+    """Yield the Pythons of pyenv, uv and conda, whose files state their versions."""
+    pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    found = [(p, "pyenv", parse_pyenv_version(p.name)) for p in list_entries(pyenv)]
+    found += [(p, "uv", parse_uv_version(p.name)) for p in list_entries(_find_uv_folder(environ, home))]
+    for prefix in _list_conda_prefixes(root, environ, home):
+        records = (path.name for path in list_entries(prefix / "conda-meta"))
+        found.append((prefix, "conda", find_conda_version(records)))
+    for prefix, source, stated in found:
+        if stated and (path := _find_executable(prefix)):
+            yield _PythonCandidate(path=path, source=source, version=stated[0], free_threaded=stated[1])
 
 
 def _list_in_folder(folder: Path, source: str) -> Iterator[_PythonCandidate]:
@@ -151,7 +140,7 @@ def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_Python
     out: its Python is no base of another environment, and `detect` runs no code of an environment.
     """
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
-    managed = [*_list_pyenv(environ, home), *_list_uv(environ, home), *_list_conda(root, environ, home)]
+    managed = list(_list_managed(root, environ, home))
     known = {candidate.path.resolve(): candidate for candidate in managed}
     active = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     for candidate in _list_on_path(environ, home):
