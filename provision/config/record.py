@@ -194,8 +194,8 @@ def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> d
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
     return {
-        "choices": redact_value(json.loads(json.dumps(plain))),
-        "given": redact_value(json.loads(json.dumps(choices.typed))),
+        "choices": redact_value(plain),
+        "given": redact_value(choices.typed),
         "lock": state.lock_digest(lock_file),
         "files": {"names": files, "digest": digest_files(files)} if files else None,
     }

@@ -118,11 +118,16 @@ def end_family(root: int) -> set[int]:
 
 def read_start(pid: int) -> str | None:
     """Return when a process was started, in ticks since the start of the machine, or None if it has ended."""
+    words = _read_stat(pid)
+    return None if words[:1] in ([], [b"Z"]) else words[19].decode()
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """Return the fields of a process after its name (proc(5)): state, parent and others. Empty if it has ended."""
     try:
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return None if words[:1] == [b"Z"] else words[19].decode()
+        return []
 
 
 class _ChildProcess(NamedTuple):
@@ -172,11 +177,8 @@ def _iterate_pids() -> list[int]:
 
 
 def _read(pid: int) -> _ChildProcess | None:
-    """Return a process, or None if it has ended. After the name come state, parent and, as the seventh field, flags."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
+    """Return a process, or None if it has ended. Its flags are the seventh field."""
+    words = _read_stat(pid)
     if len(words) < 7:
         return None
     return _ChildProcess(int(words[1]), words[0] in (b"Z", b"X") or bool(int(words[6]) & _PF_EXITING))
