@@ -196,7 +196,7 @@ class SourceRules:
             return False
         self.allowed.append(name)
         text = f"uv cannot build {name} to learn its requirements: those that its source states are used"
-        self.emit(Event(kind="warning", stage="lock", text=text))
+        self.emit(Event("warning", "lock", text))
         return True
 
     def _leave_out_unbuilt(self, error: LockError, needs: Sequence[RequirementLine]) -> bool:
@@ -223,7 +223,7 @@ class SourceRules:
         """Remove a package from a solve that only reads. "" means commits without a name."""
         self.unread.append(name or "gpuenv-unnamed")
         text = f"{why}. This command runs no build code, so the package is left out and `gpuenv lock` may give other releases"
-        self.emit(Event(kind="warning", stage="resolve", text=text))
+        self.emit(Event("warning", "resolve", text))
 
     # --- archives ------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules
 def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
     """Return the event for a locked source: what its build needs, and where its requirements come from."""
     if package.unhashed:
-        return Event(kind="done", stage="lock", text=f"{package.name} is built from {clean(package.url)}")
+        return Event("done", "lock", f"{package.name} is built from {clean(package.url)}")
     text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
     if archive is None:
         text += "built from source during installation, with a compiler if it contains compiled code"
@@ -344,7 +344,7 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
     if archive and package.depends:
         text += f". Its requirements are those of its {archive.stated_in}"
     kind = "note" if archive and not archive.needs_compiler else "warning"
-    return Event(kind=kind, stage="lock", text=text)
+    return Event(kind, "lock", text)
 
 
 def tags_of(file: str) -> frozenset[Tag]:

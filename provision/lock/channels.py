@@ -96,7 +96,7 @@ class _Search:
     def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
         question, said = solver.make_question(context)
         for words in said if self.said is None else ():
-            self.emit(Event(kind="note", stage="resolve", text=words))
+            self.emit(Event("note", "resolve", words))
         self.said = said
         context, question = _move_companions(dataclasses.replace(context, target=question.target), question)
         return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
@@ -117,7 +117,7 @@ class _Search:
             bounds = solver.find_cudnn_bounds(question, context.profiles, build.cuda, build.cudnn)
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
-                self.emit(Event(kind="note", stage="resolve", text=text))
+                self.emit(Event("note", "resolve", text))
                 return dataclasses.replace(
                     question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
                 )
@@ -209,7 +209,7 @@ def add_wheels_on_top(
     names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
     if names:
         text = f"the channels have no {names}: adding wheels"
-        emit(Event(kind="note", stage="lock", text=text))
+        emit(Event("note", "lock", text))
     conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(requirement_name(r) for b in plan.builds for r in b.requirements)}

@@ -162,7 +162,7 @@ class _Run:
             return self.compile(UV_LOCK_FORMAT, stray) if stray else text
         finally:
             took = ", ".join(f"{s:.2f} s" for s in self.seconds)
-            self.emit(Event(kind="done", stage="lock", text=f"uv took {took}" if took else "uv was not run"))
+            self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
 
     def annotated(self, text: str) -> str:
         """Return a solution with annotations of indexes and requirers. Raises LockError."""
@@ -296,7 +296,7 @@ class _Run:
             )
         except ResolveError as error:
             self.left_out[f"{name}!={release}"] = error.message
-            self.emit(Event(kind="warning", stage="lock", text=error.message))
+            self.emit(Event("warning", "lock", error.message))
 
     @functools.cached_property
     def _times(self) -> UploadTimes:
@@ -330,7 +330,7 @@ class _Run:
         if not self.plain and (table := find_table(done.stderr)):
             self.plain = True
             text = f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
-            self.emit(Event(kind="warning", stage="lock", text=text))
+            self.emit(Event("warning", "lock", text))
             return self._compile_once(form, more, cached=cached)
         lines = (*question.lines, *question.needs)
         raise explain(
@@ -357,7 +357,7 @@ class _Run:
         if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self.built:
             self.built.add(match[1])
             text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
-            self.emit(Event(kind="note", stage="lock", text=text))
+            self.emit(Event("note", "lock", text))
 
     def with_indexes(self, packages: Sequence[LockedPackage], text: str) -> tuple[LockedPackage, ...]:
         """Return the packages with their indexes, from their addresses or else from another run of uv."""

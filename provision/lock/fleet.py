@@ -75,7 +75,7 @@ def plan_targets(
         )
     if named:
         text = f"packages: {packages.solves} sets of hosts solved"
-        emit(Event(kind="done", stage="resolve", text=text))
+        emit(Event("done", "resolve", text))
     configured = tuple(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
@@ -269,10 +269,10 @@ def lock_targets(
         refuse_downgrades(folder, solved, named)
     locks = [_write_lock(task, lock, emit) for task, lock in zip(tasks, solved, strict=True)]
     for text in without_plan(folder, [task.path for task in tasks]):
-        emit(Event(kind="warning", stage="lock", text=text))
+        emit(Event("warning", "lock", text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
-        emit(Event(kind="next", stage="lock", text=step))
+        emit(Event("next", "lock", step))
     return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
 
 
@@ -314,7 +314,7 @@ def _solve_near(
     """Return the plan and the lock of some classes, near to the lock that exists. Raises LockError, ResolveError."""
     path = _lock_path(classes, choices)
     text = f"lock file {path.name}, for {name_few([c.id for c in classes])}"
-    emit(Event(kind="start", stage="lock", text=text))
+    emit(Event("start", "lock", text))
     old_lock = read_old_lock(path, choices, context.target.platform, strict=False)
     return solve_like(context, choices, emit, old_lock, upgrade)
 

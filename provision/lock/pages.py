@@ -375,7 +375,7 @@ class Pages:
 
     def _warn_once(self, key: str, text: str) -> None:
         if self._warned.setdefault(key, text) is text:
-            self.emit(Event(kind="warning", stage="lock", text=text))
+            self.emit(Event("warning", "lock", text))
 
     @cached_property
     def _rows(self) -> SatelliteRows:

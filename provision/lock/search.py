@@ -40,7 +40,7 @@ def search(
     The versions of `near` stay where possible, except those of the packages in `moving`. With `context.reading` no
     code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
     """
-    emit(Event(kind="start", stage="lock", text="solving the packages"))
+    emit(Event("start", "lock", "solving the packages"))
     rules = source_rules(context.sources, emit, reading=context.reading)
     locked = {p.name: p for p in near.packages if p.name not in moving} if near else {}
     closed: LockError | None = None
@@ -85,7 +85,7 @@ def _solve(state: State) -> Solution:
                 continue
             more -= 1
             state.tried.append(outcome)
-            state.emit(Event(kind="done", stage="lock", text=reasons.describe(outcome)))
+            state.emit(Event("done", "lock", reasons.describe(outcome)))
             if isinstance(outcome, Solution) and _rank(state, outcome) < _rank(state, best):
                 best = outcome
     for conflict in best.conflicts:
@@ -204,5 +204,5 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
         manager="venv", target=context.target, plan=plan, packages=answer.packages, held_back=held_back,
     )  # fmt: skip
     count = len(lock.packages)
-    state.emit(Event(kind="done", stage="lock", text=f"{count} packages", done=count))
+    state.emit(Event("done", "lock", f"{count} packages", done=count))
     return plan, lock

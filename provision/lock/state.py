@@ -134,7 +134,7 @@ class State:
             self.use(Fitting(self.context))
 
     def note(self, text: str, kind: str = "note") -> None:
-        self.emit(Event(kind=kind, stage="lock", text=text))
+        self.emit(Event(kind, "lock", text))
 
     def asking(self, **changes: Any) -> RequestContext:
         """Return the context with a changed request."""

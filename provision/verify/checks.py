@@ -73,7 +73,7 @@ def run_checks(
     ended = []
     for number, one in enumerate(placed, 1):
         text = f"{STAGE}: {one.check.label} ({number} of {len(placed)})"
-        emit(Event(kind="progress", stage="verify", text=text))
+        emit(Event("progress", "verify", text))
         ended.append(_run(env, one, environ, one.check.timeout or timeout, device))
     return tuple(ended)
 

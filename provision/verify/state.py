@@ -401,7 +401,7 @@ class Verification:
         return find_low_memory(self.lowlevel) if self.lowlevel else None
 
     def say(self, kind: str, text: str) -> None:
-        self.emit(Event(kind=kind, stage="verify", text=text))
+        self.emit(Event(kind, "verify", text))
 
     def add(
         self,
@@ -443,10 +443,10 @@ def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emi
     """Return a verification without stages. Raise UsageError if the environment's Python does not start."""
     env = early_probes.env
     device, ordinal = device_of(options, baseline.lock)
-    emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
+    emit(Event("start", "verify", f"verifying {env.path}"))
     paths = early_probes.python_paths.result()
     for problem in paths.problems:
-        emit(Event(kind="warning", stage="verify", text=problem))
+        emit(Event("warning", "verify", problem))
     return Verification(
         early_probes=early_probes,
         env=replace(env, python_version=paths.version),
