@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import stat
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def make_scratch(purpose: str) -> Iterator[Path]:
         yield path
 
 
+@functools.cache  # a run looks once
 def _sweep(folder: Path) -> None:
     """Remove this user's unlocked scratch folders. A folder without its final name is kept until it is old."""
     import shutil

@@ -96,8 +96,14 @@ MAKES = {
 """Each has several options: all of them have to be kept."""
 
 
-WAYS = [(how, kind) for how in MAKES for kind in ("project", "options")
-        if (how, kind) not in (("cpu-python", "project"), ("cuda-python", "options"))]  # fmt: skip
+WAYS = [
+    ("files", "options"),
+    ("packages", "project"),
+    ("cpu-python", "options"),
+    ("cuda-python", "project"),
+    pytest.param("files", "project", marks=pytest.mark.slow),
+    pytest.param("packages", "options", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture

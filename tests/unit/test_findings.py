@@ -1,6 +1,7 @@
 """Titles and fixes of findings are rows of profiles/failures.yaml."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -15,14 +16,18 @@ PACKAGE = Path(__file__).parents[2] / "provision"
 BUILDERS = {"profiles/findings.py", "diagnose/findings.py"}
 
 
+@functools.cache
+def all_calls():
+    return [
+        (path.relative_to(PACKAGE).as_posix(), getattr(node.func, "id", getattr(node.func, "attr", "")), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def calls(names):
-    for path in sorted(PACKAGE.rglob("*.py")):
-        file = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                if name in names:
-                    yield file, node
+    return [(file, node) for file, name, node in all_calls() if name in names]
 
 
 def named(nodes):
