@@ -110,10 +110,13 @@ class Screen:
     def fold(
         self, text: str, indent: str = "  ", first: str | None = None, stream: TextIO | None = None
     ) -> list[str]:
-        return textwrap.wrap(
-            clean(text), self.width(stream), initial_indent=indent if first is None else first,
+        """Return a paragraph in rows. A command in backticks stays in one row, so that it can be copied."""
+        whole = re.sub(r"`[^`]{1,200}`", lambda command: command[0].replace(" ", "\0"), clean(text))
+        rows = textwrap.wrap(
+            whole, self.width(stream), initial_indent=indent if first is None else first,
             subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
-        ) or [""]  # fmt: skip
+        )  # fmt: skip
+        return [row.replace("\0", " ") for row in rows] or [""]
 
     def watch(self, event: Event) -> None:
         """Show what a stage is at, as long as that lasts."""

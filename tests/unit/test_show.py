@@ -47,6 +47,14 @@ def test_a_verdict_on_the_cpu_names_frameworks_and_checks(names, checks, text):
     assert all(len(line) <= 80 for line in out.getvalue().splitlines())
 
 
+def test_a_command_in_backticks_stays_in_one_row():
+    command = "`pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126`"
+    rows = show.Screen(environ=NARROW).fold(
+        f"fix: Install a build for the driver of this machine: {command}. Then try again."
+    )
+    assert f"  {command}." in rows and all(len(row) <= 80 or command in row for row in rows)
+
+
 def test_a_summary_replaces_the_text_of_a_value_and_not_its_document():
     out = io.StringIO()
     screen = show.Screen(out=out)
