@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
 from ..model.values import dataclass
 from .question import is_exact, major, meets, specifiers, version
+from .satellites import SatelliteRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,20 +21,6 @@ class NamedExtras:
     name: str
     extras: frozenset[str]
     bounds: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExtraRows:
-    """The rows that apply to a plan: those of its platform, and its CUDA major."""
-
-    satellites: Sequence[Satellite]
-    platform: str
-    cuda_major: str | None
-
-    def of(self, package: str) -> list[Satellite]:
-        """Return the package's rows on the platform, newest first."""
-        rows = [r for r in self.satellites if r.package == package and r.platform == self.platform]
-        return sorted(rows, key=lambda r: version(r.version), reverse=True)
 
 
 def named_in(requirements: Iterable[str], constraints: Iterable[str] = ()) -> tuple[NamedExtras, ...]:
@@ -53,13 +40,13 @@ def _named(name: str, needs: Iterable[Requirement]) -> NamedExtras:
     )
 
 
-def missing_extras(named: NamedExtras, rows: ExtraRows) -> tuple[str, ...]:
+def missing_extras(named: NamedExtras, rows: SatelliteRows, cuda_major: str | None) -> tuple[str, ...]:
     """Return the extras that the newest release within the bounds needs and nothing requests.
 
     Return none if that release is for another CUDA than the plan's, because its libraries would be too.
     """
-    newest = next((row for row in rows.of(named.name) if _admits(named.bounds, row)), None)
-    if newest is None or rows.cuda_major is None or major(newest.cuda or "") != rows.cuda_major:
+    newest = next((row for row in rows.newest_first(named.name) if _admits(named.bounds, row)), None)
+    if newest is None or cuda_major is None or major(newest.cuda or "") != cuda_major:
         return ()
     return tuple(e for e in newest.extras if e not in named.extras)
 
@@ -78,15 +65,15 @@ def _series(release: str, row: Satellite) -> bool:
 
 
 def disagreements(
-    packages: Iterable[NamedExtras], locked: Mapping[str, str], rows: ExtraRows
+    packages: Iterable[NamedExtras], locked: Mapping[str, str], rows: SatelliteRows, cuda_major: str | None
 ) -> Iterator[str]:
     """Yield sentences on extras of a lock that differ from those the locked release needs."""
     for named in packages:
         release = locked.get(named.name)
-        row = next((r for r in rows.of(named.name) if release and _series(release, r)), None)
-        if release is None or row is None or major(row.cuda or "") != rows.cuda_major:
+        row = next((r for r in rows.newest_first(named.name) if release and _series(release, r)), None)
+        if release is None or row is None or major(row.cuda or "") != cuda_major:
             continue
-        known = {extra for other in rows.of(named.name) for extra in other.extras}
+        known = {extra for other in rows.newest_first(named.name) for extra in other.extras}
         if lacking := [e for e in row.extras if e not in named.extras]:
             yield (
                 f"{named.name} {release} needs CUDA libraries of its extras: "
@@ -103,13 +90,13 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     them."""
     if not plan.builds or not _installs_wheels(plan):
         return plan
-    rows = _rows(plan, context.profiles)
+    rows = SatelliteRows(context.profiles, plan.platform)
     needs = [n for n in context.demands.needs if n.name and not (n.local or n.vcs or n.editable)]
     overridden = {n.package for n in needs if n.override}
     constraints = [*(n.text for n in needs if n.constraint), *context.request.pins]
     wanted = [n.text for n in needs if not n.constraint]
     named = named_in((*plan.packages, *wanted), constraints)
-    missing = {n.name: missing_extras(n, rows) for n in named if n.name not in overridden}
+    missing = {n.name: missing_extras(n, rows, plan.cuda_major) for n in named if n.name not in overridden}
     missing = {name: extras for name, extras in missing.items() if extras}
     if not missing:
         return plan
@@ -130,17 +117,14 @@ def disagreements_of(lock: Lock, known: Profiles) -> list[str]:
     if not _installs_wheels(lock.plan):
         return []
     locked = {p.name: p.version for p in lock.packages}
-    return list(disagreements(named_in(lock.plan.packages), locked, _rows(lock.plan, known)))
+    rows = SatelliteRows(known, lock.plan.platform)
+    return list(disagreements(named_in(lock.plan.packages), locked, rows, lock.plan.cuda_major))
 
 
 def _installs_wheels(plan: Plan) -> bool:
     """Return whether CUDA libraries are installed as wheels. CPU builds have none, and conda packages require
     their own."""
     return plan.device == "cuda" and plan.manager == "venv"
-
-
-def _rows(plan: Plan, known: Profiles) -> ExtraRows:
-    return ExtraRows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
 
 
 def _with(text: str, missing: dict[str, tuple[str, ...]]) -> str:

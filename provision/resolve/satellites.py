@@ -38,6 +38,11 @@ class SatelliteRows:
                 versions[row.version] = (*versions.get(row.version, ()), row)
         return by_package
 
+    def newest_first(self, package: str) -> list[Satellite]:
+        """Return the rows of a package, the newest release first."""
+        rows = (row for alternatives in self.packages.get(package, {}).values() for row in alternatives)
+        return sorted(rows, key=lambda row: version(row.version), reverse=True)
+
     def rows(self, package: str, release: str, measured: tuple[Satellite, ...] = ()) -> tuple[Satellite, ...]:
         """Return the rows of a release, or none if nothing was measured.
 

@@ -3,8 +3,9 @@
 from known import KNOWN
 from rows import rows
 
-from provision.model import Satellite
-from provision.resolve.extras import ExtraRows, disagreements, missing_extras, named_in
+from provision.model import Profiles, Satellite
+from provision.resolve.extras import disagreements, missing_extras, named_in
+from provision.resolve.satellites import SatelliteRows
 
 LINUX = "linux-x86_64"
 
@@ -29,7 +30,7 @@ MADE = (
 
 def missing(*texts, cuda="13", constraints=(), rows=MADE):
     (named,) = named_in(texts, constraints)
-    return missing_extras(named, ExtraRows(satellites=rows, platform=LINUX, cuda_major=cuda))
+    return missing_extras(named, SatelliteRows(Profiles(satellites=tuple(rows)), LINUX), cuda)
 
 
 @rows(
@@ -63,8 +64,8 @@ def test_constraints_bound_and_addresses_are_left_alone():
 
 
 def said(text, release, cuda="13"):
-    rows = ExtraRows(satellites=MADE, platform=LINUX, cuda_major=cuda)
-    return list(disagreements(named_in([text]), {"sat": release}, rows))
+    rows = SatelliteRows(Profiles(satellites=MADE), LINUX)
+    return list(disagreements(named_in([text]), {"sat": release}, rows, cuda))
 
 
 def test_a_lock_of_another_release_is_compared():
