@@ -85,7 +85,7 @@ def _goes_with(
 
 
 def _without_compiler(state: State, best: Solution) -> Iterator[Candidate]:
-    names = frozenset(n for n in best.compiles if state.rules.archives.wheels(n))
+    names = frozenset(n for n in best.compiles if state.rules.archives.wheel_files(n))
     if names:
         only_binary = best.asked.only_binary | names
         yield dataclasses.replace(best.asked, only_binary=only_binary, wanted=(min(names), ""))

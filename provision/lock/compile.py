@@ -9,7 +9,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -548,24 +549,15 @@ def choose_best_wheel(package: PylockPackage, tags: Mapping[Tag, int]) -> Locked
     ))  # fmt: skip
 
 
-class Requirers(Mapping[str, tuple[str, ...]]):
+class Requirers(UserDict[str, tuple[str, ...]]):
     """The packages that require each package. They are read at their first use, because few locks need them."""
 
     def __init__(self, annotated: Callable[[], str]) -> None:
         self._annotated = annotated
 
     @functools.cached_property
-    def _requirers(self) -> dict[str, tuple[str, ...]]:
+    def data(self) -> dict[str, tuple[str, ...]]:  # type: ignore[override]  # UserDict sets it at once
         return parse_annotations(self._annotated())[1]
-
-    def __getitem__(self, name: str) -> tuple[str, ...]:
-        return self._requirers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._requirers)
-
-    def __len__(self) -> int:
-        return len(self._requirers)
 
 
 def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:

@@ -472,22 +472,17 @@ def serves(built_for: BuiltFor, build: Build | PlannedBuild, cxx11: str | None) 
 
 def find_cxx11(rows: Iterable[CxxAbi], build: Build | PlannedBuild, platform: str) -> str | None:
     """Return the C++11 string ABI of a build on a platform, or None without a row for it."""
-    for row in rows:
-        if row.framework != build.framework or platform != (row.platform or platform):
-            continue
-        if row.cuda in (None, build.cuda) and SpecifierSet(row.versions).contains(
-            build.version, prereleases=True
-        ):
-            return row.cxx11
-    return None
+    of_build = (
+        row.cxx11 for row in rows
+        if row.framework == build.framework and platform == (row.platform or platform)
+        and row.cuda in (None, build.cuda) and meets(build.version, row.versions)
+    )  # fmt: skip
+    return next(of_build, None)
 
 
 def find_glibc(rows: Iterable[WheelGlibc], package: str, release: str) -> str | None:
     """Return the oldest glibc for the wheels of a release, None where no row has it."""
-    for row in rows:
-        if row.package == package and SpecifierSet(row.versions).contains(release, prereleases=True):
-            return row.glibc
-    return None
+    return next((r.glibc for r in rows if r.package == package and meets(release, r.versions)), None)
 
 
 def label_of(cuda: str | None) -> str:

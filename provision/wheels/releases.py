@@ -225,10 +225,6 @@ class SourceArchives:
             first.setdefault(package.version, package)
         return tuple(sorted(first.values(), key=lambda p: Version(p.version), reverse=True))
 
-    def wheels(self, name: str) -> tuple[str, ...]:
-        """Return the names of a package's wheels on the indexes and in folders, without yanked ones."""
-        return tuple(sorted(file.name for file in self.wheel_files(name)))
-
     def wheel_files(self, name: str) -> list[File]:
         """Return a package's wheels on the indexes and in folders, without yanked ones."""
         local = (f for f in self._local_files() if canonicalize_name(f.name.partition("-")[0]) == name)
