@@ -410,27 +410,21 @@ def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> J
         failed = report.last("failed")
         what = report.death or (describe_call(failed) if failed else "the copies did not end")
         return _warn_of_peers(f"{what}; single GPUs work", evidence, report, environ)
-    if arms and arms[0][1]:
-        working = next((variables for variables, problem in arms if problem is None), None)
+    if arms and (problem := arms[0][1]):
+        working = next((variables for variables, failure in arms if failure is None), None)
         if working is None:
-            return _warn_of_peers(
-                f"NCCL does not work between these GPUs: {arms[0][1]}", evidence, report, environ
-            )
-        if not working:
-            names = _list_variables(environ)
-            detail = f"NCCL works only without {' '.join(names)}: {arms[0][1]}"
-            judged = _warn_of_peers(detail, evidence, report, environ)
-            finding = make_finding(
-                "setting_breaks_environment", judged.evidence[len(evidence) :], settings=" ".join(f"{name}={environ[name]}" for name in names),
-                it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
-            )  # fmt: skip
-            return replace(judged, finding=judged.finding or finding)
-        settings = " ".join(f"{name}=1" for name in working)
-        detail = f"NCCL works only with {settings}: {arms[0][1]}"
-        judged = _warn_of_peers(detail, evidence, report, environ)
-        if judged.finding or working != ["NCCL_P2P_DISABLE"]:
-            return judged
-        return replace(judged, finding=make_finding("peer_copies_fail", judged.evidence[len(evidence) :]))
+            detail = f"NCCL does not work between these GPUs: {problem}"
+            return _warn_of_peers(detail, evidence, report, environ)
+        if working:
+            detail = f"NCCL works only with {' '.join(f'{name}=1' for name in working)}: {problem}"
+            row = "peer_copies_fail" if working == ["NCCL_P2P_DISABLE"] else None
+            return _warn_of_peers(detail, evidence, report, environ, row)
+        names = _list_variables(environ)
+        return _warn_of_peers(
+            f"NCCL works only without {' '.join(names)}: {problem}", evidence, report, environ,
+            "setting_breaks_environment", settings=" ".join(f"{name}={environ[name]}" for name in names),
+            it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
+        )  # fmt: skip
     direct = sum(r["access"] and r["speed"] >= _DIRECT * r["host_speed"] for r in copies)
     transfers = f"{len(copies)} copies between them are correct, {direct} of them direct"
     summed = (
@@ -473,28 +467,22 @@ def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
 
 
 def _warn_of_peers(
-    detail: str, evidence: tuple[Evidence, ...], report: ProbeReport, environ: Mapping[str, str]
-) -> Judgement:
-    """Return the warning, with what on this machine decides how GPUs reach each other."""
-    facts = [
-        Evidence(f"{name}={environ[name]}", "variable")
-        for name in sorted(environ)
-        if name.startswith("NCCL_")
-    ]
+    detail: str, evidence: tuple[Evidence, ...], report: ProbeReport, environ: Mapping[str, str],
+    row: str | None = None, **facts: Any,
+) -> Judgement:  # fmt: skip
+    """Return the warning, with what on this machine decides how GPUs reach each other.
+
+    Its finding is the cause that NCCL's words name, else that of `row`.
+    """
+    shown = [Evidence(f"{n}={environ[n]}", "variable") for n in sorted(environ) if n.startswith("NCCL_")]
     if units := glob.glob("/sys/class/iommu/*"):
-        facts.append(
-            Evidence(
-                f"the IOMMU is on ({len(units)} units), which can stop copies between GPUs",
-                "/sys/class/iommu",
-            )
-        )
+        text = f"the IOMMU is on ({len(units)} units), which can stop copies between GPUs"
+        shown.append(Evidence(text, "/sys/class/iommu"))
     with contextlib.suppress(OSError):
         shared = os.statvfs(_SHARED)
-        facts.append(Evidence(f"{shared.f_blocks * shared.f_frsize >> 20} MiB", _SHARED))
+        shown.append(Evidence(f"{shared.f_blocks * shared.f_frsize >> 20} MiB", _SHARED))
     words = report.words(6)
-    return Judgement(
-        "warn",
-        detail,
-        (*evidence, *facts, *words),
-        explain_message("\n".join(e.text for e in words), {}, words),
-    )
+    finding = explain_message("\n".join(e.text for e in words), {}, words)
+    if row and not finding:
+        finding = make_finding(row, (*shown, *words), **facts)
+    return Judgement("warn", detail, (*evidence, *shown, *words), finding)
