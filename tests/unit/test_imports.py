@@ -91,6 +91,15 @@ def test_a_module_imports_only_what_it_may_know():
     assert offenders == []
 
 
+def test_frozen_values_are_those_of_the_model():
+    """Each class of the standard library costs every command that imports it half a millisecond."""
+    frozen = [(path.read_text(), parts) for path, parts in modules() if parts[1:] != ("values",)]
+    frozen = [(text, parts) for text, parts in frozen if "dataclass(frozen=True" in text]
+    assert len(frozen) > 50
+    assert not [parts for text, parts in frozen if "values import dataclass\n" not in text]
+    assert not [parts for text, parts in frozen if "dataclasses.dataclass(frozen=True" in text]
+
+
 def test_the_environment_and_printing_have_one_door_each():
     offenders = []
     for path, parts in modules():
