@@ -154,6 +154,22 @@ def test_the_report_lists_under_libraries_that_ran_only_those():
     assert "Libraries that were used" not in html and "libcudnn.so.9" in html
 
 
+def test_what_was_not_checked_is_evidence_of_its_own_stage():
+    graded = {"device": 0, "case": "x", "dtype": "float32", "which": "forward", "error": 0.0, "tolerance": 1.0,
+              "reason": "exact", "ok": True}  # fmt: skip
+    left = {"kind": "unserved", "case": "conv2d_grouped", "dtype": "float32", "reason": "no kernel"}
+    backend = {"kind": "unserved", "case": "CUDNN_ATTENTION", "dtype": "attention", "reason": "no kernel"}
+    stages = ("convolution", "matmul", "attention")
+    done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
+    records = (*({"kind": stage, **graded} for stage in stages), left, backend)
+    report = ProbeReport(records=records, finished=done, seconds=1.0)
+    shown = {s: proof._judge_results(verification(), "torch", report, s).evidence for s in stages}
+    named = {s: [e.text for e in evidence if e.source == "not checked"] for s, evidence in shown.items()}
+    assert named == {
+        "convolution": ["conv2d_grouped float32: no kernel"], "matmul": [], "attention": ["CUDNN_ATTENTION attention: no kernel"],
+    }  # fmt: skip
+
+
 def test_the_further_operations_of_deep_are_judged_by_name():
     def report(*records, returncode=0, signal=None):
         done = Finished(
