@@ -61,7 +61,8 @@ class Command:
             path.mkdir(parents=True, exist_ok=True)
         self.first = self.env.copy()
         if warm and self.inside:
-            shutil.copytree(_warm_cache(), folder, dirs_exist_ok=True)
+            for cache in _warm_cache().iterdir():
+                shutil.copytree(cache, folder / cache.name, dirs_exist_ok=True)
 
     def __call__(self, *args, timeout=600):
         if args[:1] == ("resolve",) and self.inside and self._pristine():
@@ -125,3 +126,4 @@ def _warm(target):
             place = target / path.relative_to(made.folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, place)
+        (target / "uv-cache").chmod(0o700)  # as gpuenv makes it
