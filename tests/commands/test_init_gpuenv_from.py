@@ -126,7 +126,7 @@ def test_without_a_source_one_line_says_how_to_get_gpuenv(project, makefile):
         done = make(project.work, "-s", "env", f"GPUENV_FROM={source}", ready=True)
         assert done.returncode == 2 and done.stdout == ""
         (told,) = done.stderr.splitlines()
-        assert "gpuenv is not on PATH" in told and "run make GPUENV_FROM=ADDRESS" in told
+        assert "gpuenv is not on PATH" in told and "run make env GPUENV_FROM=ADDRESS" in told
         assert source in done.stderr and "Successfully" not in done.stderr
         assert not (project.work / ".gpuenv-tool").exists()
 
