@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,21 +214,22 @@ def apply_source(line: SourceLine, keys: UvKeys, notes: list[str]) -> SourceLine
         need = parse_requirement(line.text) if keys.sources else None
     except ValueError:
         return line  # the parser reports it
-    by_name = {normalize_name(name): value for name, value in keys.sources.items()}
-    source = by_name.get(normalize_name(need.name)) if need else None
-    if need is None or source is None or need.url:
+    sources = {normalize_name(name): value for name, value in keys.sources.items()}
+    name = normalize_name(need.name) if need else ""
+    if need is None or need.url or name not in sources:
         return line
-    if index := _find_index(need.name, source, keys.indexes):
-        return dataclasses.replace(line, index=index)
-    if isinstance(source, dict) and (page := keys.pages.get(str(source.get("index")))):
-        keys.used.append(page)
+    source = sources[name] if isinstance(sources[name], dict) else {}  # a list is for several markers
+    marked, index, is_planned = source.get("marker"), str(source.get("index")), name in _PLANNED
+    if index in keys.indexes and not (marked or is_planned):
+        return dataclasses.replace(line, index=keys.indexes[index])
+    if index in keys.pages:
+        keys.used.append(keys.pages[index])
         return line
-    place = find_address(source) if isinstance(source, dict) and not source.get("marker") else None
-    in_workspace = isinstance(source, dict) and source.get("workspace") is True
-    if in_workspace and (member := keys.members.get(normalize_name(need.name))):
-        place = member.as_uri()
+    place = None if marked else find_address(source)
+    in_workspace = source.get("workspace") is True
+    if in_workspace and name in keys.members:
+        place = keys.members[name].as_uri()
     if place is None:
-        is_planned = normalize_name(need.name) in _PLANNED
         reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
         notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
         return line
@@ -236,13 +237,6 @@ def apply_source(line: SourceLine, keys: UvKeys, notes: list[str]) -> SourceLine
     marker = f" ; {need.marker}" if need.marker else ""
     editable = in_workspace or (source.get("editable") is True and "path" in source)
     return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
-
-
-def _find_index(name: str, source: Any, indexes: Mapping[str, str]) -> str | None:
-    """Return the address of the index that a source names, or None."""
-    if not isinstance(source, dict) or source.get("marker") or normalize_name(name) in _PLANNED:
-        return None
-    return indexes.get(str(source.get("index")))
 
 
 _LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)
