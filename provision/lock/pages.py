@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -216,19 +217,15 @@ class Pages:
     def _read_index(self, name: str) -> dict[Version, bool]:
         """Return the versions on the indexes, and whether each has a wheel."""
         if name not in self._indexed:
-            self._indexed[name] = self._ask_index(name)
+            files: list[File] = []
+            with contextlib.suppress(LockError):  # the solve says why the index does not answer
+                files = IndexMetadata(self.fitting.context.sources).files(name)
+            has_wheel: dict[Version, bool] = {}
+            for file in files:
+                if version := version_of(file.name, name):
+                    has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
+            self._indexed[name] = has_wheel
         return self._indexed[name]
-
-    def _ask_index(self, name: str) -> dict[Version, bool]:
-        try:
-            files = IndexMetadata(self.fitting.context.sources).files(name)
-        except LockError:
-            return {}  # the solve says why the index does not answer
-        has_wheel: dict[Version, bool] = {}
-        for file in files:
-            if version := version_of(file.name, name):
-                has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
-        return has_wheel
 
     def _locked(self, name: str, builds: Sequence[Build | PlannedBuild], python: str) -> PrebuiltWheel | None:
         """Return the locked wheel of a package with its hash, if it is for the builds."""

@@ -40,11 +40,11 @@ _MOST_RELAXED = 3
 def after(state: State, error: LockError) -> RequestContext | None:
     """Return the request to try after a failed one, or None."""
     if isinstance(error, TwoBuildsError):
-        return with_one_tensorflow(state, error)
+        return _with_one_tensorflow(state, error)
     if isinstance(error, TwoCudasError):
-        return with_other_cuda(state)
+        return _with_other_cuda(state)
     if isinstance(error, CompanionError):
-        return with_companion(state, error)
+        return _with_companion(state, error)
     if error.contradiction:
         return for_cpu(state, "the requirements forbid a common CUDA")
     index, context = error.unreachable, state.context
@@ -86,7 +86,7 @@ def _cpu_lines(state: State, wanted: FrameworkRequest) -> list[str]:
     return lines
 
 
-def with_one_tensorflow(state: State, error: LockError) -> RequestContext | None:
+def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | None:
     """Return the request with one of tensorflow and tensorflow-cpu, which install the same files.
 
     Where tensorflow is planned, and other packages require the CPU build, that one stays. Otherwise packages require
@@ -116,7 +116,7 @@ def with_one_tensorflow(state: State, error: LockError) -> RequestContext | None
     )
 
 
-def with_companion(state: State, error: CompanionError) -> RequestContext | None:
+def _with_companion(state: State, error: CompanionError) -> RequestContext | None:
     """Return the request with a companion that its packages bring, so that builds without it are passed over."""
     request = state.context.request
     if error.package in request.along:
@@ -125,7 +125,7 @@ def with_companion(state: State, error: CompanionError) -> RequestContext | None
     return state.asking(along=(*request.along, error.package))
 
 
-def with_other_cuda(state: State) -> RequestContext | None:
+def _with_other_cuda(state: State) -> RequestContext | None:
     """Return the request for another CUDA major, where a package requires another one than the newest build's."""
     request, first = state.context.request, state.fitting.newest.builds[0]
     if request.cuda or request.device != "cuda" or not first.cuda:
