@@ -9,6 +9,7 @@ import functools
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import pytest
 from loopback import Faulty, running
+from once import once
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -194,13 +196,24 @@ def home():
     return Path(folder)
 
 
-@functools.cache
+def add_python(folder):
+    """A real python in a channel. To pack its files takes seconds."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    made = once(
+        "conda-python",
+        lambda target: write_package(target, "python", version, "h0_0_cpython", (), list(python_members())),
+    )
+    shutil.copytree(made, folder, copy_function=os.link)
+
+
 def channel():
     """A folder named conda-forge with python, pip, numpy, jax and jaxlib for the CPU that can be
     installed, and with a CUDA jaxlib and a pytorch that are records only."""
-    folder = home() / "conda-forge"
-    version = ".".join(map(str, sys.version_info[:3]))
-    write_package(folder, "python", version, "h0_0_cpython", (), list(python_members()))
+    return once("conda-forge", _channel)
+
+
+def _channel(folder):
+    add_python(folder)
     for distribution in installed(["jax", "pip"], home() / "wheels"):
         if distribution.metadata["Name"] == "jaxlib":
             wheel_package(folder, distribution, f"cpu_{TAG}h0_0")
@@ -209,7 +222,6 @@ def channel():
             wheel_package(folder, distribution)
     index(folder)
     shutil.rmtree(home() / "wheels")
-    return folder
 
 
 def records_only(folder, version, depends):
@@ -222,17 +234,18 @@ def records_only(folder, version, depends):
     write_package(folder, "cudnn", "9.10.2.21", "h0_0", ["cuda-version >=12,<13.0a0"])
 
 
-@functools.cache
 def small():
     """A channel of tiny packages only: a python that is a shell script, for what need not run."""
-    folder = home() / "small"
+    return once("conda-small", _small)
+
+
+def _small(folder):
     script = Member("bin/python", data=b"#!/bin/sh\necho gpuenv 3.11.0 cpython\n", mode=0o755)
     write_package(folder, "python", "3.11.0", "h0_0_cpython", (), [script])
     site = "lib/python3.11/site-packages/jaxlib/__init__.py"
     write_package(folder, "jaxlib", "0.7.0", "cpu_py311h0_0", ["python 3.11.*"], [Member(site, data=b"")])
     write_package(folder, "jax", "0.7.0", "pyh0_0", ["jaxlib 0.7.0"], noarch="generic")
     index(folder)
-    return folder
 
 
 CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
@@ -262,18 +275,13 @@ def pure(folder, name, version, depends=("python",), code="", build="pyh0_0", su
     )
 
 
-@functools.cache
 def bare():
     """A real python, and packages that only look like jax and numpy: for locks, wheels on top, changes."""
-    folder = home() / "bare"
-    shared = home() / "conda-forge" / "linux-64"
-    version = ".".join(map(str, sys.version_info[:3]))
-    made = next(iter(shared.glob(f"python-{version}-*.conda")), None) if shared.is_dir() else None
-    if made:
-        (folder / "linux-64").mkdir(parents=True)
-        (folder / "linux-64" / made.name).hardlink_to(made)
-    else:
-        write_package(folder, "python", version, "h0_0_cpython", (), list(python_members()))
+    return once("conda-bare", _bare)
+
+
+def _bare(folder):
+    add_python(folder)
     for number in ("0.6.0", "0.7.0"):
         jaxlib = [f"python {MINOR}.*", "numpy"]
         pure(folder, "jaxlib", number, jaxlib, build=f"cpu_{TAG}h0_0", subdir="linux-64")
@@ -283,7 +291,6 @@ def bare():
     pure(folder, "einops", "0.8.0")
     records_only(folder, "0.7.0", [f"python {MINOR}.*", "numpy"])
     index(folder)
-    return folder
 
 
 # --- serving -----------------------------------------------------------------------------------
