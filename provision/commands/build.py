@@ -59,7 +59,6 @@ from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
 from ..system.cache import move_bytecode
 from ..system.scratch import make_scratch
-from ..wheels import pylock
 from .resolve import explain_cpu_choice, warn_of_host_compiler
 
 if TYPE_CHECKING:
@@ -166,10 +165,10 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
 
     Raises UsageError if it was built with other options than those of packages.
     """
-    before = state.read(env, "request.json") or {}
+    before = state.read(env, "request.json")
     wanted = record.make_record(choices, lock, (before.get("files") or {}).get("names", []))
     if lock and not choices.framework:
-        matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
+        matches = state.read(env, "lock.json").get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
         read_named(choices, load(choices))
@@ -178,7 +177,7 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
     if not works or not matches:
         if works and _can_change(env, choices, before, wanted):
             state.require_vouched(env)
-            return pylock.read_in(env / place.MARK)
+            return state.read_lock(env)
         raise _refuse_other_options(env, before, wanted)
     elsewhere = bool(choices.elsewhere or choices.platform)
     plan = state.read_plan(env)
@@ -334,7 +333,7 @@ def _record_options(job: BuildJob) -> CreateResult:
 
 def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
-    machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
+    machine, built = machine_for_verdict(), state.read_lock(env)
     _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,

@@ -175,7 +175,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
         return None
     if place.find_python(env) is None or not state.is_vouched(env):
         return None
-    before = state.read(env, "request.json") or {}
+    before = state.read(env, "request.json")
     if not before or (env / place.MARK / record.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = apply_project(choices)
@@ -183,7 +183,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     if not record.is_same(before, wanted):
         return None
     machine, plan = machine_for_verdict(), state.read_plan(env)
-    digest = (state.read(env, "lock.json") or {}).get("digest")
+    digest = state.read(env, "lock.json").get("digest")
     own = record.read_own_project(env, get_cache_dir(choices))
     under = state.list_circumstances(env, digest, machine, own.digest if own else None)
     verdict = state.find_valid_verdict(env, under)
@@ -194,9 +194,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
         return None
     lock = None
     if not brief:
-        from ..wheels import pylock
-
-        lock = pylock.read_in(env / place.MARK)
+        lock = state.read_lock(env)
     environment = state.read_environment(env, changed=False)
     return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
 

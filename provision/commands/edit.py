@@ -24,7 +24,6 @@ from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
 from ..model.values import dataclass
-from ..wheels import pylock
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -124,7 +123,7 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
     from .create import finish
 
     state.require_vouched(env)
-    old = pylock.read_in(env / place.MARK)
+    old = state.read_lock(env)
     job = build.prepare(options, env, choices, None, old, emit)
     return finish(emit, env, job if isinstance(job, CreateResult) else build.run_build(job, old))
 
@@ -188,7 +187,7 @@ def _in_project(
     """
     from ..lock import project
 
-    env_lock = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    env_lock = state.read_lock(env) if place.made_by_gpuenv(env) else None
     edit.check(apply_project(choices).with_, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
@@ -209,7 +208,7 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
             hint="write one with gpuenv init, or build an environment with gpuenv create",
         )
     if not (choices.framework or choices.requirement or choices.project):
-        choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
+        choices = _of_its_lock(choices, state.read_lock(env))
     edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
     return dataclasses.replace(changed, typed=record.record(changed))

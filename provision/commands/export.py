@@ -195,7 +195,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
 
 def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    lock = _public(pylock.read_in(path / place.MARK))
+    lock = _public(state.read_lock(path))
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 

@@ -51,14 +51,14 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
 
 def _read(env: Path, name: str) -> dict[str, Any]:
     try:
-        return state.read(env, name) or {}
+        return state.read(env, name)
     except GpuenvError:
         return {}
 
 
 def _verdict(env: Path) -> dict[str, Any]:
     try:
-        return state.read_last_verdict(env) or {}
+        return state.read_last_verdict(env)
     except GpuenvError:
         return {}
 

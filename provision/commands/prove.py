@@ -110,7 +110,7 @@ def _of_a_project(env: Path) -> bool:
     """Return whether the environment was made from a gpuenv.yaml. The options alone would leave its contents
     out."""
     try:
-        recorded = (state.read(env, "request.json") or {}).get("choices") or {}
+        recorded = state.read(env, "request.json").get("choices") or {}
     except BuildError:
         return False
     return bool(recorded.get("config"))
@@ -210,7 +210,7 @@ def _add_project_imports(
 
     path = Path(examined.env.path)
     try:
-        kept = (state.read(path, _IMPORTS) or {}).get("imports")
+        kept = state.read(path, _IMPORTS).get("imports")
         if not examined.options.quick:
             found = _read_project_imports(path, examined)
             if found is None:

@@ -29,7 +29,6 @@ from ..model import (
 from ..model.declare import checks_option, dry_run_option, env_argument, group, option, quick_option
 from ..model.values import dataclass
 from ..system import process
-from ..wheels import pylock
 
 if TYPE_CHECKING:
     from .build import BuildJob
@@ -119,13 +118,13 @@ def _lock_of(env: Path) -> Lock:
     if not place.made_by_gpuenv(env):
         problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
         raise UsageError(f"{env} {problem}", hint="build it: gpuenv create")
-    return pylock.read_in(env / place.MARK)
+    return state.read_lock(env)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:
     """Return the options with the package sources of `create`, unless others are named."""
     try:
-        recorded = parse_options((state.read(env, "request.json") or {}).get("choices") or {})
+        recorded = parse_options(state.read(env, "request.json").get("choices") or {})
     except ValueError:  # written by a version of gpuenv with other options
         return choices
     links = [f for f in recorded.find_links if "://" in f or Path(f).exists()]

@@ -39,7 +39,6 @@ from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
 from ..system.files import is_stdout, refuse_to_replace, signed, write_named
 from ..system.redaction import clean_line, redact_value
-from ..wheels import pylock
 
 T = TypeVar("T")
 
@@ -118,7 +117,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts
         env=str(path) if there else None,
         ours=ours,
         plan=tried(lambda: state.read_plan(path)) if ours else None,
-        lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
+        lock=tried(lambda: state.read_lock(path)) if ours else None,
         verdict=tried(lambda: state.read_verdict(path)) if ours else None,
         verified=state.verified(path) if ours else None,
         sources=_words(sources) if sources else (),

@@ -32,7 +32,6 @@ from ..model.values import dataclass
 from ..system import process
 from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin, check_options
-from ..wheels.pylock import read_in
 from .causes import find_causes_in_log
 from .prove import (
     Examination,
@@ -153,7 +152,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
 def _is_for_cpu(env: Environment) -> bool:
     """Return whether an environment is for the CPU, as far as known before its lock is read."""
     with contextlib.suppress(BuildError):
-        return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
+        return env.made_by_gpuenv and state.read(Path(env.path), "plan.json").get("device") == "cpu"
     return False
 
 
@@ -167,13 +166,11 @@ def _needs_gpu(begun: EarlyProbes) -> bool:
 def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
     """Return the lock to compare with: the one inside, or with `locked` the project's if there is one."""
     if env.made_by_gpuenv:
-        from ..wheels import pylock
-
         if locked and (file := _find_project_lock(Path(env.path))):
             from ..lock.accept import read_lock
 
             return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
-        return pylock.read_in(Path(env.path) / place.MARK)
+        return state.read_lock(Path(env.path))
     if locked:
         raise UsageError(
             f"{env.path} was not created by gpuenv and has no lock to compare with",
@@ -184,7 +181,7 @@ def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | No
 
 def _find_project_lock(env: Path) -> Path | None:
     """Return the lock of the project that an environment was made for, beside it or where its record says."""
-    record = state.read(env, "request.json") or {}
+    record = state.read(env, "request.json")
     made = record.get("choices") or {}
     config = made.get("config")
     if not (config or record.get("lock")):
@@ -228,7 +225,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     def examine(seconds: float, ask: node.Ask) -> NodeVerdict:
         node.assert_own(path)
         env = locate_environment(path)
-        lock = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+        lock = state.read_lock(Path(env.path)) if env.made_by_gpuenv else None
         if lock and lock.plan.device == "cpu":
             text = f"{env.path} is for the CPU: no GPU was examined"
             return NodeVerdict(fault=False, text=node.shorten_line(text))

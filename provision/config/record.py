@@ -71,7 +71,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
-    recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
+    recorded = state.read(env, "request.json").get("choices") if place.made_by_gpuenv(env) else None
     named = recorded.get("config") if isinstance(recorded, dict) else None
     if (
         not isinstance(named, str)

@@ -270,7 +270,7 @@ def note_compiled(env: Path, packages: Sequence[LockedPackage]) -> None:
         for name, several in read_distributions(env).items()
         if name in wanted
     }
-    before = (state.read(env, NOTED) or {}).get("modules", {})
+    before = state.read(env, NOTED).get("modules", {})
     state.write(env, NOTED, {"schema": "gpuenv.bytecode/1", "modules": {**before, **modules}})
 
 

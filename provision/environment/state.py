@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _AGAIN = "build it again: gpuenv create --recreate"
 
 
-def read(env: Path, name: str) -> dict[str, Any] | None:
-    """Return a file of `.gpuenv/`, or None if it is missing. Raises BuildError if it is damaged."""
+def read(env: Path, name: str) -> dict[str, Any]:
+    """Return a file of `.gpuenv/`, which is empty if it is missing. Raises BuildError if it is damaged."""
     path = env / MARK / name
     try:
         data = json.loads(trust.read_project(path, env=env))
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, ValueError, RecursionError) as error:
         raise BuildError(f"{path} cannot be read: {error}", hint=_AGAIN) from error
     if not isinstance(data, dict):
@@ -105,7 +105,7 @@ def is_vouched(env: Path) -> bool:
 
 def read_vouched(env: Path, name: str) -> dict[str, Any]:
     """Return a file of the record, or an empty one if there is none that counts. Raises BuildError."""
-    return (read(env, name) or {}) if is_vouched(env) else {}
+    return read(env, name) if is_vouched(env) else {}
 
 
 def write_vouched(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -131,6 +131,13 @@ def require_vouched(env: Path) -> None:
 
 
 # --- values ----------------------------------------------------------------------------------------
+
+
+def read_lock(env: Path) -> Lock:
+    """Return the lock inside an environment. Raises LockError."""
+    from ..wheels import pylock
+
+    return pylock.read_in(env / MARK)
 
 
 def read_plan(env: Path) -> Plan | None:
@@ -218,7 +225,7 @@ def name_verdict_file(name: str) -> str:
 def find_verdict_file(env: Path) -> str:
     """Return the file name of this host's verdict, or else of the last one. Raises BuildError."""
     last, this_host = read(env, LAST_VERDICT), name_verdict_file(host_name())
-    is_own = last is None or last.get("host") in (None, host_name())
+    is_own = last.get("host") in (None, host_name())
     return LAST_VERDICT if is_own or not (env / MARK / this_host).is_file() else this_host
 
 
@@ -239,8 +246,8 @@ def note_kept(env: Path, emit: Emit) -> None:
     emit(Event("note", "verify", text))
 
 
-def read_last_verdict(env: Path) -> dict[str, Any] | None:
-    """Return the document of this host's verdict, else of the last one, or None without any. Raises BuildError."""
+def read_last_verdict(env: Path) -> dict[str, Any]:
+    """Return the document of this host's verdict, else of the last one, empty without any. Raises BuildError."""
     return read(env, find_verdict_file(env))
 
 
@@ -275,7 +282,7 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
     host = host_name()
     document = {"host": host, "verdict": as_document(verdict), "under": under}
     try:
-        last = read(env, LAST_VERDICT) or {}
+        last = read(env, LAST_VERDICT)
     except BuildError:
         last = {}  # the file is damaged, and is replaced
     other, folder = last.get("host"), env / MARK / VERDICTS
@@ -302,7 +309,7 @@ def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     from ..model import Verdict
 
     data = read_last_verdict(env)
-    kept = data.get("under") if data else None
+    kept = data.get("under")
     if isinstance(kept, dict) and "checks" not in under:
         kept.pop("checks", None)  # the stored verdict includes checks that this call does not request
     if not data or kept != json.loads(json.dumps(under)):

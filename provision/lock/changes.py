@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import place
+from ..environment import place, state
 from ..errors import LockError
 from ..model import Emit, Event, Lock, LockedPackage, format_bytes
 from ..system.files import find_existing
-from ..wheels import pylock
 
 if TYPE_CHECKING:
     from ..model import PackageChange, Preview
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def read_lock_inside(env: Path) -> Lock | None:
     """Return the lock inside an environment, or None if gpuenv did not make it."""
-    return pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    return state.read_lock(env) if place.made_by_gpuenv(env) else None
 
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:

@@ -15,7 +15,6 @@ from ..environment import place, state
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import dataclass
-from ..wheels import pylock
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import get_locking, locking
@@ -224,11 +223,7 @@ def find_lock_to_install(
             choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
         )  # fmt: skip
         own = not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
-        return (
-            pylock.read_in(env / place.MARK)
-            if own and (not options.recreate or state.is_vouched(env))
-            else None
-        )
+        return state.read_lock(env) if own and (not options.recreate or state.is_vouched(env)) else None
     path = file or find_project_folder() / lock_name(choices)
     if not file and not path.exists():
         hint = "write it: gpuenv lock"
