@@ -148,7 +148,9 @@ def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
 
 
 def _builds_of(state: State, lock: Lock, moving: frozenset[str]) -> tuple[Build, ...] | None:
-    """Return the fitting builds of a lock, or None if one does not fit any more or may move."""
+    """Return the fitting builds of a lock, or None if one does not fit any more, may move, or is for another device."""
+    if lock.plan.device != state.context.request.device:
+        return None
     chosen = []
     for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
         locked = next((b for b in lock.plan.builds if b.framework == wanted.name), None)

@@ -89,6 +89,15 @@ def test_a_pin_of_the_package_for_the_cpu_holds_for_the_one_for_the_gpu(gpuenv, 
     assert build["version"] == "1.28.0" and build["cuda"], ran.err
 
 
+def test_a_lock_for_the_gpu_does_not_decide_the_build_for_the_cpu(gpuenv, index):
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    for device in (("--driver", "580.65.06", *GPU), ("--device", "cpu", *GPU[2:])):
+        ask = ("--framework", "onnxruntime==1.28.0", *device)
+        index.add_plan(gpuenv("resolve", "--json", *ask).json)
+        ran = gpuenv("lock", "--json", *ask)
+    assert "onnxruntime" in {p["name"] for p in ran.json["packages"]}, ran.err
+
+
 def test_the_package_for_the_cpu_is_left_out_beside_the_one_for_the_gpu(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
     ask = ("--framework", "onnxruntime", "--driver", "580.65.06", *GPU)
