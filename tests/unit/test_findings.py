@@ -73,6 +73,7 @@ def test_a_row_has_texts_of_its_own_or_of_its_cause(texts):
     causes = {cause.cause for cause in profiles.load().causes}
     for row in texts.values():
         assert row.cause in causes or (row.title and row.fix), row.finding
+        assert row.confidence in (None, "certain", "possible"), row.finding  # likely is what is not said
 
 
 def test_facts_are_filled_in_and_unknown_ones_left_out():
