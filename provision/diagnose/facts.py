@@ -145,8 +145,8 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
             if any(word in low for word in words):
                 for match in pattern.finditer(line.text):
                     if isinstance(reader, str):
-                        name, _, value = reader.partition("=")
-                        facts.add(name, value or match[match.lastindex or 0], where)
+                        name, _, form = reader.partition("=")
+                        facts.add(name, (form or "{}").format(match[match.lastindex or 0]), where)
                     else:
                         reader(facts, match, where)
         following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
@@ -307,7 +307,7 @@ _KEY_ROWS: tuple[tuple[str, str | Callable[[Facts, str, Evidence], None]], ...] 
 _KEYS = {key: reader for keys, reader in _KEY_ROWS for key in keys.split("|")}
 
 
-# --- readers of any line: (facts, match, line), or the fact that the match's group is ----------
+# --- readers of any line: (facts, match, line), or the fact that the match's last group is, with the form of its value ---
 
 
 def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -321,10 +321,6 @@ def _read_cuda_number(facts: Facts, match: re.Match[str], where: Evidence) -> No
 
 def _read_cuda_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     facts.add("cuda_build", _dot(match[1]), where)
-
-
-def _read_python_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    facts.add("python", f"3.{match[1]}", where)
 
 
 def _read_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -427,8 +423,8 @@ _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     ("cudnn-", r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
     ("/python|python3|\\python|cpython-", r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
     ("python 3|python-3", r"(?i)\bc?python[ -](3\.\d{1,2})(?![\d])", "python"),
-    ("\\python3", r"(?i)\\python3(\d{1,2})\\", _read_python_digits),
-    ("cpython-3", r"cpython-3(\d{1,2})m?-", _read_python_digits),
+    ("\\python3", r"(?i)\\python3(\d{1,2})\\", "python=3.{}"),
+    ("cpython-3", r"cpython-3(\d{1,2})m?-", "python=3.{}"),
     (":\\", r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
     (".dll", r"(?i)\.dll\b", "os=windows"),
     ("wsl|microsoft-standard|/dev/dxg", r"(?i)\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", "os=wsl"),
