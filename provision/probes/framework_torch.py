@@ -86,7 +86,8 @@ def prepare_torch(torch):
     def multiply(device, jobs):
         results, place = [], "cpu" if device < 0 else "cuda:%d" % device
         for _, dtype, arrays in jobs:
-            torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+            if hasattr(torch.backends.cuda, "matmul"):  # before 1.7 torch has no TF32
+                torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
             x, w, gy, *bias = (a.to(place, kinds[dtype]) for a in arrays)
             inputs = [a.requires_grad_() for a in (x, w, *bias)]
             y = torch.addmm(bias[0], x, w) if bias else x @ w

@@ -7,6 +7,7 @@ the test with the gigabytes of the CUDA build does it.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -146,3 +147,22 @@ def test_torch_with_cuda_from_the_default_index_works_on_the_cpu(tmp_path):
     assert done.returncode == 0, done.stderr
     assert result["plan"]["builds"][0]["cuda"] and result["verdict"]["verdict"] == "cpu"
     assert [p for p in result["lock"]["packages"] if p["name"].startswith("nvidia-cudnn")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("python3.8"), reason="torch 1.6 needs a Python 3.8")
+def test_the_oldest_torch_with_a_row_works_on_the_cpu(tmp_path):
+    args = (
+        "create",
+        "--framework",
+        "torch==1.6.0",
+        "--index",
+        "pypi",
+        "--device",
+        "cpu",
+        "--python",
+        "3.8",
+        "--json",
+    )
+    done = gpuenv(tmp_path, *args, "--with", "numpy")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"]["verdict"] == "cpu", done.stderr
