@@ -33,7 +33,7 @@ MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 BIN = Path(sys.executable).parent
 TAG = f"py{sys.version_info[0]}{sys.version_info[1]}"
 _LEFT_OUT = re.compile(
-    r"(^|/)(test|tests|idlelib|turtledemo|tkinter|ensurepip|lib2to3|site-packages|__pycache__|config-[^/]*)(/|$)"
+    r"test|tests|idlelib|turtledemo|tkinter|ensurepip|lib2to3|site-packages|__pycache__|config-.*"
 )
 
 
@@ -70,7 +70,7 @@ def _tar_zst(members):
             else:
                 info.size = len(m.data)
                 tar.addfile(info, io.BytesIO(m.data))
-    return zstandard.ZstdCompressor(level=1).compress(raw.getvalue())
+    return zstandard.ZstdCompressor(level=-5).compress(raw.getvalue())
 
 
 def write_package(folder, name, version, build, depends=(), members=(), constrains=(), number=0, noarch=None):
@@ -130,15 +130,17 @@ def python_members():
             yield Member(inside, link=path.readlink())
         else:
             yield Member(inside, data=_moved(path.read_bytes(), base, "$ORIGIN"), mode=0o755)
-    for path in sorted((base / "lib" / f"python{MINOR}").rglob("*")):
-        inside = path.relative_to(base).as_posix()
-        if path.is_dir() or path.is_symlink() or _LEFT_OUT.search(inside.split("/", 2)[2]):
-            continue
-        if path.suffix == ".so":
-            yield Member(inside, data=_moved(path.read_bytes(), base, "$ORIGIN/../.."), mode=0o755)
-        else:
-            named = path.suffix == ".py" and str(base).encode() in path.read_bytes()
-            yield Member(inside, source=path, placeholder=str(base) if named else None)
+    for folder, folders, names in os.walk(base / "lib" / f"python{MINOR}"):
+        folders[:] = sorted(name for name in folders if not _LEFT_OUT.fullmatch(name))
+        for path in (Path(folder, name) for name in sorted(names) if not _LEFT_OUT.fullmatch(name)):
+            inside = path.relative_to(base).as_posix()
+            if path.is_symlink():
+                continue
+            if path.suffix == ".so":
+                yield Member(inside, data=_moved(path.read_bytes(), base, "$ORIGIN/../.."), mode=0o755)
+            else:
+                named = path.suffix == ".py" and str(base).encode() in path.read_bytes()
+                yield Member(inside, source=path, placeholder=str(base) if named else None)
 
 
 def _moved(data, base, runpath):
