@@ -85,6 +85,8 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         findings = add_later_installs(emit, findings)
     if not findings:
         text = f"no known GPU failure {_name_inputs(options)}"
+        if here and not (here.gpus or env or logs):
+            text += ", which has no NVIDIA GPU that can be used (gpuenv detect says why)"
         emit(Event("summary", "diagnose", text))
         if remarks.crash:
             emit(Event("note", "diagnose", remarks.crash))

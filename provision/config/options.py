@@ -33,7 +33,7 @@ def get_cache_dir(c: "Choices") -> Path:
 
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
 """Words that are no value of an option, and the value that they mean."""
-_DRIVER_PLACE = "the driver version is at the top left of nvidia-smi"
+_DRIVER_PLACE = "nvidia-smi shows it as 'Driver Version'"
 
 NONE = "false"
 """The value of --exclude-newer that lifts a limit of the project."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -226,7 +227,7 @@ def find_lock_to_install(
         return state.read_lock(env) if own and (not options.recreate or state.is_vouched(env)) else None
     path = file or find_project_folder() / lock_name(choices)
     if not file and not path.exists():
-        hint = "write it: gpuenv lock"
+        hint = " ".join(["write it: gpuenv lock", *(f"-f {shlex.quote(f)}" for f in choices.framework)])
         env_lock = env / place.MARK / make_lock_name(choices.manager)
         if env_lock.exists() and state.is_vouched(env):
             hint += f"; or install the environment's own: --lock {env_lock}"

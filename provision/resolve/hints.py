@@ -138,9 +138,12 @@ def _drivers(question: Question) -> Steps:
     floors = {r.windows if windows else r.linux for r in rows}
     floors |= {g.first_driver for g in question.profiles.gpus}
     floors |= {b.branch for b in question.profiles.branches}
+    capabilities = {g.capability for g in question.target.gpus}
+    ends = [g.last_driver for g in question.profiles.gpus if g.capability in capabilities and g.last_driver]
+    end = f", up to branch {min(ends, key=int)}" if ends else ""
     for floor in sorted((f for f in floors if f), key=version):
         if version(floor) > version(driver):
-            yield f"install driver {floor} or newer", _with_target(question, driver=floor, driver_cuda=None)
+            yield f"install driver {floor} or newer{end}", _with_target(question, driver=floor, driver_cuda=None)
     lasts = {g.last_driver for g in question.profiles.gpus if g.last_driver}
     for branch in sorted(lasts, key=int, reverse=True):
         if int(branch) < int(major(driver)):

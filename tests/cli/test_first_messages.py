@@ -67,12 +67,12 @@ from provision.system.files import suggest_fix
         (
             ("create", "--framework", "torch", "--driver", "12.4"),
             "--driver 12.4: this looks like a CUDA version",
-            "the driver version is at the top left of nvidia-smi",
+            "nvidia-smi shows it as 'Driver Version'",
         ),
         (
             ("create", "--framework", "torch", "--driver", "new"),
             "--driver new: expected a version such as 535.129.03",
-            "the driver version is at the top left of nvidia-smi",
+            "nvidia-smi shows it as 'Driver Version'",
         ),
     ],
 )

@@ -63,14 +63,14 @@ function showDriver(system) {
   const { driver, release, wrongDriver: wrong } = state;
   if (mark("driver", wrong)) {
     says("driver-says", /^\d{1,2}\.\d+$/.test(wrong)
-      ? `${wrong} looks like a CUDA version. The driver version is at the top left of nvidia-smi.`
+      ? `${wrong} looks like a CUDA version. nvidia-smi shows the driver version as 'Driver Version'.`
       : `${wrong} is not a driver version. Write it like 550.54.15.`, true);
   } else if (driver) {
     const assumed = release === driver ? "" : `Read as ${release}, the first release of ${driver}. `;
     const cuda = system.speaks[intervalOf(system, release)];
     says("driver-says", `${assumed}This driver supports CUDA ${cuda || "older than 10.0"}.`);
   } else {
-    says("driver-says", "At the top left of nvidia-smi. Its branch, such as 580, is enough. Empty: any driver.");
+    says("driver-says", "nvidia-smi shows it as 'Driver Version'. Its branch, such as 580, is enough. Empty: any driver.");
   }
 }
 
