@@ -138,6 +138,7 @@ def test_the_reference_has_the_exit_codes_of_the_errors():
         *exit_codes.OF_ERRORS.values(),
         exit_codes.get_error_code(errors.LockError("", unreachable="pypi")),
         exit_codes.get_exit_code(NodeVerdict(fault=True, hung=True, text=""), None),
+        exit_codes.get_exit_code(NodeVerdict(fault=True, hung=False, text=""), None),
     }
     table = {int(n) for n in re.findall(r"^\| (\d+) \|", read("docs/reference/exit-codes.md"), re.MULTILINE)}
     assert codes | {0} == table

@@ -79,15 +79,14 @@ def by_pre(question, _):
     return with_request(question, pre=True), []
 
 
-def by_driver(question, driver, last):
-    """Every lower floor, the number just below, and the branch after the last must have failed."""
+def by_driver(question, driver, _):
+    """Every lower floor, and the number just below, must have failed."""
     system, now = question[1].driver_os, question[1].driver
     floors = {r.get(system) for r in (*NATIVE.values(), *FLOORS.values())} | set(BRANCHES)
     floors |= {g.get("first_driver") for g in GPUS.values()}
     less = {f for f in floors if f and numbers(now) < numbers(f) < numbers(driver)}
     if numbers(one_below(driver)) > numbers(now):
         less.add(one_below(driver))
-    less |= {f"{int(last) + 1}.10"} if last else set()
     return with_target(question, driver=driver), [with_target(question, driver=d) for d in sorted(less)]
 
 
