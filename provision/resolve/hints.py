@@ -143,7 +143,10 @@ def _drivers(question: Question) -> Steps:
     end = f", up to branch {min(ends, key=int)}" if ends else ""
     for floor in sorted((f for f in floors if f), key=version):
         if version(floor) > version(driver):
-            yield f"install driver {floor} or newer{end}", _with_target(question, driver=floor, driver_cuda=None)
+            yield (
+                f"install driver {floor} or newer{end}",
+                _with_target(question, driver=floor, driver_cuda=None),
+            )
     lasts = {g.last_driver for g in question.profiles.gpus if g.last_driver}
     for branch in sorted(lasts, key=int, reverse=True):
         if int(branch) < int(major(driver)):
