@@ -157,7 +157,7 @@ def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding])
     if not run.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
         # Where another tool made the environment, create would refuse its path.
         env = shlex.quote(run.env.path) if run.env.made_by_gpuenv else "NEW"
-        return f"Install a framework in this environment, or create one with a framework: `gpuenv create {env} --framework torch`."
+        return f"Install a framework in this environment, or create one with a framework: gpuenv create {env} --framework torch."
     if first:
         env = shlex.quote(run.env.path)
         return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {env}."

@@ -183,9 +183,9 @@ def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> st
     steps = []
     if "python" in kinds:
         lock = shlex.quote(f"{run.env.path}/.gpuenv/{VENV_LOCK}")
-        steps.append(f"Build it with the Python of its lock: `gpuenv create {path} --recreate --lock {lock}`")
+        steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
     elif not kinds <= set(_MACHINE):
-        steps.append(f"Restore the locked packages: `gpuenv repair {path}`")
+        steps.append(f"Restore the locked packages: gpuenv repair {path}")
     if not kinds.isdisjoint(_MACHINE):
         steps.append("To select builds for this machine, run the create command again with --recreate")
     return ". ".join(steps) + "."
