@@ -12,7 +12,7 @@ import random
 
 
 class Unserved(Exception):
-    """A framework does not have what is asked, and says so. Its own NotImplementedError can also mean a broken build."""
+    """Raised for an operation that a framework does not offer. Broken builds raise NotImplementedError."""
 
 
 PASSES = {

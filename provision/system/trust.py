@@ -450,7 +450,7 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
     try:
         folder.chmod(_BEING_CLEARED)
         # Caches of installers settle themselves.
-        entries = _list_tree(str(folder), _INSTALLERS)
+        entries = (e for e in _list_tree(str(folder), _INSTALLERS) if not _is_lock(*e, trusted))
         if reason := next(filter(None, (_describe_fault(*entry, trusted) for entry in entries)), None):
             note(f"{reason}: the cache {folder} is emptied")
             _empty(folder)
@@ -459,6 +459,11 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
         reason = f"{folder} was open to other users, and {error.filename} cannot be removed: {error.strerror}"
         raise UntrustedError(folder, reason, _OTHER_CACHE) from error
     return folder
+
+
+def _is_lock(place: str, status: os.stat_result, trusted: frozenset[int]) -> bool:
+    """Return whether an entry is a lock file: uv lets every user open its own (0666), and reads nothing in them."""
+    return place.endswith(".lock") and stat.S_ISREG(status.st_mode) and status.st_uid in trusted
 
 
 def refuse_foreign_cache(folder: Path) -> None:

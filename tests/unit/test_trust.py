@@ -6,6 +6,7 @@ import pwd
 import re
 import shutil
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
@@ -187,6 +188,21 @@ def test_a_cache_that_was_open_to_others_is_emptied_where_they_can_have_written(
     assert stat.S_IMODE((tmp_path / "uv").stat().st_mode) == 0o700
     assert module.exists() == (not notes) == (fault == "none")
     assert fault == "none" or list((tmp_path / "uv").iterdir()) == []
+
+
+def test_a_cache_that_uv_made_is_kept(tmp_path, notes):
+    """uv lets every user open its lock files, and reads nothing in them."""
+    cache, uv = tmp_path / "uv", Path(sys.prefix) / "bin" / "uv"
+    subprocess.run([uv, "venv", "-q", "--no-project", "--cache-dir", cache, tmp_path / "env"], check=True, umask=0o022)
+    assert stat.S_IMODE((cache / ".lock").stat().st_mode) == 0o666
+    (cache / "wheels-v8").mkdir(mode=0o755)
+    (cache / "wheels-v8" / "x-1-py3-none-any.lock").touch(mode=0o600)
+    (cache / "wheels-v8" / "x-1-py3-none-any.lock").chmod(0o666)
+    cache.chmod(0o755)
+    trust.settle_cache(cache)
+    assert not notes
+    assert (cache / "wheels-v8").exists()
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
 
 
 def test_a_folder_that_is_more_than_a_cache_is_not_touched(tmp_path):
