@@ -105,7 +105,7 @@ COMMANDS = {
     ),
     "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
     "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
-    "cache prune": CommandEntry("CachePruneOptions", "Remove files of a month ago, and of removed environments."),
+    "cache prune": CommandEntry("CachePruneOptions", "Remove files older than a month, and those of removed environments."),
     "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
     "profiles list": CommandEntry(
         "ProfilesListOptions", "List the files of data, with their number of rows and date.",

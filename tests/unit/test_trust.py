@@ -193,7 +193,9 @@ def test_a_cache_that_was_open_to_others_is_emptied_where_they_can_have_written(
 def test_a_cache_that_uv_made_is_kept(tmp_path, notes):
     """uv lets every user open its lock files, and reads nothing in them."""
     cache, uv = tmp_path / "uv", Path(sys.prefix) / "bin" / "uv"
-    subprocess.run([uv, "venv", "-q", "--no-project", "--cache-dir", cache, tmp_path / "env"], check=True, umask=0o022)
+    subprocess.run(
+        [uv, "venv", "-q", "--no-project", "--cache-dir", cache, tmp_path / "env"], check=True, umask=0o022
+    )
     assert stat.S_IMODE((cache / ".lock").stat().st_mode) == 0o666
     (cache / "wheels-v8").mkdir(mode=0o755)
     (cache / "wheels-v8" / "x-1-py3-none-any.lock").touch(mode=0o600)
