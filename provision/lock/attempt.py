@@ -16,7 +16,7 @@ from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from .archives import source_rules
 from .builds import chosen_pins, pins
-from .compile import Answer, UvQuestion, ask, newest
+from .compile import Answer, Solve
 from .pages import unruled_pages
 from .pinned import differs
 from .state import Candidate, Outcome, Refusal, Solution, State
@@ -46,8 +46,10 @@ def _read_newest(state: State, plan: Plan) -> None:
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
     if texts and not state.newest.packages:
         quiet = source_rules(state.context.sources, drop_event, reading=state.context.reading)
-        question = UvQuestion(plan=plan, sources=state.context.sources, roots=texts, alone=True)
-        state.newest = newest(question, quiet, state.emit)
+        solve = Solve(
+            plan=plan, sources=state.context.sources, rules=quiet, emit=state.emit, roots=texts, alone=True
+        )
+        state.newest = solve.newest()
 
 
 # --- ask -------------------------------------------------------------------------------------------
@@ -55,10 +57,9 @@ def _read_newest(state: State, plan: Plan) -> None:
 
 def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
     plan = candidate.plan
-    question = _question(state, candidate)
     _check_index(state, plan)
     try:
-        answer = ask(question, state.rules, state.emit)
+        answer = _solve(state, candidate).answer()
     except LockError as error:
         if error.contradiction or error.absent:
             return Refusal(candidate, error)
@@ -82,7 +83,7 @@ def _check_index(state: State, plan: Plan) -> None:
         )
 
 
-def _question(state: State, candidate: Candidate) -> UvQuestion:
+def _solve(state: State, candidate: Candidate) -> Solve:
     """Return the question to uv: named packages of the rows first, then the frameworks, then the rest."""
     plan, context, builds = candidate.plan, state.context, candidate.builds
     measured = (n.name for n in state.named if n.name in state.facts.rows.packages)
@@ -121,8 +122,8 @@ def _question(state: State, candidate: Candidate) -> UvQuestion:
     named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
     direct = {n.package for n in named} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
-    return UvQuestion(
-        plan=plan, sources=sources, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
+    return Solve(
+        plan=plan, sources=sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
         keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, state.cache), judge=state.fitting.question,
     )  # fmt: skip

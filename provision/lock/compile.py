@@ -1,22 +1,24 @@
-"""Asks uv for the packages of one question, for one Python and platform."""
+"""Asks uv for the packages of one plan.
+
+`Solve.answer` is the flow, and `Solve._run` has every option and file that uv gets.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-import json
 import re
 import sys
 import time
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
-from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
+from packaging.pylock import Package, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name
@@ -24,7 +26,7 @@ from packaging.version import Version
 
 from ..errors import LockError, ResolveError
 from ..index import uv
-from ..index.config import own_cache, pytorch_address, pytorch_packages
+from ..index.config import pytorch_address, pytorch_packages
 from ..index.places import UploadTimes, drop_pages, indexes_of_files
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
@@ -41,8 +43,7 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..resolve.question import Question
-from ..system import grants, trust
-from ..system.cache import cache_folder
+from ..system import grants, process
 from ..system.files import hash_file
 from ..system.grants import escape_references
 from ..system.redaction import clean, redact
@@ -55,9 +56,11 @@ from ..wheels.pylock import file_name, is_source
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
 from .uv_errors import TIMEOUT, explain, find_table, find_variant
-from .variants import Chosen, VariantsFoundError, choose
+from .variants import Chosen, choose
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
+UV_GLIBC = (17, 28, *range(31, 41))
+"""The minor versions of glibc 2 for which uv has a platform."""
 _BUILDING = re.compile(r"^DEBUG Preparing metadata for: (\S+)")
 _TABLE = re.compile(r"^DEBUG .*/([\w.]{1,200})-([\w.+!%]{1,100})-variants\.json$")
 _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
@@ -65,37 +68,12 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 
 
 @dataclass(frozen=True, kw_only=True)
-class UvQuestion:
-    """What uv is asked: the requirements of a plan and a project for its Python and platform.
-
-    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
-    those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
-    `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
-    but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
-    wheels; without it uv ignores them. `alone` leaves out what the roots require.
-    """
-
-    plan: Plan
-    sources: PackageSources
-    roots: tuple[str, ...]
-    needs: tuple[RequirementLine, ...] = ()
-    lines: tuple[RequirementLine, ...] = ()
-    limits: tuple[str, ...] = ()
-    keep: Mapping[str, str] = field(default_factory=dict)
-    prefer: Mapping[str, str] = field(default_factory=dict)
-    only_binary: frozenset[str] = frozenset()
-    built: frozenset[str] = frozenset()
-    python: str | None = None
-    judge: Question | None = None
-    alone: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Answer:
     """uv's solution of a question.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
-    the day of the upload of each package whose index states it. `required_by` are the packages that require each package. uv states them in a second run, at their first use.
+    the day of the upload of each package whose index states it. `required_by` are the packages that require each
+    package. uv states them in a second run, at their first use.
     """
 
     packages: tuple[LockedPackage, ...]
@@ -114,264 +92,279 @@ class Answer:
         return {p.name: p.version for p in self.packages}
 
 
-def ask(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
-    """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
-    with make_scratch("lock") as scratch:
-        run = _Run(question, rules, emit, scratch)
-        text = run.solution()
-        packages = run.with_indexes(parse_pylock(text, question.plan), text)
-    packages = tuple(run.variants[p.name].package if p.name in run.variants else p for p in packages)
-    packages = _with_sizes(drop_pages(packages, question.sources), question.sources)
-    archives = {p.name: rules.describe(p, question.needs, question.plan) for p in packages if is_source(p)}
-    editables = {Path(n.local).absolute().as_uri() for n in question.needs if n.editable and n.local}
-    packages = tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages)
-    return Answer(
-        packages=tuple(archives[p.name][0] if p.name in archives else p for p in packages),
-        archives={name: archive for name, (_, archive) in archives.items()},
-        uploaded=parse_uploads(text), required_by=Requirers(lambda: run.annotated(text)),
-    )  # fmt: skip
+@dataclasses.dataclass(kw_only=True)
+class Solve:
+    """A question to uv on a plan's Python and platform: `answer` and `newest` run uv until it has an answer.
 
+    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
+    those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
+    `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
+    but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
+    wheels; without it uv ignores them. `alone` leaves out what the roots require.
+    """
 
-@dataclasses.dataclass
-class _Run:
-    """The runs of uv for one question, with a folder for its files."""
-
-    question: UvQuestion
+    plan: Plan
+    sources: PackageSources
     rules: SourceRules
     emit: Emit
-    scratch: Path
-    bound: dict[str, str] = field(default_factory=dict)
-    pinned: dict[str, str] = field(default_factory=dict)
-    logins: tuple[str, ...] = ()
-    seconds: list[float] = field(default_factory=list)
-    built: set[str] = field(default_factory=set)
-    variants: dict[str, Chosen] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    plain: bool = False
-    tables: set[tuple[str, str]] = field(default_factory=set)
+    roots: tuple[str, ...]
+    needs: tuple[RequirementLine, ...] = ()
+    lines: tuple[RequirementLine, ...] = ()
+    limits: tuple[str, ...] = ()
+    keep: Mapping[str, str] = field(default_factory=dict)
+    prefer: Mapping[str, str] = field(default_factory=dict)
+    only_binary: frozenset[str] = frozenset()
+    built: frozenset[str] = frozenset()
+    python: str | None = None
+    judge: Question | None = None
+    alone: bool = False
 
-    def solution(self) -> str:
-        """Return the solution as a pylock.toml. Raises LockError.
+    # What its runs found: chosen variants, releases without one that fits, the releases with variants, and what was said.
+    _variants: dict[str, Chosen] = field(default_factory=dict)
+    _left_out: dict[str, str] = field(default_factory=dict)
+    _tables: set[tuple[str, str]] = field(default_factory=set)
+    _plain: bool = False
+    _named: set[str] = field(default_factory=set)
+    _seconds: list[float] = field(default_factory=list)
+    _folder: Path = Path()
 
-        uv takes only named packages from the PyTorch index. So its packages that others require are asked again, by
-        name.
-        """
-        try:
-            text = self.compile(UV_LOCK_FORMAT)
-            bound, versions = self._bound_to_pytorch(()), parse_versions(text)
-            stray = [n for n in pytorch_packages(self.question.plan) if n in versions and n not in bound]
-            return self.compile(UV_LOCK_FORMAT, stray) if stray else text
-        finally:
-            took = ", ".join(f"{s:.2f} s" for s in self.seconds)
-            self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
-
-    def annotated(self, text: str) -> str:
-        """Return a solution with annotations of indexes and requirers. Raises LockError."""
-        with make_scratch("lock") as scratch:
-            versions = parse_versions(text)
-            pins = tuple(f"{name}=={version}" for name, version in versions.items())
-            question = dataclasses.replace(self.question, limits=(*self.question.limits, *pins), prefer={})
-            again = _Run(question, self.rules, self.emit, scratch, variants=self.variants)
-            bound = [n for n in self.bound if n in versions]
-            with contextlib.suppress(LockError):
-                return again.compile("requirements.txt", bound, cached=True)
-            return again.compile("requirements.txt", bound)
-
-    # --- files for uv --------------------------------------------------------------------------------
-
-    def _write_project(self, more: Sequence[str]) -> Path:
-        """Write a pyproject.toml with the roots, and return its path. Packages with one index are bound to it.
-
-        uv binds only packages that this file names.
-        """
-        question = self.question
-        named = pytorch_packages(question.plan)
-        lines = [n for n in question.needs if n.name and not n.constraint]
-        roots = [*question.roots, *more, *(n.text for n in lines if n.name in named and n.name != "torch")]
-        indexed = [n for n in lines if n.index and n.name not in named]
-        roots += [n.text for n in indexed]
-        self.pinned = {requirement_name(r): r for r in roots}
-        bound = self._bound_to_pytorch(roots)
-        indexes = {f"project-{i}": url for i, url in enumerate(dict.fromkeys(n.index or "" for n in indexed))}
-        names = {url: name for name, url in indexes.items()}
-        # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
-        pytorch = "pytorch" if grants.is_own_origin(question.sources.pytorch or "") else "gpuenv-pytorch"
-        if bound:
-            indexes[pytorch] = pytorch_address(question.sources.pytorch, question.plan)
-        chosen = {n.package: names[n.index or ""] for n in indexed}
-        chosen |= dict.fromkeys(bound, pytorch)
-        self.bound = {name: indexes[index] for name, index in chosen.items()}
-        text = [
-            "[project]", 'name = "gpuenv-plan"', 'version = "0"', f'requires-python = "=={question.plan.python}.*"',
-            f"dependencies = {json.dumps(roots)}",
-            *(f'[[tool.uv.index]]\nname = "{name}"\nurl = {json.dumps(url)}\nexplicit = true' for name, url in indexes.items()),
-            "[tool.uv.sources]", *(f'{name} = {{ index = "{index}" }}' for name, index in chosen.items()),
-        ]  # fmt: skip
-        path = self.scratch / "pyproject.toml"
-        path.write_text("\n".join(text) + "\n", encoding="utf-8")
-        return path
-
-    def _bound_to_pytorch(self, roots: Sequence[str]) -> list[str]:
-        names = {requirement_name(r) for r in (*self.question.roots, *roots)}
-        names |= {n.package for n in self.question.needs}
-        return [n for n in pytorch_packages(self.question.plan) if n in names]
-
-    def _constraints(self) -> list[str]:
-        """Write the constraints and the project's other lines, and return their options."""
-        question = self.question
-        readable = self.rules.kept(question.needs)
-        # uv builds an editable even where builds are forbidden, and no other folder.
-        editable = self.rules.builds
-        lines = (
-            f"-e {n.local}" if n.editable and n.local and editable else n.text
-            for n in readable if not n.constraint
-        )  # fmt: skip
-        bare, self.logins = without_credentials("".join(f"{line}\n" for line in lines))
-        bounds = [n.text for n in question.needs if n.constraint and not n.override]
-        bounds += [
-            *question.limits,
-            *(f"{name}=={version}" for name, version in question.keep.items()),
-            *self.left_out,
-        ]
-        overrides = [self.pinned.get(n.package, n.text) for n in question.needs if n.override]
-        # Both packages install the module onnxruntime, and many packages require the one for the CPU.
-        overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
-        overrides += self.rules.overrides()
-        overrides += [chosen.requirement for chosen in self.variants.values()]
-        files = [self._write("needs.in", bare)] if bare else []
-        files += ["--constraints", self._write("limits.in", "\n".join(bounds) + "\n")] if bounds else []
-        files += (
-            ["--overrides", self._write("overrides.in", "\n".join(overrides) + "\n")] if overrides else []
-        )
-        return files
-
-    def _write_preferences(self) -> Path:
-        """Write the preferred versions as an earlier output of uv, and return its path."""
-        packages = [{"name": name, "version": version} for name, version in self.question.prefer.items()]
-        document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
-        return Path(self._write(VENV_LOCK, tomli_w.dumps(document)))
-
-    def _write(self, name: str, text: str) -> str:
-        path = self.scratch / name
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    # --- runs of uv ----------------------------------------------------------------------------------
-
-    def compile(self, form: str, more: Sequence[str] = (), *, cached: bool = False) -> str:
-        """Return uv's answer. uv runs again where a source archive was read in place of a build.
-
-        `more` are further roots. With `cached` nothing is asked that is not in uv's cache.
-        """
-        while True:
+    def answer(self) -> Answer:
+        """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
+        with make_scratch("lock") as self._folder:
             try:
-                text = self._compile_once(form, more, cached=cached)
-            except VariantsFoundError as found:
-                self._choose_variant(found.package, more)
-            except LockError as error:
-                if self.left_out:
-                    error.message += ". " + ". ".join(self.left_out.values())
-                if cached or not self.rules.learn_from(error, self.question.needs, self.question.plan):
-                    raise
-            else:
-                versions = parse_versions(text)
-                # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
-                beside = [n for n, v in versions.items() if (n, v) in self.tables and n not in self.variants]
-                if beside and self.question.judge and not self.plain:
-                    self._choose_variant(beside[0], more)
-                elif not self.rules.learn(versions, self.question.needs, self.question.plan):
-                    return text
-
-    def _choose_variant(self, name: str, more: Sequence[str]) -> None:
-        """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
-        judge = self.question.judge
-        assert judge is not None  # otherwise uv ignores variants
-        text = self._compile_once("requirements.txt", more)
-        release, index = parse_versions(text)[name], parse_annotations(text)[0][name]
-        extras = Requirement(self.pinned.get(name, name)).extras
-        package = Requirement(f"{name}[{','.join(extras)}]=={release}")
-        question = self.question
-        try:
-            self.variants[name] = choose(
-                judge, question.plan, question.sources, index, package, self.scratch / "variants"
-            )
-        except ResolveError as error:
-            self.left_out[f"{name}!={release}"] = error.message
-            self.emit(Event("warning", "lock", error.message))
-
-    @functools.cached_property
-    def _times(self) -> UploadTimes:
-        return UploadTimes(self.question.sources, self.question.plan)
-
-    def _compile_once(self, form: str, more: Sequence[str], *, cached: bool = False) -> str:
-        question = self.question
-        plan = question.plan
-        output = self._write_preferences() if question.prefer else None
-        words = [
-            "pip", "compile", str(self._write_project(more)), *self._constraints(), "--format", form, "--no-header", "--emit-index-annotation",
-            *self.rules.options(question.needs, self.scratch, question.only_binary, question.built), "--python-version", plan.python or "",
-            *self._times.options(), "--python-platform", uv_platform(plan.platform, plan.target.glibc, question.sources),
-        ]  # fmt: skip
-        words += ["--output-file", str(output)] if output else []
-        words += ["--no-deps"] if question.alone else []
-        settings = uv.Settings(
-            only_wheels=only_files(question.sources), git_logins=self.logins, timeout=TIMEOUT,
-            variables={"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {}) | self._variant_settings(),
-            on_line=self._name_build,
-        )  # fmt: skip
-        began = time.monotonic()
-        done = uv.run_uv(words, question.sources, python=question.python or sys.executable, settings=settings)
-        self.seconds.append(time.monotonic() - began)
-        if self._times.exempt_undated(done.stderr):
-            return self._compile_once(form, more, cached=cached)
-        if done.ok:
-            return output.read_text(encoding="utf-8") if output else done.stdout
-        if found := find_variant(done.stderr):
-            raise VariantsFoundError(found)
-        if not self.plain and (table := find_table(done.stderr)):
-            self.plain = True
-            text = f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
-            self.emit(Event("warning", "lock", text))
-            return self._compile_once(form, more, cached=cached)
-        lines = (*question.lines, *question.needs)
-        raise explain(
-            done, question.sources, (*question.roots, *self.pinned.values()), lines, self.rules.archives
-        )
-
-    def _variant_settings(self) -> dict[str, str]:
-        """Return variables with which uv considers variants as the target would, and not the machine that it runs on."""
-        judge = self.question.judge
-        if judge is None or self.plain:
-            return {}
-        gpus = [Version(g.capability) for q in judge.every for g in q.target.gpus]
-        speaks = judge.speaks if judge.request.device == "cuda" else None
-        return {
-            "UV_PREVIEW_FEATURES": "wheel-variants",
-            "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": speaks or "0.0",
-            **({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": str(max(gpus))} if gpus else {}),
-        }
-
-    def _name_build(self, line: str) -> None:
-        """Name the package whose build code uv runs, once, and note the releases with variants."""
-        if table := _TABLE.match(line):
-            self.tables.add((str(canonicalize_name(table[1])), unquote(table[2]).replace("_", "-")))
-        if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self.built:
-            self.built.add(match[1])
-            text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
-            self.emit(Event("note", "lock", text))
-
-    def with_indexes(self, packages: Sequence[LockedPackage], text: str) -> tuple[LockedPackage, ...]:
-        """Return the packages with their indexes, from their addresses or else from another run of uv."""
-        of_index = parse_versions(text)
-        sources = self.question.sources
-        indexed = [p for p in packages if p.name in of_index]
-        indexes = indexes_of_files(indexed, sources, self.bound, only_wheels=only_files(sources))
-        if indexes is None:
-            indexes, _ = parse_annotations(self.annotated(text))
-        return tuple(
+                text = self._compile(UV_LOCK_FORMAT)
+                # uv takes only named packages from the PyTorch index: those that others require are asked again, by name.
+                named = self._of_pytorch()
+                if stray := {*pytorch_packages(self.plan)} & parse_versions(text).keys() - {*named}:
+                    self.roots = (*self.roots, *sorted(stray))
+                    text = self._compile(UV_LOCK_FORMAT)
+            finally:
+                took = ", ".join(f"{s:.2f} s" for s in self._seconds)
+                self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
+            annotations = functools.cache(lambda: parse_annotations(self._annotate(text)))
+            of_index = parse_versions(text)
+            packages = parse_pylock(text, self.plan)
+            indexes = indexes_of_files(
+                [p for p in packages if p.name in of_index], self.sources, self._places(), only_wheels=only_files(self.sources)
+            )  # fmt: skip
+            if indexes is None or self._variants:  # the files of variants go with the folder
+                annotated = annotations()[0]
+                indexes = annotated if indexes is None else indexes
+        packages = tuple(
+            self._variants[p.name].package if p.name in self._variants else
             dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None, url=_address(p))
             for p in packages
         )  # fmt: skip
+        packages = _with_sizes(drop_pages(packages, self.sources), self.sources)
+        archives = {p.name: self.rules.describe(p, self.needs, self.plan) for p in packages if is_source(p)}
+        packages = tuple(archives[p.name][0] if p.name in archives else p for p in packages)
+        editables = {Path(n.local).absolute().as_uri() for n in self.needs if n.editable and n.local}
+        return Answer(
+            packages=tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages),
+            archives={name: archive for name, (_, archive) in archives.items()},
+            uploaded=parse_uploads(text), required_by=Requirers(lambda: annotations()[1]),
+        )  # fmt: skip
+
+    def newest(self) -> Answer:
+        """Return the newest release of each root, or none at all if one of them has none."""
+        with (
+            make_scratch("lock") as self._folder,
+            contextlib.suppress(LockError),
+        ):  # the solve says what is missing
+            text = self._compile(UV_LOCK_FORMAT)
+            return Answer(packages=parse_pylock(text, self.plan), uploaded=parse_uploads(text))
+        return Answer(packages=())
+
+    def _annotate(self, text: str) -> str:
+        """Return a solution with annotations of indexes and requirers. Raises LockError."""
+        pins = (f"{name}=={version}" for name, version in parse_versions(text).items())
+        again = dataclasses.replace(self, limits=(*self.limits, *pins), prefer={})
+        with make_scratch("lock") as again._folder:  # noqa: SLF001  # its own class
+            with contextlib.suppress(LockError):
+                return again._compile("requirements.txt", cached=True)  # noqa: SLF001
+            return again._compile("requirements.txt")  # noqa: SLF001
+
+    # --- runs of uv ----------------------------------------------------------------------------------
+
+    def _compile(self, form: str, *, cached: bool = False) -> str:
+        """Return uv's answer. uv runs again where a variant was chosen, or an archive was read in place of a build.
+
+        With `cached` nothing is asked that is not in uv's cache.
+        """
+        while True:
+            done = self._run(form, cached=cached)
+            if self._times.exempt_undated(done.stderr):
+                continue
+            versions = parse_versions(done.stdout) if done.ok else {}
+            # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
+            beside = (n for n, v in versions.items() if (n, v) in self._tables and n not in self._variants)
+            variant = next(beside, None) if done.ok else find_variant(done.stderr)
+            if variant and self.judge and not self._plain:
+                self._choose_variant(variant, self.judge)
+            elif done.ok:
+                if not self.rules.learn(versions, self.needs, self.plan):
+                    return done.stdout
+            elif not self._plain and (table := find_table(done.stderr)):
+                self._plain = True
+                text = (
+                    f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
+                )
+                self.emit(Event("warning", "lock", text))
+            else:
+                error = self._explain(done)
+                if cached or not self.rules.learn_from(error, self.needs, self.plan):
+                    raise error
+
+    def _run(self, form: str, *, cached: bool = False) -> process.Finished:
+        """Run `uv pip compile` once. Its standard output is the answer."""
+        plan, sources, needs = self.plan, self.sources, self.needs
+        variables = {"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {})
+        roots = {requirement_name(r): r for r in self._dependencies()}
+        words = ["pip", "compile", self._write("pyproject.toml", self._project())]
+        # uv builds an editable even where builds are forbidden, and no other folder.
+        editable = self.rules.builds
+        lines = [
+            f"-e {n.local}" if n.editable and n.local and editable else n.text
+            for n in self.rules.kept(needs) if not n.constraint
+        ]  # fmt: skip
+        bare, logins = without_credentials("".join(f"{line}\n" for line in lines))
+        words += [self._write("needs.in", bare)] if bare else []
+        bounds = [
+            *(n.text for n in needs if n.constraint and not n.override), *self.limits,
+            *(f"{name}=={version}" for name, version in self.keep.items()), *self._left_out,
+        ]  # fmt: skip
+        words += ["--constraints", self._write("limits.in", "\n".join(bounds))] if bounds else []
+        overrides = [
+            *(roots.get(n.package, n.text) for n in needs if n.override),
+            # Both packages install the module onnxruntime, and many packages require the one for the CPU.
+            *["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in roots),
+            *self.rules.overrides(), *(chosen.requirement for chosen in self._variants.values()),
+        ]  # fmt: skip
+        words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
+        words += self.rules.options(needs, self._folder, self.only_binary, self.built)
+        words += [
+            "--python-version",
+            plan.python or "",
+            "--python-platform",
+            uv_platform(plan.platform, plan.target.glibc),
+        ]
+        words += ["--format", form, "--no-header", "--emit-index-annotation", *self._times.options()]
+        words += ["--no-deps"] if self.alone else []
+        if self.prefer:  # as an earlier output of uv
+            packages = [{"name": name, "version": version} for name, version in self.prefer.items()]
+            document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
+            words += ["--output-file", self._write(VENV_LOCK, tomli_w.dumps(document))]
+        if self.judge and not self._plain:
+            # Variants are considered as the target would, and not the machine that uv runs on.
+            variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_machine_of(self.judge)}
+        settings = uv.Settings(
+            only_wheels=only_files(sources), git_logins=logins, timeout=TIMEOUT, variables=variables,
+            on_line=self._note_line,
+        )  # fmt: skip
+        began = time.monotonic()
+        done = uv.run_uv(words, sources, python=self.python or sys.executable, settings=settings)
+        self._seconds.append(time.monotonic() - began)
+        if self.prefer and done.ok:
+            done = done._replace(stdout=(self._folder / VENV_LOCK).read_text(encoding="utf-8"))
+        return done
+
+    def _write(self, name: str, text: str) -> str:
+        path = self._folder / name
+        path.write_text(text + "\n", encoding="utf-8")
+        return str(path)
+
+    def _note_line(self, line: str) -> None:
+        """Name the package whose build code uv runs, once, and note the releases with variants."""
+        if table := _TABLE.match(line):
+            self._tables.add((str(canonicalize_name(table[1])), unquote(table[2]).replace("_", "-")))
+        if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self._named:
+            self._named.add(match[1])
+            text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
+            self.emit(Event("note", "lock", text))
+
+    def _explain(self, done: process.Finished) -> LockError:
+        roots, lines = [*self.roots, *self._dependencies()], (*self.lines, *self.needs)
+        error = explain(done, self.sources, roots, lines, self.rules.archives)
+        error.message = ". ".join([error.message, *self._left_out.values()])
+        return error
+
+    # --- the project for uv --------------------------------------------------------------------------
+
+    def _project(self) -> str:
+        """Return a pyproject.toml with the roots. Packages with one index are bound to it.
+
+        uv binds only packages that this file names.
+        """
+        places = self._places()
+        names = {url: f"project-{i}" for i, url in enumerate(dict.fromkeys(places.values()))}
+        if self._of_pytorch():
+            # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
+            own = grants.is_own_origin(self.sources.pytorch or "")
+            names[self._pytorch] = "pytorch" if own else "gpuenv-pytorch"
+        indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
+        project = {
+            "name": "gpuenv-plan", "version": "0", "requires-python": f"=={self.plan.python}.*",
+            "dependencies": self._dependencies(),
+        }  # fmt: skip
+        bound = {"index": indexes, "sources": {name: {"index": names[url]} for name, url in places.items()}}
+        return tomli_w.dumps({"project": project, "tool": {"uv": bound}})
+
+    def _dependencies(self) -> list[str]:
+        """Return the roots, and the project's lines on packages with one index."""
+        lines = [n for n in self.needs if n.name and not n.constraint]
+        theirs = pytorch_packages(self.plan)
+        return [
+            *self.roots, *(n.text for n in lines if n.name in theirs and n.name != "torch"),
+            *(n.text for n in lines if n.index and n.name not in theirs),
+        ]  # fmt: skip
+
+    def _places(self) -> dict[str, str]:
+        """Return the index of each package that has only one."""
+        theirs = pytorch_packages(self.plan)
+        lines = (n for n in self.needs if n.name and not n.constraint and n.name not in theirs)
+        return {n.package: n.index for n in lines if n.index} | dict.fromkeys(
+            self._of_pytorch(), self._pytorch
+        )
+
+    def _of_pytorch(self) -> list[str]:
+        names = {*map(requirement_name, self.roots), *(n.package for n in self.needs)}
+        return [n for n in pytorch_packages(self.plan) if n in names]
+
+    @property
+    def _pytorch(self) -> str:
+        return pytorch_address(self.sources.pytorch, self.plan)
+
+    @functools.cached_property
+    def _times(self) -> UploadTimes:
+        return UploadTimes(self.sources, self.plan)
+
+    # --- variants of wheels --------------------------------------------------------------------------
+
+    def _choose_variant(self, name: str, judge: Question) -> None:
+        """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
+        done = self._run("requirements.txt")
+        if not done.ok:
+            raise self._explain(done)
+        release, index = parse_versions(done.stdout)[name], parse_annotations(done.stdout)[0][name]
+        root = next((r for r in self._dependencies() if requirement_name(r) == name), name)
+        package = Requirement(f"{name}[{','.join(Requirement(root).extras)}]=={release}")
+        try:
+            self._variants[name] = choose(
+                judge, self.plan, self.sources, index, package, self._folder / "variants"
+            )
+        except ResolveError as error:
+            self._left_out[f"{name}!={release}"] = error.message
+            self.emit(Event("warning", "lock", error.message))
+
+
+def _machine_of(question: Question) -> dict[str, str]:
+    """Return the variables that replace the driver and the GPU of this machine by those of the targets."""
+    gpus = [Version(g.capability) for q in question.every for g in q.target.gpus]
+    speaks = question.speaks if question.request.device == "cuda" else None
+    return {
+        "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": speaks or "0.0",
+        **({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": str(max(gpus))} if gpus else {}),
+    }
 
 
 def _address(package: LockedPackage) -> str:
@@ -411,48 +404,18 @@ def only_files(sources: PackageSources) -> bool:
     return sources.no_index or (sources.offline and bool(sources.find_links))
 
 
-@functools.cache
-def uv_platform(platform: str, glibc: str | None, sources: PackageSources) -> str:
+def uv_platform(platform: str, glibc: str | None) -> str:
     """Return uv's name for a platform, with the newest glibc that uv knows and the target has. Raises LockError."""
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"
-    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", _read_uv_options(sources))}
-    fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
+    fitting = [m for m in UV_GLIBC if m <= int((glibc or "2.17").split(".")[1])]
     if not fitting:
         raise LockError(
-            f"glibc {glibc} is too old: packages can be solved for glibc 2.{min(known)} or newer",
+            f"glibc {glibc} is too old: packages can be solved for glibc 2.{min(UV_GLIBC)} or newer",
             hint="use a newer system or a container",
         )
     return f"{machine}-manylinux_2_{max(fitting)}"
-
-
-def _read_uv_options(sources: PackageSources) -> str:
-    """Return uv's help on `uv pip compile`, which is cached for this uv."""
-    status = Path(uv.program()).stat()
-    kept = cache_folder(own_cache(sources), "uv-help") / f"{status.st_mtime_ns}-{status.st_size}.txt"
-    with contextlib.suppress(OSError, ValueError):
-        return trust.read_cached(kept).decode()
-    text = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
-    trust.write_cached(kept, text)
-    return text
-
-
-# --- the newest releases ---------------------------------------------------------------------------
-
-
-def newest(question: UvQuestion, rules: SourceRules, emit: Emit) -> Answer:
-    """Return the newest release of each root of a question, or none at all if one of them has none.
-
-    One run of uv looks at all of them, without what they require.
-    """
-    with (
-        make_scratch("lock") as scratch,
-        contextlib.suppress(LockError),
-    ):  # the solve itself says what is missing
-        text = _Run(question, rules, emit, scratch).compile(UV_LOCK_FORMAT)
-        return Answer(packages=parse_pylock(text, question.plan), uploaded=parse_uploads(text))
-    return Answer(packages=())
 
 
 # --- uv's answer -----------------------------------------------------------------------------------
@@ -501,7 +464,7 @@ def read_pylock(text: str) -> Pylock:
         ) from error
 
 
-def _choose_file(package: PylockPackage, tags: Mapping[Tag, int]) -> LockedPackage:
+def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     """Return the file or source of a package.
 
     It is a commit, a folder, the file of an address, the best wheel, or the source archive if no wheel fits.
@@ -517,21 +480,16 @@ def _choose_file(package: PylockPackage, tags: Mapping[Tag, int]) -> LockedPacka
                 raise
             file = package.sdist
     url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
-    sha256 = file.hashes.get("sha256") or _hash_of(url)
+    sha256 = file.hashes.get("sha256")
+    if sha256 is None and url.startswith("file:"):
+        sha256 = hash_file(unquote(urlsplit(url).path))["sha256"]
     return pylock.check_file_name(LockedPackage(
         name=str(package.name), version=str(package.version or ""), url=url, sha256=sha256, index=package.index,
         size=file.size, unhashed=sha256 is None,
     ))  # fmt: skip
 
 
-def _hash_of(url: str) -> str | None:
-    """Return the sha256 of a local file, or None for a remote one without a known hash."""
-    if not url.startswith("file:"):
-        return None
-    return hash_file(unquote(urlsplit(url).path))["sha256"]
-
-
-def choose_best_wheel(package: PylockPackage, tags: Mapping[Tag, int]) -> LockedPackage:
+def choose_best_wheel(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     """Return the wheel of a package with the best tags. Raises LockError if none fits."""
     named = (
         (parse_wheel(w.name or file_name_of_url(w.url or w.path or "")), w) for w in package.wheels or ()
@@ -552,12 +510,12 @@ def choose_best_wheel(package: PylockPackage, tags: Mapping[Tag, int]) -> Locked
 class Requirers(UserDict[str, tuple[str, ...]]):
     """The packages that require each package. They are read at their first use, because few locks need them."""
 
-    def __init__(self, annotated: Callable[[], str]) -> None:
-        self._annotated = annotated
+    def __init__(self, read: Callable[[], dict[str, tuple[str, ...]]]) -> None:
+        self._read = read
 
     @functools.cached_property
     def data(self) -> dict[str, tuple[str, ...]]:  # type: ignore[override]  # UserDict sets it at once
-        return parse_annotations(self._annotated())[1]
+        return self._read()
 
 
 def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:

@@ -24,7 +24,7 @@ from ..model import (
 from ..system.redaction import redact
 from ..wheels.pylock import file_name
 from .archives import SourceRules
-from .compile import Answer, UvQuestion, ask
+from .compile import Answer, Solve
 
 
 class CompanionError(LockError):
@@ -61,13 +61,15 @@ def lock_plan(
         for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])
     ):
         roots.append("pip")
-    question = UvQuestion(plan=plan, sources=sources, roots=tuple(roots), needs=tuple(needs), keep=keep or {})
+    solve = Solve(
+        plan=plan, sources=sources, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), keep=keep or {}
+    )  # fmt: skip
     try:
-        answer = ask(question, rules, emit)
+        answer = solve.answer()
     except LockError as error:
         if not keep or not (error.contradiction or error.absent):
             raise
-        answer = ask(dataclasses.replace(question, keep={}), rules, emit)
+        answer = dataclasses.replace(solve, keep={}).answer()
     if why := differs(plan, answer.packages, sources, needs):
         raise why
     return answer

@@ -30,11 +30,11 @@ def required_frameworks(
     LockError if the lines have no solution.
     """
     from .archives import source_rules
-    from .compile import UvQuestion, ask
+    from .compile import Solve
 
     rules = source_rules(sources, emit, reading=reading)
-    question = UvQuestion(plan=plan, sources=sources, roots=(), needs=tuple(needs))
-    versions = ask(question, rules, drop_event).versions
+    solve = Solve(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    versions = solve.answer().versions
     return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
 

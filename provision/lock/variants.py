@@ -157,14 +157,6 @@ def _own_indexes(sources: PackageSources) -> list[str]:
 # --- the variant of a release that uv chose --------------------------------------------------------
 
 
-class VariantsFoundError(LockError):
-    """An answer of uv with a variant, which it cannot lock."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__(f"{package} has variants, which uv cannot lock")
-        self.package = package
-
-
 @dataclass(frozen=True)
 class Chosen:
     """The variant of a release. `requirement` gives uv a file with its metadata, under its plain name."""

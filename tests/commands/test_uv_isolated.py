@@ -181,7 +181,6 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 MAY_NAME_IT = {
     "index/uv.py": 2,
     "index/places.py": 1,
-    "lock/compile.py": 1,
 }
 """Where the program's path is asked for: by what starts it, and for its size and date."""
 

@@ -1,7 +1,14 @@
-"""uv's program is looked up by several threads at once: the standard library fills its configuration only once."""
+"""uv's program: several threads look it up at once, and gpuenv knows the platforms that it can solve for."""
 
+import re
 import subprocess
 import sys
+
+import pytest
+
+from provision.errors import LockError
+from provision.index import uv
+from provision.lock.compile import UV_GLIBC, uv_platform
 
 THREADS = """
 import sysconfig, threading, time
@@ -25,3 +32,27 @@ assert len(found) == 8 and len(set(found)) == 1, found
 def test_many_threads_find_the_program():
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_platforms_are_those_of_uv():
+    words = [uv.program(), "pip", "compile", "--help"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert {int(minor) for minor in re.findall(r"x86_64-manylinux_2_(\d+)", said)} == {*UV_GLIBC}
+
+
+@pytest.mark.parametrize(
+    ("platform", "glibc", "name"),
+    [
+        ("linux-x86_64", "2.41", "x86_64-manylinux_2_40"),
+        ("linux-aarch64", "2.30", "aarch64-manylinux_2_28"),
+        ("linux-x86_64", None, "x86_64-manylinux_2_17"),
+        ("windows-x86_64", None, "x86_64-pc-windows-msvc"),
+    ],
+)
+def test_platform_has_the_newest_glibc_that_both_know(platform, glibc, name):
+    assert uv_platform(platform, glibc) == name
+
+
+def test_glibc_that_uv_does_not_know_is_refused():
+    with pytest.raises(LockError, match=r"glibc 2\.12 is too old"):
+        uv_platform("linux-x86_64", "2.12")
