@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
-import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +14,8 @@ from ..config.options import Choices, get_cache_dir
 from ..config.record import OwnProject, read_own_project
 from ..detect import machine_for_verdict
 from ..environment import state
-from ..errors import BuildError, GpuenvError, UsageError
+from ..errors import GpuenvError, UsageError
 from ..model import (
-    FRAMEWORKS,
     TORCH_COMPANIONS,
     Check,
     Emit,
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from ..verify.modules import ProjectImport
     from ..verify.packages import Reading
 
-_BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
 
@@ -56,8 +52,6 @@ def run_verification(examined: Examination, emit: Emit, begun: verify.EarlyProbe
     )  # fmt: skip
     verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
-    if verdict.findings:
-        verdict = add_rebuild_commands(verdict, env, lock)
     return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 
@@ -70,50 +64,6 @@ def make_options(choices: Choices, **settings: Any) -> verify.Options:
     """Return the options of the verify stage, with the cache folder for files that must stay out of the
     environment."""
     return verify.Options(cache_dir=get_cache_dir(choices), **settings)
-
-
-def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:
-    """Return the verdict with fixes that name this environment and its frameworks.
-
-    If gpuenv did not make the environment, the fixes name a new one.
-    """
-    fixes = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
-    if not _BARE.search(fixes):
-        return verdict
-    whole = _rebuild_command(verdict, env, lock)
-    alone = whole.partition(" --framework")[0]
-
-    def typed(text: str) -> str:
-        return _BARE.sub(lambda m: f"{alone} --framework" if m["named"] else whole, text)
-
-    return dataclasses.replace(
-        verdict,
-        findings=tuple(
-            dataclasses.replace(f, fix=typed(f.fix) if f.fix else f.fix) for f in verdict.findings
-        ),
-        hint=typed(verdict.hint) if verdict.hint else verdict.hint,
-    )
-
-
-def _rebuild_command(verdict: Verdict, env: Environment, lock: Lock | None) -> str:
-    where = f"{shlex.quote(env.path)} --recreate" if env.made_by_gpuenv else "NEW"
-    if lock and _of_a_project(Path(env.path)):
-        return f"gpuenv create {where}"
-    verified = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
-    names = [b.framework for b in lock.plan.builds] if lock else list(dict.fromkeys(verified))
-    return " ".join(
-        [f"gpuenv create {where}", *(f"--framework {n}" for n in names or ["|".join(FRAMEWORKS)])]
-    )
-
-
-def _of_a_project(env: Path) -> bool:
-    """Return whether the environment was made from a gpuenv.yaml. The options alone would leave its contents
-    out."""
-    try:
-        recorded = state.read(env, "request.json").get("choices") or {}
-    except BuildError:
-        return False
-    return bool(recorded.get("config"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,15 @@ def read(env: Path, name: str) -> dict[str, Any]:
     return data
 
 
+def names_project(env: Path) -> bool:
+    """Return whether the environment was made from a project's file, whose contents the options do not repeat."""
+    try:
+        recorded = read(env, "request.json").get("choices")
+    except BuildError:
+        return False
+    return isinstance(recorded, dict) and bool(recorded.get("config"))
+
+
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` atomically and without credentials. Raises BuildError."""
     folder = env / MARK

@@ -15,9 +15,20 @@ import re
 import resource
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..environment.place import locate_environment
-from ..model import CONFIDENCES, Emit, Environment, Evidence, Finding, Outcome, StageResult, Verdict
+from ..model import (
+    CONFIDENCES,
+    FRAMEWORKS,
+    Emit,
+    Environment,
+    Evidence,
+    Finding,
+    Outcome,
+    StageResult,
+    Verdict,
+)
 from ..system.redaction import clean
 from .state import (
     Baseline,
@@ -101,7 +112,7 @@ def make_verdict(run: Verification) -> Verdict:
     bad = ("fail", "warn") if run.options.strict else ("fail",)
     if any(s.status in bad for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
-    findings = _merge_causes(_explain_address_limit(run))
+    findings = tuple(_fill_commands(run, f) for f in _merge_causes(_explain_address_limit(run)))
     return Verdict(
         env=run.env.path,
         python=run.env.python,
@@ -145,6 +156,25 @@ def _merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         evidence = tuple(dict.fromkeys(first.evidence + finding.evidence))
         causes[finding.cause] = dataclasses.replace(first, evidence=evidence)
     return tuple(causes.values())
+
+
+def _fill_commands(run: Verification, finding: Finding) -> Finding:
+    """Fill the slots of a fix that make this environment again: `recreate` alone, `create` with its frameworks.
+
+    If gpuenv did not make the environment, they make a new one.
+    """
+    if "create}" not in (fix := finding.fix or ""):
+        return finding
+    from ..environment.state import names_project
+
+    path, lock = run.env.path, run.lock
+    alone = f"gpuenv create {shlex.quote(path)} --recreate" if run.env.made_by_gpuenv else "gpuenv create NEW"
+    verified = dict.fromkeys(s.framework for s in run.stages if s.framework in FRAMEWORKS)
+    names = [b.framework for b in lock.plan.builds] if lock else verified or ["|".join(FRAMEWORKS)]
+    if lock and names_project(Path(path)):
+        names = []  # its gpuenv.yaml has them, and more
+    whole = " ".join((alone, *(f"--framework {name}" for name in names)))
+    return dataclasses.replace(finding, fix=fix.replace("{recreate}", alone).replace("{create}", whole))
 
 
 def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
