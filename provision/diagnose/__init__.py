@@ -32,9 +32,9 @@ from .context import (
 )
 from .facts import read_facts
 from .findings import add_holders, add_installs, allow_for_cpu, rank
-from .fixes import find_mistakes_in_fixes
+from .fixes import check
 from .lines import read_log, unwrap
-from .rules import Case, Judge, by_catalogue, by_rules, check, without, without_optional_parts
+from .rules import Case, Judge, by_catalogue, by_rules, without, without_optional_parts
 from .signs import describe, read_context
 
 __all__ = ["Circumstances", "Installed", "Ran", "Remarks", "diagnose"]
@@ -81,7 +81,7 @@ def diagnose(
     `texts` are (name, bytes in pieces). `remarks` receives the notes that are not findings.
     Raises DataError for invalid rules.
     """
-    check(profiles, find_mistakes_in_fixes(profiles))
+    check(profiles)
     remarks = remarks or Remarks()
 
     # The relevant lines, without wrappers and without messages that are no failure.

@@ -141,24 +141,15 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     }
     for i, line in enumerate(lines):
         low, where = line.text.lower(), line.evidence
-        for words, pattern, reader in _READERS:
-            if any(word in low for word in words):
-                for match in pattern.finditer(line.text):
-                    if isinstance(reader, str):
-                        name, _, form = reader.partition("=")
-                        facts.add(name, (form or "{}").format(match[match.lastindex or 0]), where)
-                    else:
-                        reader(facts, match, where)
-        following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
-        _read_command_output(facts, low, following, where)
-        heading = _HEADING.match(line.text) if following and not lines[i + 1].text.startswith("#") else None
-        if heading and (keyed := re.match(_KEYED, f"{heading[1]}: {following}")):
-            _read_keyed(facts, keyed, lines[i + 1].evidence)
+        _read_rows(facts, _LINES, line.text, where)
+        if i + 1 < len(lines):
+            both = f"{line.text}\n{lines[i + 1].text.strip()}"
+            _read_rows(facts, _COMMANDS, both, where)
+            _read_rows(facts, _HEADINGS, both, lines[i + 1].evidence)
         for name, capability in _find_boards(low, boards):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
     _read_cudnn_header(facts, lines)
-    _read_shown_packages(facts, lines)
     for command in read_commands(lines):
         if _LISTS_PACKAGES.search(command.typed):
             _read_packages(facts, command)
@@ -167,20 +158,17 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     return facts
 
 
-def _read_command_output(facts: Facts, low: str, following: str, where: Evidence) -> None:
-    """Read a command of the interpreter or the shell, with its output on the next line."""
-    answer = following.strip("'\"")
-    if "torch.__version__" in low and re.match(r"\d+\.\d+", answer):
-        version, _, local = answer.partition("+")
-        facts.add_package("torch", version, local, where)
-    elif "torch.version.cuda" in low and re.fullmatch(r"\d+\.\d+", answer):
-        facts.add("cuda_build", answer, where)
-    elif "torch.version.cuda" in low and answer == "None":
-        facts.add("cpu_build", "yes", where)
-    elif "get_device_capability" in low and (pair := re.fullmatch(r"\((\d{1,2}), (\d)\)", answer)):
-        facts.add("capability", ".".join(pair.groups()), where)
-    elif "echo $ld_library_path" in low and answer.startswith(("/", ":")):
-        facts.add("library_path", answer, where)
+def _read_rows(facts: Facts, rows: Sequence[_CompiledRow], text: str, where: Evidence) -> None:
+    """Add what the patterns of some rows find in a text. Each is tried if the text has one of its words."""
+    low = text.lower()
+    for words, pattern, reader in rows:
+        if any(word in low for word in words):
+            for match in pattern.finditer(text):
+                if isinstance(reader, str):
+                    name, _, form = reader.partition("=")
+                    facts.add(name, match.expand(form) if form else match[match.lastindex or 0], where)
+                else:
+                    reader(facts, match, where)
 
 
 # --- names of GPU boards -----------------------------------------------------------------------
@@ -220,26 +208,16 @@ def _find_boards(low: str, known: dict[tuple[str, ...], tuple[str, str]]) -> Ite
 # --- lines "key: value" of issue templates and collect_env -------------------------------------
 
 _VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4}){0,2}(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
+_WINDOWS, _MACOS = r"windows|\bwin[ -]?(?:7|8|1[01])\b", r"mac ?os|darwin|os x"
 _KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*\x60]{0,2}\s{0,12}[:=]\s{0,4}[*\x60]{0,2}(\S.{0,400})$"
-_HEADING = re.compile(
-    r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}$"
-)  # "### Python version", with its value below
 
 
 def _read_keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    reader, value = _KEYS.get(match[1].strip().lower()), match[2].strip()
-    if isinstance(reader, str):
-        facts.add(reader, value, where)
-    elif reader:
-        reader(facts, value, where)
+    _read_rows(facts, _KEYS.get(match[1].strip().lower(), ()), match[2].strip(), where)
 
 
-def _read_driver(facts: Facts, value: str, where: Evidence) -> None:
-    for version in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
-        facts.add("driver", version, where)
-
-
-def _read_cuda(facts: Facts, value: str, where: Evidence) -> None:
+def _read_cuda(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    value = match[0]
     versions = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value)
     versions = versions or re.findall(r"\b(1[0-9])\b", value)
     of_driver = "driver" in value and "toolkit" not in value and "nvcc" not in value
@@ -247,8 +225,8 @@ def _read_cuda(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("driver_cuda" if of_driver else "cuda", version, where)
 
 
-def _read_torch(facts: Facts, value: str, where: Evidence) -> None:
-    low = value.lower()
+def _read_torch(facts: Facts, whole: re.Match[str], where: Evidence) -> None:
+    low = whole[0].lower()
     if match := re.match(rf"[=<> v]{{0,4}}{_VERSION}", low):
         if not low.startswith("<"):
             facts.add_package("torch", match[1], match[2], where)
@@ -262,52 +240,19 @@ def _read_torch(facts: Facts, value: str, where: Evidence) -> None:
         facts.add("cpu_build", "yes", where)
 
 
-def _read_release(name: str, facts: Facts, value: str, where: Evidence) -> None:
+def _read_release(name: str, facts: Facts, whole: re.Match[str], where: Evidence) -> None:
+    value = whole[0]
     for match in list(re.finditer(_VERSION, value))[-1:]:
         facts.add_package(name, match[1], match[2], where)
     if cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
         facts.add("cuda_build", cuda[1], where)
 
 
-def _read_cudnn(facts: Facts, value: str, where: Evidence) -> None:
-    for match in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
-        facts.add("cudnn_loaded" if "loaded" in match[2] else "cudnn", match[1], where)
+def _read_cudnn(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    facts.add("cudnn_loaded" if "loaded" in match[2] else "cudnn", match[1], where)
 
 
-def _read_python(facts: Facts, value: str, where: Evidence) -> None:
-    if match := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
-        facts.add("python", match[1], where)
-
-
-def _read_os(facts: Facts, value: str, where: Evidence) -> None:
-    low = value.lower()
-    if "wsl" in low:
-        facts.add("os", "wsl", where)
-    elif re.search(r"windows|\bwin[ -]?(?:7|8|1[01])\b", low):
-        facts.add("os", "windows", where)
-    else:
-        facts.add("os", "macos" if re.search(r"mac ?os|darwin|os x", low) else "linux", where)
-
-
-_KEY_ROWS: tuple[tuple[str, str | Callable[[Facts, str, Evidence], None]], ...] = (
-    ("driver|nvidia driver version|nvidia driver|driver version|gpu driver", _read_driver),
-    ("cuda|cuda version|cuda ver|cuda/cudnn version|cuda toolkit|toolkit|gpu toolkit version|cuda toolkit version|cuda runtime version|cuda  version", _read_cuda),
-    ("torch|pytorch|torch version", _read_torch),
-    ("tensorflow|tensorflow version|tf|tensorflow-gpu", functools.partial(_read_release, "tensorflow")),
-    ("jax|jax version", functools.partial(_read_release, "jax")),
-    ("jaxlib", functools.partial(_read_release, "jaxlib")),
-    ("jax_cuda12_plugin|jax-cuda12-plugin", functools.partial(_read_release, "jax-cuda12-plugin")),
-    ("ctranslate2", functools.partial(_read_release, "ctranslate2")),
-    ("cudnn|cudnn version|cudnn ver", _read_cudnn),
-    ("python|python version", _read_python),
-    ("os|operating system|platform|os platform and distribution", _read_os),
-    ("ld_library_path", "library_path"),
-    ("cuda_visible_devices", "visible"),
-)  # fmt: skip
-_KEYS = {key: reader for keys, reader in _KEY_ROWS for key in keys.split("|")}
-
-
-# --- readers of any line: (facts, match, line), or the fact that the match's last group is, with the form of its value ---
+# --- readers of any line ---------------------------------------------------------------------
 
 
 def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -384,7 +329,18 @@ _NO_GPU = (
     rf"|\b(?:fail(?:ed|s)?|unable|cannot|can't|could ?n[o']t|can not|not able|did not|does not|doesn't|didn't)(?: to)? (?:\w+ ){{0,2}}?(?:find|infer|detect|see|use|access|utili[sz]e|locate|get)\b(?: \w+){{0,3}} {_GPU}\b"
 )
 _Reader = str | Callable[[Facts, re.Match[str], Evidence], None]
-_ROWS: tuple[tuple[str, str, _Reader], ...] = (
+_CompiledRow = tuple[list[str], re.Pattern[str], _Reader]
+
+
+def _compile(*rows: tuple[str, str, _Reader]) -> tuple[_CompiledRow, ...]:
+    r"""Return rows ready to use: words of which the text has one, a pattern, and what reads its matches.
+
+    That is a function, or the fact that the match's last group is, or whose value is made of its groups ("python=3.\1").
+    """
+    return tuple((words.split("|"), re.compile(pattern), reader) for words, pattern, reader in rows)
+
+
+_LINES = _compile(
     (":|=", _KEYED, _read_keyed),
     ("driver version|kmd version", r"(?i)(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
     ("kernel module", r"(?i)kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
@@ -423,8 +379,8 @@ _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     ("cudnn-", r"(?i)cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", "cudnn"),
     ("/python|python3|\\python|cpython-", r"(?i)(?:/python|python|cpython-)([23](?:\.\d{1,2}))(?=[/ ]|dist|$)", "python"),
     ("python 3|python-3", r"(?i)\bc?python[ -](3\.\d{1,2})(?![\d])", "python"),
-    ("\\python3", r"(?i)\\python3(\d{1,2})\\", "python=3.{}"),
-    ("cpython-3", r"cpython-3(\d{1,2})m?-", "python=3.{}"),
+    ("\\python3", r"(?i)\\python3(\d{1,2})\\", r"python=3.\1"),
+    ("cpython-3", r"cpython-3(\d{1,2})m?-", r"python=3.\1"),
     (":\\", r"(?<!\w)[A-Za-z]:\\\w", "os=windows"),
     (".dll", r"(?i)\.dll\b", "os=windows"),
     ("wsl|microsoft-standard|/dev/dxg", r"(?i)\bWSL\w{0,8}|microsoft-standard|/dev/dxg|/usr/lib/wsl", "os=wsl"),
@@ -442,7 +398,43 @@ _ROWS: tuple[tuple[str, str, _Reader], ...] = (
     ("not found", rf"(?i){_SONAME}[\"']?\s{{0,4}}(?:=>|->|:)\s{{0,4}}(?:not found|missing)", _read_missing),
     ("gpu|cuda|accelerator|device type|nvidia device", _NO_GPU, "no_gpu=yes"),
 )  # fmt: skip
-_READERS = tuple((words.split("|"), re.compile(pattern), reader) for words, pattern, reader in _ROWS)
+_COMMANDS = _compile(
+    ("torch.__version__", rf"(torch)\.__version__.*\n['\"]?{_VERSION}", _read_named),
+    ("torch.version.cuda", r"torch\.version\.cuda.*\n['\"]?(\d+\.\d+)['\"]?$", "cuda_build"),
+    ("torch.version.cuda", r"torch\.version\.cuda.*\nNone$", "cpu_build=yes"),
+    ("get_device_capability", r"get_device_capability.*\n\((\d{1,2}), (\d)\)$", r"capability=\1.\2"),
+    ("echo $ld_library_path", r"(?i)echo \$LD_LIBRARY_PATH.*\n(/.*|:.*)", "library_path"),
+)  # fmt: skip
+"""What an interpreter or a shell prints on the line after its command."""
+_HEADINGS = _compile(
+    ("##", r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}\n[*\x60]{0,2}([^\s#].{0,400})$", _read_keyed),
+    ("name:", rf"^\s*Name: {{0,4}}(\S{{1,60}})\nVersion: {{0,4}}{_VERSION}", _read_named),
+)  # fmt: skip
+"""What stands on the line after its heading: a value of an issue's form, and the version in `pip show`."""
+_KEYS = {
+    key: _compile(*(("", pattern, reader) for pattern, reader in rows))
+    for keys, *rows in (
+        ("driver|nvidia driver version|nvidia driver|driver version|gpu driver", (r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", "driver")),
+        ("cuda|cuda version|cuda ver|cuda/cudnn version|cuda toolkit|toolkit|gpu toolkit version|cuda toolkit version|cuda runtime version|cuda  version", (".+", _read_cuda)),
+        ("torch|pytorch|torch version", (".+", _read_torch)),
+        ("tensorflow|tensorflow version|tf|tensorflow-gpu", (".+", functools.partial(_read_release, "tensorflow"))),
+        ("jax|jax version", (".+", functools.partial(_read_release, "jax"))),
+        ("jaxlib", (".+", functools.partial(_read_release, "jaxlib"))),
+        ("jax_cuda12_plugin|jax-cuda12-plugin", (".+", functools.partial(_read_release, "jax-cuda12-plugin"))),
+        ("ctranslate2", (".+", functools.partial(_read_release, "ctranslate2"))),
+        ("cudnn|cudnn version|cudnn ver", (r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", _read_cudnn)),
+        ("python|python version", (r"(?i)^(?:python )?v?([23]\.\d{1,2})", "python")),
+        ("os|operating system|platform|os platform and distribution",
+         (r"(?i)wsl", "os=wsl"),
+         (rf"(?i)^(?!.*wsl).*(?:{_WINDOWS})", "os=windows"),
+         (rf"(?i)^(?!.*(?:wsl|{_WINDOWS})).*(?:{_MACOS})", "os=macos"),
+         (rf"(?i)^(?!.*(?:wsl|{_WINDOWS}|{_MACOS}))", "os=linux")),
+        ("ld_library_path", (".+", "library_path")),
+        ("cuda_visible_devices", (".+", "visible")),
+    )
+    for key in keys.split("|")
+}  # fmt: skip
+"""What reads the value of a key, as issue forms and collect_env name it."""
 
 
 # --- what the output of commands lists as existing ---------------------------------------------
@@ -466,7 +458,6 @@ _CUDNN_DEB = re.compile(r"\blibcudnn\d{1,2}(?:-[\w-]{1,20})?[ \t:]\S{0,10}[ \t]{
 _CUDNN_PACKAGE = re.compile(r"^(?:nvidia[-_])?cudnn(?:[-_]cu1\d)?(?:==|\s{1,40})(\d{1,2}\.\d{1,2}\.\d{1,3})")
 _TOOLKIT = re.compile(r"^(?:cudatoolkit|cuda-toolkit|cuda-cudart)\s{1,40}(\d{1,2}\.\d{1,2})")
 _HEADER = re.compile(r"#define CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s{1,20}(\d{1,3})\b")
-_SHOWN = re.compile(r"^(Name|Version): {0,4}(\S{1,60})$")
 _FAMILIES = {
     "cudnn": re.compile(r"cudnn", _I),
     "cuda": re.compile(r"cudart|cublas|cufft|cusparse|cusolver|curand|nvrtc|libcu\*", _I),
@@ -527,17 +518,3 @@ def _read_cudnn_header(facts: Facts, lines: Sequence[Line]) -> None:
                 version = ".".join(numbers.pop(n) for n in ("MAJOR", "MINOR", "PATCHLEVEL"))
                 facts.add("cudnn", version, line.evidence)
                 facts.add("cudnn_listed", version, line.evidence)
-
-
-def _read_shown_packages(facts: Facts, lines: Sequence[Line]) -> None:
-    """Read the name and version of `pip show`, which are on two lines."""
-    name: str | None = None
-    for line in lines:
-        match = _SHOWN.match(line.text.strip())
-        if match and match[1] == "Name":
-            name = match[2]
-        elif match and name:
-            public, _, local = match[2].partition("+")
-            if re.match(r"\d{1,4}\.\d", public):
-                facts.add_package(name, public, local, line.evidence)
-            name = None

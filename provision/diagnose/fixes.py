@@ -7,14 +7,16 @@ such as the index of a CUDA, or the package of a compiled extension. What the me
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from packaging.version import Version
 
+from ..errors import DataError
 from ..model import (
+    CONFIDENCES,
     FRAMEWORKS,
-    Build,
     FailureFix,
     FrameworkRequest,
     Profiles,
@@ -27,10 +29,11 @@ from .facts import CONDITIONS, get_major
 from .hardware import find_cuda_built, find_driver_floor
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import Line, package_of, read_frame
-from .rules import Candidate, Case
+from .rules import Candidate, Case, compile_pattern, list_rows
 from .signs import list_programs
 
 _SLOT = re.compile(r"\{(\w+)\}")
+_OPERATOR = re.compile(r"[=<>!~]")
 _OPTIONAL = re.compile(r"\[\[.*?\]\]")
 _COMMON = 12  # the CUDA major that most drivers in use support
 _PAGE = "https://download.pytorch.org/whl/"
@@ -73,7 +76,7 @@ def _applies(row: FailureFix, case: Case, values: Mapping[str, str]) -> bool:
             return _is_in_container(case)
         return bool(case.shows(condition))
 
-    known = all(slot in values for step in row.steps for slot in _SLOT.findall(_OPTIONAL.sub("", step)))
+    known = all(slot in values for slot in _list_needed(row))
     return known and all(map(holds, row.wants)) and not any(map(holds, row.lacks))
 
 
@@ -81,43 +84,77 @@ def _is_in_container(case: Case) -> bool:
     return bool(case.said("container") or case.facts.all("container"))
 
 
-def find_mistakes_in_fixes(profiles: Profiles) -> list[str]:
-    """Return mistakes in the table of fixes: an unknown cause, condition, slot or place, or a cause whose last fix has
-    a condition or a slot."""
-    causes = {c.cause: "" for c in profiles.causes}
-    messages = {m.name for m in profiles.messages}
-    wrong = []
+# --- mistakes in the tables --------------------------------------------------------------------
+
+
+def check(profiles: Profiles) -> None:
+    """Raise DataError with every mistake in the tables of failures beyond their keys."""
+    if problems := find_mistakes(profiles):
+        raise DataError(
+            f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
+            problems=tuple(f"failures.yaml: {p}" for p in problems),
+            hint="Correct the rows named.",
+        )
+
+
+def find_mistakes(profiles: Profiles) -> list[str]:
+    """Return mistakes in the tables: an unknown name, an invalid pattern or weight, or a cause whose last fix has a
+    condition or a slot."""
+    causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
+    wrong: list[str] = []
+
+    def refuse(row: str, values: Iterable[str], known: Collection[str], what: str) -> None:
+        wrong.extend(f"{row}: {value} {what}" for value in values if value not in known)
+
+    for row in list_rows(profiles):
+        refuse(
+            row.name, (t[1:] for t in row.says if t[0] == "@"), messages, "of `says` is not a known message"
+        )
+        for text in row.says:
+            try:
+                compile_pattern("message" if text[0] == "@" else text)
+            except ValueError as error:
+                wrong.append(f"{row.name}: {error}")
+    weights = [str(n) for n in range(1, 101)]
+    for rule in profiles.failures:
+        refuse(rule.name, [rule.confidence], CONFIDENCES, f"is not a confidence ({', '.join(CONFIDENCES)})")
+        refuse(rule.name, [rule.weight], weights, "is not a weight (1 to 100)")
+    named = [(r.name, r.causes or ("no cause",)) for r in profiles.catalogue]
+    for name, its_causes in (*named, *((r.name, (r.cause,)) for r in (*profiles.failures, *profiles.fixes))):
+        refuse(name, its_causes, causes, "is not in the table of causes")
     last: dict[str, FailureFix] = {}
-    for row in profiles.fixes:
-        last[row.cause] = row
-        if row.cause not in causes:
-            wrong.append(f"{row.name}: cause {row.cause!r} is not in the table of causes")
-        for condition in (*row.wants, *row.lacks):
-            name = re.split(r"[=<>!~]", condition)[0]
-            if condition not in messages and name not in CONDITIONS and name not in SLOTS:
-                wrong.append(f"{row.name}: {condition!r} is neither a message nor a fact")
-        for step in row.steps:
-            wrong += [f"{row.name}: {{{n}}} is no slot" for n in _SLOT.findall(step) if n not in SLOTS]
-            if "`" in step and step.partition(": ")[0] not in PLACES:
-                wrong.append(f"{row.name}: a step with a command begins with its place ({', '.join(PLACES)})")
-    for cause in causes:
-        if cause not in last:
-            wrong.append(f"{cause}: it has no fix")
-        elif last[cause].wants or last[cause].lacks or _has_slot(last[cause]):
-            wrong.append(f"{last[cause].name}: the last fix of a cause has no condition and no slot")
+    for one in (*profiles.failures, *profiles.fixes):
+        slots = SLOTS if isinstance(one, FailureFix) else ()
+        for condition in (*one.wants, *one.lacks):
+            if condition not in messages:
+                refuse(
+                    one.name,
+                    [_OPERATOR.split(condition)[0]],
+                    {*CONDITIONS, *slots},
+                    "is neither a message nor a fact",
+                )
+    for fix in profiles.fixes:
+        last[fix.cause] = fix
+        refuse(fix.name, _SLOT.findall(" ".join(fix.steps)), SLOTS, "is no slot")
+        places = (step.partition(": ")[0] for step in fix.steps if "`" in step)
+        refuse(
+            fix.name, places, PLACES, f"begins a step with a command, and is no place ({', '.join(PLACES)})"
+        )
+    wrong += [f"{cause}: it has no fix" for cause in causes - last.keys()]
+    wrong += [
+        f"{fix.name}: the last fix of a cause has no condition and no slot"
+        for fix in last.values()
+        if fix.wants or fix.lacks or _list_needed(fix)
+    ]
     for program in profiles.programs:
-        texts = [getattr(program, name) or "" for name in _PROGRAM_SLOTS]
-        wrong += [
-            f"{program.program}: {{{n}}} is no slot"
-            for text in texts
-            for n in _SLOT.findall(text)
-            if n not in SLOTS
-        ]
+        texts = " ".join(getattr(program, name) or "" for name in _PROGRAM_SLOTS)
+        refuse(program.program, _SLOT.findall(texts), SLOTS, "is no slot")
     return wrong
 
 
-def _has_slot(row: FailureFix) -> bool:
-    return any(_SLOT.search(_OPTIONAL.sub("", step)) for step in row.steps)
+def _list_needed(row: FailureFix) -> list[str]:
+    """Return the slots that a fix needs."""
+    return _SLOT.findall(_OPTIONAL.sub("", " ".join(row.steps)))
 
 
 # --- what the message proposes -----------------------------------------------------------------
@@ -448,29 +485,17 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
 
 def _find_label(case: Case) -> str | None:
     """Return the CUDA label of torch's index that suits the text's Python, GPU, system and driver."""
-    facts = case.facts
-    python = facts.first("python")
-    platform = "windows-x86_64" if facts.holds("system=windows") else "linux-x86_64"
-    capability = facts.first("capability") or facts.first("board_capability")
-
-    speaks = facts.first("driver_cuda")
-
-    def suits(build: Build) -> bool:
-        if build.framework != "torch" or not build.cuda or build.platform != platform:
-            return False
-        if speaks and int(get_major(build.cuda)) > int(get_major(speaks)):
-            return False
-        return python is None or python in build.python
-
-    # Without a GPU, the newest generation: a CUDA that has it serves most of the older ones too.
-    wanted = capability or max((g.capability for g in case.profiles.gpus if not g.tegra), key=Version)
-    builds = [b for b in case.profiles.builds if suits(b)]
-    serving = [b for b in builds if not b.kernels or case.serves(b.kernels, wanted)]
-    serving = serving or ([] if capability else builds)
-    cudas = sorted({b.cuda for b in serving if b.cuda}, key=Version)
+    driver_cuda, advise = case.facts.first("driver_cuda"), case.place.advise
+    target = replace(_find_target(case), driver_cuda=driver_cuda)
     # CUDA 13 needs a driver that many machines do not have yet; 12 runs with that driver too.
-    common = [c for c in cudas if int(get_major(c)) <= _COMMON] or cudas[:1]
-    return f"cu{common[-1].replace('.', '')}" if common else None
+    older = driver_cuda is not None and int(get_major(driver_cuda)) < _COMMON
+    for cuda in (None,) if older else (str(_COMMON), None):
+        wanted = Request(
+            frameworks=(FrameworkRequest(name="torch"),), device="cuda", cuda=cuda, python=case.facts.first("python"),
+        )  # fmt: skip
+        if advise and (builds := advise(wanted, target).builds):
+            return f"cu{(builds[0].cuda or '').replace('.', '')}"
+    return None
 
 
 def find_spoken_framework(case: Case) -> str | None:

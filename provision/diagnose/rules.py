@@ -17,11 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import cast
 
-from packaging.version import Version
-
-from ..errors import DataError
 from ..model import (
-    CONFIDENCES,
     CatalogueMessage,
     Confidence,
     Evidence,
@@ -33,7 +29,7 @@ from ..model import (
 from ..model.values import dataclass
 from ..system.kernels import how_they_run
 from .context import Circumstances
-from .facts import CONDITIONS, Facts
+from .facts import Facts
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
 
 _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
@@ -48,7 +44,6 @@ _SHOWN = 3  # lines of one pattern
 _LIKELY = 66  # weight from which a cause is likely if nothing else is said
 # Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
-_UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 _OPERATOR = re.compile(r"[=<>!~]")
 _NUMBERED = re.compile(
     r"\b(?:lib)?cu(?:da|Init|dart)\w{0,40}(?:\(\w{0,20}\))?(?:[\w ,:'\"./-]{0,40}?"
@@ -66,49 +61,39 @@ class Pattern:
     """A compiled pattern. Every matching line contains `literal`, in lower case."""
 
     def __init__(self, text: str) -> None:
-        self.begins = text.startswith("^")
-        pieces = [p.strip(" ") for p in text.removeprefix("^").split("...")]
-        self.pieces = [_compile_piece(p.lower()) for p in pieces if p]
-        if text.startswith(" "):
-            self.pieces[0] = re.compile(rf"(?<!\w){_get_source(self.pieces[0])}")
-        if text.endswith(" "):
-            self.pieces[-1] = re.compile(rf"{_get_source(self.pieces[-1])}(?!\w)")
-        plain = [run for p in pieces for run in _MARK.split(p.lower())]
+        self._text = text.lower()
+        plain = _MARK.split(self._text.removeprefix("^").replace("...", "#"))
         self.literal = max((run.strip() for run in plain), key=len)
-        if len(self.literal) < 3 or len(self.pieces) > 4:
+        if len(self.literal) < 3 or text.count("...") > 3:
             raise ValueError(
                 f"{text!r}: a pattern must contain a word of three or more letters, and '...' at most three times"
             )
 
+    @functools.cached_property
+    def _pieces(self) -> list[re.Pattern[str]]:
+        text = self._text
+        sources = [_get_source(p) for piece in text.removeprefix("^").split("...") if (p := piece.strip(" "))]
+        sources[0] = (r"\A" if text.startswith("^") else r"(?<!\w)" * text.startswith(" ")) + sources[0]
+        sources[-1] += r"(?!\w)" * text.endswith(" ")
+        return [re.compile(source) for source in sources]
+
     def found(self, line: str) -> bool:
         """Return whether a line (from `normalize`) matches."""
         position = 0
-        for i, piece in enumerate(self.pieces):
-            if isinstance(piece, str):
-                start = line.find(piece, position)
-                end = start + len(piece)
-            else:
-                match = piece.search(line, position)
-                start, end = match.span() if match else (-1, -1)
-            if start < 0 or (i == 0 and self.begins and start > 0):
+        for piece in self._pieces:
+            match = piece.search(line, position)
+            if match is None:
                 return False
-            position = end
+            position = match.end()
         return True
 
 
-def _get_source(piece: str | re.Pattern[str]) -> str:
-    return re.escape(piece) if isinstance(piece, str) else piece.pattern
-
-
-def _compile_piece(piece: str) -> str | re.Pattern[str]:
+def _get_source(piece: str) -> str:
     if _STATUS.fullmatch(piece):
-        return re.compile(re.escape(piece) + r"(?!\w)")
-    if not _MARK.search(piece):
-        return piece
-    parts = (
+        return re.escape(piece) + r"(?!\w)"
+    return "".join(
         _SLOTS.get(part) or (_QUOTE if part in "'\"`" else re.escape(part)) for part in _TOKENS.findall(piece)
     )
-    return re.compile("".join(parts))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -137,7 +122,7 @@ class Messages:
 
     def __init__(self, lines: Sequence[Line], profiles: Profiles) -> None:
         self._groups = {m.name: m.says for m in profiles.messages}
-        rows = (*_list_rows(profiles), *profiles.programs)
+        rows = (*list_rows(profiles), *profiles.programs)
         wanted = sorted({p for row in rows for p in row.says if not p.startswith("@")})
         self._where = _search_lines(lines, wanted)
         codes = {row.code for row in profiles.catalogue if row.code}
@@ -164,7 +149,8 @@ class Messages:
         return tuple(line.evidence for line in shown[:_SHOWN])
 
 
-def _list_rows(profiles: Profiles) -> list[FailureMessage | FailureRule | CatalogueMessage | Sign]:
+def list_rows(profiles: Profiles) -> list[FailureMessage | FailureRule | CatalogueMessage | Sign]:
+    """Return the rows with patterns."""
     return [*profiles.messages, *profiles.failures, *profiles.catalogue, *profiles.signs]
 
 
@@ -318,7 +304,7 @@ def by_rules(case: Case) -> list[Candidate]:
         if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
             continue
         also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
-        confidence = cast("Confidence", rule.confidence)  # one of three words: `find_mistakes`
+        confidence = cast("Confidence", rule.confidence)  # one of three words: `check`
         found.append(
             candidate(
                 rule.cause,
@@ -344,67 +330,3 @@ def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
         if (shown := case.messages.find(row.says, row.code))
         for i, cause in enumerate(row.causes)
     ]  # fmt: skip
-
-
-# --- mistakes in the tables --------------------------------------------------------------------
-
-
-def check(profiles: Profiles, others: Sequence[str] = ()) -> None:
-    """Raise DataError with every mistake in the rules beyond their keys, and with `others`."""
-    if problems := [*find_mistakes(profiles), *others]:
-        raise DataError(
-            f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
-            problems=tuple(f"failures.yaml: {p}" for p in problems),
-            hint="Correct the rows named.",
-        )
-
-
-def find_mistakes(profiles: Profiles) -> list[str]:
-    """Return mistakes in rules and catalogue: an unknown name, an invalid pattern, weight or release."""
-    causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
-    wrong = []
-    for row in _list_rows(profiles):
-        for text in row.says:
-            if not text.startswith("@"):
-                try:
-                    compile_pattern(text)
-                except ValueError as error:
-                    wrong.append(f"{row.name}: {error}")
-            elif text[1:] not in messages:
-                wrong.append(f"{row.name}: `says` names {text!r}, which is not a known message")
-    for rule in profiles.failures:
-        if rule.cause not in causes:
-            wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
-        if rule.confidence not in CONFIDENCES:
-            wrong.append(
-                f"{rule.name}: confidence {rule.confidence!r} is not one of {', '.join(CONFIDENCES)}"
-            )
-        if not rule.weight.isdigit() or not 1 <= int(rule.weight) <= 100:
-            wrong.append(f"{rule.name}: weight {rule.weight!r} is not 1 to 100")
-        wrong += [
-            f"{rule.name}: {w!r} is neither a message nor a fact"
-            for w in (*rule.wants, *rule.lacks)
-            if w not in messages and _OPERATOR.split(w, 1)[0] not in CONDITIONS
-        ]
-    for entry in profiles.catalogue:
-        wrong += [
-            f"{entry.name}: cause {c!r} is not in the table of causes"
-            for c in entry.causes
-            if c not in causes
-        ]
-        if not entry.causes:
-            wrong.append(f"{entry.name}: no cause is named")
-        if problem := _check_releases(entry):
-            wrong.append(f"{entry.name}: {problem}")
-    return wrong
-
-
-def _check_releases(row: CatalogueMessage) -> str | None:
-    """Return what is wrong with the releases of a row: a moving name, or an absent release within the range."""
-    if re.search(r"\b(?:main|master|latest)\b", row.releases):
-        return f'`releases: {row.releases}` names a branch; write release numbers, or "unknown"'
-    if row.absent and row.releases == _UNKNOWN:
-        return "`absent` names releases without the message, so `releases` must name a release with it"
-    having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []
-    within = [a for a in row.absent if not having or min(having) <= Version(a) <= max(having)]
-    return f"`absent` names {within[0]!r}, which is one of `releases` ({row.releases})" if within else None

@@ -5,22 +5,17 @@ from known import KNOWN
 from provision import diagnose
 from provision.commands.causes import find_causes
 
+_check, _checked = diagnose.check, []
 
-def _once(real):
+
+def _check_once(profiles):
     """The check of gpuenv's own rows is a third of the time that a short text takes: it is made once."""
-    own = []
-
-    def check(profiles, *more):
-        if profiles is not KNOWN:
-            return real(profiles, *more)
-        own.extend([] if own else [real(profiles, *more)])
-        return own[0]
-
-    return check
+    if profiles is not KNOWN or not _checked:
+        _check(profiles)
+        _checked.append(profiles)
 
 
-diagnose.check = _once(diagnose.check)
-diagnose.find_mistakes_in_fixes = _once(diagnose.find_mistakes_in_fixes)
+diagnose.check = _check_once
 
 
 def found(*lines, machine=None, verdict=None):

@@ -12,8 +12,9 @@ from provision import profiles
 from provision.commands.causes import find_causes
 from provision.diagnose import Circumstances
 from provision.diagnose.facts import read_facts
+from provision.diagnose.fixes import find_mistakes
 from provision.diagnose.lines import read_log
-from provision.diagnose.rules import Case, Messages, by_rules, find_mistakes
+from provision.diagnose.rules import Case, Messages, by_rules
 from provision.diagnose.signs import read_context
 from provision.errors import DataError
 from provision.model import Evidence

@@ -8,7 +8,7 @@ from rows import rows
 
 from provision.commands.causes import find_causes
 from provision.diagnose import Remarks
-from provision.diagnose.fixes import find_mistakes_in_fixes
+from provision.diagnose.fixes import find_mistakes
 from provision.model import FailureFix, HostContext, Machine, Target
 
 NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system."
@@ -151,19 +151,17 @@ def test_the_context_has_each_value_with_its_line():
 @rows(
     ("row", "problem"),
     [
-        ({"steps": ("host: {nothing}",)}, "{nothing} is no slot"),
+        ({"steps": ("host: {nothing}",)}, "nothing is no slot"),
         ({"steps": ("host: {driver}",)}, "the last fix of a cause has no condition and no slot"),
         (
             {"steps": ("reboot",), "wants": ("container",)},
             "the last fix of a cause has no condition and no slot",
         ),
-        ({"steps": ("`reboot`",)}, "a step with a command begins with its place"),
+        ({"steps": ("`reboot`",)}, "begins a step with a command, and is no place"),
         ({"steps": ("reboot",), "lacks": ("no_such_words",)}, "is neither a message nor a fact"),
     ],
 )
 def test_a_fix_that_can_stay_unfilled_is_refused(row, problem):
     wrong = FailureFix(name="n", cause="nv_cache_corrupt", **row)
-    assert find_mistakes_in_fixes(KNOWN) == []
-    assert problem in " ".join(
-        find_mistakes_in_fixes(dataclasses.replace(KNOWN, fixes=(*KNOWN.fixes, wrong)))
-    )
+    assert find_mistakes(KNOWN) == []
+    assert problem in " ".join(find_mistakes(dataclasses.replace(KNOWN, fixes=(*KNOWN.fixes, wrong))))
