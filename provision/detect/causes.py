@@ -33,6 +33,7 @@ class DriverFacts:
 
     `libcuda` is the file that the loader finds. `library` is the version of the driver's libraries, by their
     file names. `smi` is None if there is no nvidia-smi. `nouveau` is whether that module is loaded.
+    `unsearched` is a folder with libcuda that the loader does not search.
     """
 
     nvml: DriverAnswer
@@ -46,6 +47,7 @@ class DriverFacts:
     nodes: tuple[DeviceFile, ...] = ()
     hardware: tuple[HardwareDevice, ...] = ()
     nouveau: bool = False
+    unsearched: str | None = None
     uvm: Uvm | None = None
 
     @property
@@ -305,6 +307,8 @@ def _explain_fault(facts: DriverFacts) -> Finding | None:
 
 def explain_missing_driver(facts: DriverFacts) -> Finding:
     """Return that no driver is installed, or in a container none of its host's."""
+    if facts.kernel_module and facts.unsearched and not facts.libcuda:
+        return facts.make_finding("driver_library_not_on_path", folder=facts.unsearched)
     if facts.kernel_module:
         no_library = facts.nvml.code is None and facts.cuda.code is None
         name = "driver_without_libraries" if no_library else "driver_does_not_work"

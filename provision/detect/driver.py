@@ -18,6 +18,7 @@ from .causes import (
     read_uvm,
 )
 from .files import (
+    DRIVER_FOLDERS,
     find_files,
     is_there,
     list_device_files,
@@ -84,6 +85,7 @@ def read_driver(
         smi=ask_smi(root, environ, seconds),
         hardware=read_hardware(root),
         nouveau=is_there(under(root, "/sys/module/nouveau")),
+        unsearched=next((f for f in DRIVER_FOLDERS if is_there(under(root, f"{f}/libcuda.so.1"))), None),
     )
     return _read_broken(facts)
 

@@ -216,7 +216,11 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 FILE = rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
-DRIVER_FOLDERS = ("/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
+DRIVER_FOLDERS = (
+    "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib64-nvidia", "/usr/lib64/nvidia",
+    "/usr/lib/nvidia",
+)  # fmt: skip
+"""Where WSL, containers, Colab and distributions put the driver's libraries."""
 
 
 def find_files(

@@ -2,16 +2,14 @@
 
 NVML runs in this process, because it starts no CUDA. CUDA is started only in a child process with a deadline: cuInit can
 hang, crash, and makes fork unsafe. nvidia-smi is used last, and only with --query-gpu: its header changed in driver 610.
-If NVML names no process, as in a container, the processes with an open device file of a GPU are listed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import glob
 import json
 import os
-import re
+import runpy
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +27,8 @@ from .files import (
     parse_smi_rows,
     under,
 )
+
+_PROBE = Path(__file__).resolve().parents[1] / "probes" / "gpu.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,75 +170,13 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAns
     )
 
 
-def read_holders(root: Path = Path("/")) -> tuple[GpuMemoryHolder, ...]:
-    """Return the processes that use GPU memory, the largest first; empty without a driver."""
-    processes = _read_nvml_holders() or [(None, pid, None) for pid in _list_openers(root)]
-    rows = [
-        GpuMemoryHolder(
-            pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_find_framework(root, pid)
-        )
-        for gpu, pid, mib in processes
-        if pid != os.getpid()
-    ]
-    return tuple(sorted(rows, key=lambda h: -(h.memory_mib or 0)))
+def read_holders() -> tuple[GpuMemoryHolder, ...]:
+    """Return the processes that use GPU memory, the largest first; empty without a driver.
 
-
-def _read_nvml_holders() -> list[tuple[int | None, int, int | None]]:
-    """Return (GPU, process, MiB). The memory is None if the driver does not report it (Windows, WSL)."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInitWithFlags(0)
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [
-            (index, int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory) >> 20)
-            for index in range(pynvml.nvmlDeviceGetCount())
-            for p in _read_running(pynvml, index)
-        ]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _read_running(nvml: Any, index: int) -> list[Any]:
-    try:
-        return list(nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index)))
-    except nvml.NVMLError:  # one GPU may refuse while others answer
-        return []
-
-
-def _list_openers(root: Path) -> list[int]:
-    """Return the processes of this user (for root: of all users) with an open device file of a GPU."""
-    pids = set()
-    # not Path.glob, which raises where a process ends meanwhile
-    for link in map(Path, glob.glob(f"{root}/proc/[0-9]*/fd/*")):  # noqa: PTH207
-        try:
-            if re.fullmatch(r"/dev/nvidia\d+", str(link.readlink())):
-                pids.add(int(link.parts[-3]))
-        except OSError:
-            continue
-    return sorted(pids)
-
-
-def _name(root: Path, pid: int) -> str | None:
-    try:
-        return (root / f"proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return None
-
-
-def _find_framework(root: Path, pid: int) -> str | None:
-    """Return the framework that a process runs, if it is one that reserves nearly the whole GPU."""
-    try:
-        mapped = (root / f"proc/{pid}/maps").read_bytes()
-    except OSError:
-        return None
-    if b"/xla_cuda_plugin.so" in mapped or b"/jaxlib/" in mapped:
-        return "jax"
-    return "tensorflow" if b"libtensorflow_framework.so" in mapped else None
+    The probe that verify starts in an environment lists them, here in this process.
+    """
+    holders = runpy.run_path(str(_PROBE), {"os": os})["holders"]
+    return tuple(sorted((GpuMemoryHolder(**row) for row in holders()), key=lambda h: -(h.memory_mib or 0)))
 
 
 # Each step is reported when it is done. After a hang or a crash, the step after the last reported one is the

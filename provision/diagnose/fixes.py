@@ -18,6 +18,7 @@ from ..model import (
     CONFIDENCES,
     FRAMEWORKS,
     FailureFix,
+    FailureRule,
     FrameworkRequest,
     Profiles,
     Request,
@@ -108,7 +109,10 @@ def find_mistakes(profiles: Profiles) -> list[str]:
 
     for row in list_rows(profiles):
         refuse(
-            row.name, (t[1:] for t in row.says if t[0] == "@"), messages, "of `says` is not a known message"
+            row.name,
+            (t[1:] for t in row.says if t[0] == "@"),
+            messages,
+            "in its words is not a known message",
         )
         for text in row.says:
             try:
@@ -119,11 +123,12 @@ def find_mistakes(profiles: Profiles) -> list[str]:
     for rule in profiles.failures:
         refuse(rule.name, [rule.confidence], CONFIDENCES, f"is not a confidence ({', '.join(CONFIDENCES)})")
         refuse(rule.name, [rule.weight], weights, "is not a weight (1 to 100)")
-    named = [(r.name, r.causes or ("no cause",)) for r in profiles.catalogue]
-    for name, its_causes in (*named, *((r.name, (r.cause,)) for r in (*profiles.failures, *profiles.fixes))):
-        refuse(name, its_causes, causes, "is not in the table of causes")
+    for row in profiles.catalogue:
+        refuse(row.name, row.causes or ("no cause",), causes, "is not in the table of causes")
     last: dict[str, FailureFix] = {}
-    for one in (*profiles.failures, *profiles.fixes):
+    both: tuple[FailureRule | FailureFix, ...] = (*profiles.failures, *profiles.fixes)
+    for one in both:
+        refuse(one.name, [one.cause], causes, "is not in the table of causes")
         slots = SLOTS if isinstance(one, FailureFix) else ()
         for condition in (*one.wants, *one.lacks):
             if condition not in messages:

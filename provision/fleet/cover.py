@@ -213,14 +213,13 @@ class PackageCover(NamedTuple):
     """The fewest plans, and the conflicts between kinds.
 
     `groups` are the kinds of each plan as bits, newest plan first. `conflicts` are the smallest conflicting
-    sets with the reasons. `question_counts` is the number of questions of each sort.
+    sets with the reasons.
     """
 
     groups: tuple[int, ...]
     exact: bool
     at_least: int
     conflicts: Mapping[int, str]
-    question_counts: tuple[int, ...] = ()
 
 
 class _TooManyQuestionsError(Exception):
@@ -295,8 +294,7 @@ def cover_with_packages(
         parts = [[g] if all(a.is_good(g) for a in answers) else [1 << p for p in bits(g)] for g in groups]
         groups = tuple(m for part in parts for m in part if not any(m in a.bad for a in answers))
         exact = len(groups) == cover.at_least
-    question_counts = tuple(a.questions for a in answers)
-    return PackageCover(groups, exact and cover.exact, cover.at_least, conflicts, question_counts)
+    return PackageCover(groups, exact and cover.exact, cover.at_least, conflicts)
 
 
 def assign(cover: Cover) -> tuple[int, ...]:

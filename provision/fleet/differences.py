@@ -81,7 +81,7 @@ def _describe_builds(classes: Sequence[HostClass], pair: Sequence[int], one: Ser
         if (texts := _objections(host_class, side))
     ]
     if (ages := fitting.newest([first.target, second.target])) is not None:
-        shared = fitting.versions(ages, first.target.platform).items()
+        shared = fitting.versions(ages).items()
         reasons.append(f"one plan for both has {' and '.join(f'{name} {v}' for name, v in shared)}")
     return "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
 
@@ -100,7 +100,7 @@ def _objections(host_class: HostClass, side: Served) -> list[str]:
     fitting, target, lines = side.group.fitting, host_class.target, []
     question = fitting.question(target).changed(target=target)  # with the class's driver, for the message
     for wanted, planned, builds in zip(
-        fitting.request.frameworks, side.plan.builds, fitting.builds(target.platform), strict=False
+        fitting.request.frameworks, side.plan.builds, fitting.builds, strict=False
     ):
         for build in builds:
             same = (build.version, build.cuda) == (planned.version, planned.cuda)

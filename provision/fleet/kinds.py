@@ -63,12 +63,13 @@ class Fitting:
     request: Request
     profiles: Profiles
     supply: AvailableWheels
+    platform: str
     answers: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def _any(self) -> Question:
         """The question for no machine in particular, whose look-ups in the profiles all others share."""
-        return Question(self.request, Target(platform="linux-x86_64"), self.profiles, self.supply)
+        return Question(self.request, Target(platform=self.platform), self.profiles, self.supply)
 
     @once
     def question(self, target: Target) -> Question:
@@ -110,25 +111,23 @@ class Fitting:
     def _floors(self) -> list[Version]:
         return [version(f) for f in self.floors]
 
-    @once
-    def builds(self, platform: str) -> list[list[Build]]:
-        """Return the candidates for each framework on a platform, in a fixed order."""
-        question = self.question(Target(platform=platform))
-        return [candidates(question, wanted) for wanted in self.request.frameworks]
+    @cached_property
+    def builds(self) -> list[list[Build]]:
+        """The candidates for each framework, in a fixed order."""
+        return [candidates(self._any, wanted) for wanted in self.request.frameworks]
 
     @once
     def serving(self, target: Target, index: int) -> frozenset[int]:
         """Return the positions of the builds of framework number `index` that fit a target."""
         question, wanted = self.question(target), self.request.frameworks[index]
-        rows = enumerate(self.builds(target.platform)[index])
+        rows = enumerate(self.builds[index])
         return frozenset(i for i, b in rows if fits(question, wanted, b))
 
     def newest(self, targets: Sequence[Target]) -> tuple[int, ...] | None:
         """Return the ages of the newest builds that serve all targets together, or None."""
         question = self.together(targets)
         clean = []
-        for index in range(len(self.request.frameworks)):
-            rows = self.builds(targets[0].platform)[index]
+        for index, rows in enumerate(self.builds):
             serve = frozenset.intersection(*(self.serving(t, index) for t in targets))
             fitting = [rows[i] for i in sorted(serve)]
             if question.others and self.request.device == "cuda":
@@ -148,52 +147,47 @@ class Fitting:
         """Return whether one plan serves all targets, and none loses more feature releases than `lost`."""
         if (ages := self.newest(targets)) is None:
             return False
-        platform = targets[0].platform
-        return all(
-            (own := self.alone(t)) is not None and self.is_near(ages, own, platform, lost) for t in targets
-        )
+        return all((own := self.alone(t)) is not None and self.is_near(ages, own, lost) for t in targets)
 
-    def is_near(self, ages: Sequence[int], own: Sequence[int], platform: str, lost: int | None) -> bool:
+    def is_near(self, ages: Sequence[int], own: Sequence[int], lost: int | None) -> bool:
         """Return whether a plan is at most `lost` feature releases behind another: with 0 it is as new."""
         if not lost:
             return lost is None or tuple(ages) <= tuple(own)
-        for index in range(len(self.request.frameworks)):
-            releases = self._feature_releases(platform, index)
-            behind = releases[ages[2 * index + 1]] - releases[own[2 * index + 1]]
-            if behind > lost or ages[2 * index] > own[2 * index]:
-                return False
-        return True
+        return all(
+            releases[ages[2 * i + 1]] - releases[own[2 * i + 1]] <= lost and ages[2 * i] <= own[2 * i]
+            for i, releases in enumerate(self._feature_releases)
+        )
 
-    def versions(self, ages: Sequence[int], platform: str) -> dict[str, str]:
+    def versions(self, ages: Sequence[int]) -> dict[str, str]:
         """Return the version of each framework in a plan of these ages."""
-        return {
-            wanted.name: list(self._ranks(platform, index))[ages[2 * index + 1]]
-            for index, wanted in enumerate(self.request.frameworks)
-        }
+        named = zip(self.request.frameworks, self._ranks, ages[1::2], strict=True)
+        return {wanted.name: list(ranks)[age] for wanted, ranks, age in named}
 
-    def ages_of(self, versions: Mapping[str, str], platform: str) -> tuple[int, ...]:
+    def ages_of(self, versions: Mapping[str, str]) -> tuple[int, ...]:
         """Return the ages of a plan with these versions of the frameworks, at least."""
-        ranks = [self._ranks(platform, i) for i in range(len(self.request.frameworks))]
-        named = zip(self.request.frameworks, ranks, strict=True)
+        named = zip(self.request.frameworks, self._ranks, strict=True)
         return tuple(n for w, rank in named for n in (0, rank.get(versions.get(w.name, ""), 0)))
 
     def _age(self, build: Build, index: int) -> tuple[int, int]:
         """Return whether a CPU environment gets a CUDA build, and the number of newer versions."""
         for_cuda = self.request.device == "cpu" and build.cuda is not None
-        return int(for_cuda), self._ranks(build.platform, index)[build.version]
+        return int(for_cuda), self._ranks[index][build.version]
 
-    @once
-    def _ranks(self, platform: str, index: int) -> dict[str, int]:
-        """Return the number of newer versions of each version of a framework."""
-        versions = {b.version for b in self.builds(platform)[index]}
-        return {v: i for i, v in enumerate(sorted(versions, key=version, reverse=True))}
+    @cached_property
+    def _ranks(self) -> list[dict[str, int]]:
+        """The number of newer versions of each version of each framework."""
+        versions = ({b.version for b in builds} for builds in self.builds)
+        return [{v: i for i, v in enumerate(sorted(known, key=version, reverse=True))} for known in versions]
 
-    @once
-    def _feature_releases(self, platform: str, index: int) -> list[int]:
-        """Return the number of newer feature releases for each number of newer versions."""
-        found = [feature_release(v) for v in self._ranks(platform, index)]
-        places = {release: i for i, release in enumerate(dict.fromkeys(found))}
-        return [places[release] for release in found]
+    @cached_property
+    def _feature_releases(self) -> list[list[int]]:
+        """The number of newer feature releases for each number of newer versions of each framework."""
+        numbers = []
+        for ranks in self._ranks:
+            found = [feature_release(v) for v in ranks]
+            places = {release: i for i, release in enumerate(dict.fromkeys(found))}
+            numbers.append([places[release] for release in found])
+        return numbers
 
 
 def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
@@ -229,7 +223,7 @@ def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:
 
 def _of_builds(fitting: Fitting, targets: Sequence[Target], index: int) -> set[int]:
     """Return the classes that each build of one framework serves, with each cuDNN it allows."""
-    rows = fitting.builds(targets[0].platform)[index]
+    rows = fitting.builds[index]
     masks = [0] * len(rows)
     for place, target in enumerate(targets):
         for row in fitting.serving(target, index):
@@ -335,7 +329,7 @@ class PlannedGroup:
             ages = self.fitting.newest(targets) or ()
             solved = self.packages and len(self.members) <= MOST_QUESTIONS
             locked = self.packages.newest(self.request(mask)) if self.packages and solved else None
-            self._versions[mask] = locked or self.fitting.versions(ages, targets[0].platform)
+            self._versions[mask] = locked or self.fitting.versions(ages)
         return self._versions[mask]
 
     def cover(self, lost: int | None, plans: int = 0) -> PackageCover:
@@ -349,10 +343,9 @@ class PlannedGroup:
         for mask, ages in self.candidates:
             for place in bits(mask):
                 best[place] = min(ages, best.get(place, ages))
-        platform = self.targets[0].platform
         for mask, ages in self.candidates:
             all_best = {best[p] for p in bits(mask)}
-            near = {own for own in all_best if self.fitting.is_near(ages, own, platform, lost)}
+            near = {own for own in all_best if self.fitting.is_near(ages, own, lost)}
             if left := sum(1 << p for p in bits(mask) if best[p] in near):
                 yield PlanCandidate(left, ages)
 
@@ -401,7 +394,7 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 def _fit(
     base: RequestContext, classes: Sequence[HostClass], packages: Packages | None, lost: int | None
 ) -> PlannedGroup:
-    fitting = Fitting(base.request, base.profiles, base.supply)
+    fitting = Fitting(base.request, base.profiles, base.supply, classes[0].target.platform)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.alike(one.target), []).append(one)
@@ -416,7 +409,7 @@ def _with_ages(planned: PlannedGroup, packages: Packages) -> Sequence[PlanCandid
     if not 1 < len(targets) <= MOST_QUESTIONS:
         return planned.candidates
     known = [packages.newest(joint_request(planned.base, [t], ())) for t in targets]
-    ages = [planned.fitting.ages_of(v, t.platform) for v, t in zip(known, targets, strict=True)]
+    ages = [planned.fitting.ages_of(versions) for versions in known]
     return [
         PlanCandidate(mask, max(c.age, age))
         for c in planned.candidates

@@ -127,7 +127,7 @@ def _upgrade(group: PlannedGroup, mask: int, newer: Mapping[str, str]) -> str | 
 
     def serves(targets: Sequence[Target]) -> bool:
         ages = group.fitting.newest(targets)
-        return ages is not None and not _is_newer(newer, group.fitting.versions(ages, targets[0].platform))
+        return ages is not None and not _is_newer(newer, group.fitting.versions(ages))
 
     gain = f"{' and '.join(f'{name} {v}' for name, v in newer.items())} for all of them"
     return would_merge(group.fitting, group.classes(mask), serves, gain)

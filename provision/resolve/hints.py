@@ -19,18 +19,22 @@ Steps = Iterator[tuple[str, Question]]
 class Axis(NamedTuple):
     """One constraint that can be changed: how to remove it, and its steps.
 
-    A sentence in place of steps says that the removal is the only one.
+    A question that has no such constraint stays as it is. A sentence in place of steps says that the removal is the
+    only one.
     """
 
-    free: Callable[[Question], Question | None]
+    free: Callable[[Question], Question]
     steps: Callable[[Question], Steps] | str
+
+    def binds(self, question: Question) -> bool:
+        return self.free(question) != question
 
     def changes(self, question: Question) -> Steps:
         """Yield the changes of the question on this axis, the nearest first."""
         if not isinstance(self.steps, str):
             yield from self.steps(question)
-        elif free := self.free(question):
-            yield self.steps, free
+        elif self.binds(question):
+            yield self.steps, self.free(question)
 
 
 def with_request(question: Question, **changes: object) -> Question:
@@ -43,27 +47,9 @@ def _with_target(question: Question, **changes: object) -> Question:
     return question.changed(target=target)
 
 
-def _any_index(question: Question) -> Question | None:
-    return None if question.request.index == "auto" else with_request(question, index="auto")
-
-
-def _online(question: Question) -> Question | None:
-    if not question.supply.only_wheels:
-        return None
-    return question.changed(supply=dataclasses.replace(question.supply, only_wheels=False))
-
-
-def _python_now(question: Question) -> str | None:
-    return question.request.python or next(iter(question.request.pythons), None)
-
-
-def _any_python(question: Question) -> Question | None:
-    return with_request(question, python=None, pythons=()) if _python_now(question) else None
-
-
 def _pythons(question: Question) -> Steps:
     """Yield every Python of a known build, the nearest to the requested one first."""
-    now = _python_now(question) or ""
+    now = question.request.python or next(iter(question.request.pythons), "")
     known = {p for b in question.profiles.builds for p in b.python} - {now}
     for python in sorted(known, key=lambda p: (abs(_minor(p) - _minor(now)), _minor(p))):
         yield f"use --python {python}", with_request(question, python=python, pythons=())
@@ -73,11 +59,10 @@ def _minor(python: str) -> int:
     return int(python.rstrip("t").split(".")[1])
 
 
-def _any_version(question: Question) -> Question | None:
-    wanted = question.request.frameworks
-    if not any(w.specifier for w in wanted):
-        return None
-    return with_request(question, frameworks=tuple(FrameworkRequest(name=w.name) for w in wanted))
+def _loosen(question: Question) -> Question:
+    """Return the question on any version of its frameworks."""
+    loose = tuple(FrameworkRequest(name=w.name) for w in question.request.frameworks)
+    return with_request(question, frameworks=loose)
 
 
 def _versions(question: Question) -> Steps:
@@ -93,8 +78,7 @@ def _versions(question: Question) -> Steps:
             )
     if len(frameworks) > 1:
         names = " ".join(f"--framework {w.name}" for w in frameworks)
-        loose = tuple(FrameworkRequest(name=w.name) for w in frameworks)
-        yield f"use {names}: without bounds some versions fit", with_request(question, frameworks=loose)
+        yield f"use {names}: without bounds some versions fit", _loosen(question)
 
 
 def _nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
@@ -111,23 +95,13 @@ def _nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
     return [known[i] for i in sorted(outside, key=lambda i: (min(abs(i - at) for at in inside_at), i))]
 
 
-def _any_cuda(question: Question) -> Question | None:
-    return with_request(question, cuda=None) if question.request.cuda else None
-
-
 def _cudas(question: Question) -> Steps:
     """Yield the request without --cuda, and name the CUDA versions that have a build which fits."""
-    if free := _any_cuda(question):
-        names = {w.name for w in question.request.frameworks}
-        known = {b.cuda for b in question.profiles.builds if b.framework in names and b.cuda}
-        fitting = [c for c in sorted(known, key=version) if opens(with_request(question, cuda=c))]
-        yield f"remove --cuda{', or use one of ' + ', '.join(fitting) if fitting else ''}", free
-
-
-def _any_driver(question: Question) -> Question | None:
-    if question.target.driver is None or question.request.device != "cuda":
-        return None
-    return _with_target(question, driver=None, driver_cuda=None)
+    names = {w.name for w in question.request.frameworks}
+    known = {b.cuda for b in question.profiles.builds if b.framework in names and b.cuda}
+    fitting = [c for c in sorted(known, key=version) if opens(with_request(question, cuda=c))]
+    others = f", or use one of {', '.join(fitting)}" if fitting else ""
+    yield f"remove --cuda{others}", with_request(question, cuda=None)
 
 
 def _drivers(question: Question) -> Steps:
@@ -157,12 +131,6 @@ def _drivers(question: Question) -> Steps:
             )
 
 
-def _any_gpus(question: Question) -> Question | None:
-    if len(question.target.gpus) < 2 or question.request.device != "cuda":
-        return None
-    return _with_target(question, gpus=())
-
-
 def _fewer_gpus(question: Question) -> Steps:
     """Yield targets without one GPU, then with only one GPU."""
     gpus = question.target.gpus
@@ -176,10 +144,6 @@ def _fewer_gpus(question: Question) -> Steps:
         )
 
 
-def _any_glibc(question: Question) -> Question | None:
-    return _with_target(question, glibc=None) if question.target.glibc else None
-
-
 def _glibcs(question: Question) -> Steps:
     needed = {b.glibc for b in question.profiles.builds} | {c.glibc for c in question.profiles.cudnn}
     for glibc in sorted((g for g in needed if g), key=version):
@@ -188,20 +152,6 @@ def _glibcs(question: Question) -> Steps:
                 f"use a system or container with glibc {glibc} or newer",
                 _with_target(question, glibc=glibc),
             )
-
-
-def _on_the_cpu(question: Question) -> Question | None:
-    return with_request(question, device="cpu") if question.request.device == "cuda" else None
-
-
-def _pre_releases(question: Question) -> Question | None:
-    return None if question.request.pre else with_request(question, pre=True)
-
-
-def _any_bounds(question: Question) -> Question | None:
-    request = question.request
-    bounded = request.bounds or request.requires_python
-    return with_request(question, bounds=(), requires_python="") if bounded else None
 
 
 def _bounds(question: Question) -> Steps:
@@ -224,18 +174,21 @@ def _bounds(question: Question) -> Steps:
 
 
 _AXES = (
-    Axis(_any_index, "use --index auto: another index has a build"),
-    Axis(_online, "run without --offline: an index has a build"),
-    Axis(_any_python, _pythons),
-    Axis(_pre_releases, "use --pre: only a pre-release fits"),
-    Axis(_any_bounds, _bounds),
-    Axis(_any_version, _versions),
-    Axis(_any_cuda, _cudas),
-    Axis(_any_driver, _drivers),
-    Axis(_any_gpus, _fewer_gpus),
-    Axis(_any_glibc, _glibcs),
+    Axis(lambda q: with_request(q, index="auto"), "use --index auto: another index has a build"),
+    Axis(
+        lambda q: q.changed(supply=dataclasses.replace(q.supply, only_wheels=False)),
+        "run without --offline: an index has a build",
+    ),
+    Axis(lambda q: with_request(q, python=None, pythons=()), _pythons),
+    Axis(lambda q: with_request(q, pre=True), "use --pre: only a pre-release fits"),
+    Axis(lambda q: with_request(q, bounds=(), requires_python=""), _bounds),
+    Axis(_loosen, _versions),
+    Axis(lambda q: with_request(q, cuda=None), _cudas),
+    Axis(lambda q: _with_target(q, driver=None, driver_cuda=None) if q.target.driver else q, _drivers),
+    Axis(lambda q: _with_target(q, gpus=()) if len(q.target.gpus) > 1 else q, _fewer_gpus),
+    Axis(lambda q: _with_target(q, glibc=None), _glibcs),
 )
-_CPU = Axis(_on_the_cpu, "use --device cpu: no GPU build fits")
+_CPU = Axis(lambda q: with_request(q, device="cpu"), "use --device cpu: no GPU build fits")
 
 
 _MOST_AXES = 3  # more changes than this are not a useful hint
@@ -254,8 +207,8 @@ def hint_for(question: Question, plan: Plan) -> str | None:
 
 def _smallest_change(question: Question) -> str | None:
     """Return the smallest change. A change to the CPU is suggested only if nothing else helps."""
-    binding = [axis for axis in _AXES if axis.free(question) is not None]
-    last = [_CPU] if _CPU.free(question) is not None else []
+    binding = [axis for axis in _AXES if axis.binds(question)]
+    last = [_CPU] if _CPU.binds(question) else []
     for needed in ([], last) if last else ([],):
         for count in range(_MOST_AXES + 1):
             for axes in combinations(binding, count):
@@ -287,7 +240,7 @@ def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str
 
 def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:
     for axis in axes:
-        question = axis.free(question) or question
+        question = axis.free(question)
     return question
 
 

@@ -6,7 +6,6 @@ each rule also uses the other values that the stage read.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,14 +39,6 @@ _OUT_OF_MEMORY = 2
 _NOT_PERMITTED = 304
 _UVM, _MISSING = "/dev/nvidia-uvm", "missing"
 _CONTROL = r"/dev/nvidia(ctl|-uvm)$"  # every process needs these two, and of the cards only its own
-# Folders of the driver's libraries that containers, Colab, WSL and distributions put on the loader's path.
-_DRIVER_FOLDERS = (
-    "/usr/local/nvidia/lib64",
-    "/usr/lib64-nvidia",
-    "/usr/lib/wsl/lib",
-    "/usr/lib64/nvidia",
-    "/usr/lib/nvidia",
-)
 _CUDNN = {
     "SUBLIBRARY_VERSION_MISMATCH": "cudnn_parts_differ",
     "SUBLIBRARY_LOADING_FAILED": "cudnn_part_not_loaded",
@@ -77,7 +68,7 @@ def explain_cuda_call(
     evidence = (Evidence(describe_call(failed), seen.get("libcudart") or driver.get("libcuda")),)
     code = failed.get("code")
     if code is None:
-        return _explain_load(driver, evidence) if "libcuda.so" in failed["call"] else None
+        return make_finding("driver_library_not_found", evidence) if "libcuda.so" in failed["call"] else None
     if code == _OUT_OF_MEMORY:
         is_held = any(h["memory_mib"] for h in seen.get("holders", ()))
         shown = evidence + list_memory(seen)
@@ -131,25 +122,6 @@ def _explain_busy(seen: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding
     return make_finding("gpu_gives_no_context", shown)
 
 
-def _explain_load(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
-    """Return why libcuda.so.1 could not be loaded."""
-    if _is_in_wsl():
-        linked = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
-        return make_finding("wsl_driver_not_on_path" if linked else "wsl_without_driver", evidence)
-    hidden = next((f for f in _DRIVER_FOLDERS if os.path.exists(os.path.join(f, "libcuda.so.1"))), None)
-    if hidden:
-        shown = Evidence("the driver's library", f"{hidden}/libcuda.so.1")
-        return make_finding("driver_library_not_on_path", (*evidence, shown), folder=hidden)
-    if _is_in_colab():
-        return make_finding("notebook_without_gpu", evidence)
-    if _is_in_container():
-        return make_finding("container_without_driver", evidence)
-    if driver.get("kernel_module"):
-        shown = Evidence(driver["kernel_module"], "/proc/driver/nvidia/version")
-        return make_finding("driver_library_not_found", (*evidence, shown))
-    return make_finding("machine_without_driver", evidence)
-
-
 def _explain_no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
     """Return why CUDA starts and sees no GPU."""
     visible = driver.get("visible")
@@ -158,10 +130,6 @@ def _explain_no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]
         return make_finding("variable_hides_gpus", (*evidence, shown), visible=repr(visible))
     if denied := _explain_denied(driver, evidence):
         return denied
-    if not driver.get("files") and (_is_in_colab() or _is_in_container()):
-        return make_finding(
-            "notebook_without_gpu" if _is_in_colab() else "container_without_devices", evidence
-        )
     return make_finding("module_finds_no_gpu", evidence)
 
 
@@ -186,24 +154,6 @@ def _explain_denied(
         return make_finding("uvm_file_missing", shown, file=_UVM)
     confidence: Confidence = "certain" if any(re.search(_CONTROL, path) for path in bad) else "likely"
     return make_finding("device_files_unusable", shown, confidence=confidence, files=", ".join(sorted(bad)))
-
-
-def _is_in_container() -> bool:
-    """Return whether this process runs in a container, by the files that container runtimes create."""
-    marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d", "/var/run/secrets/kubernetes.io")
-    return any(os.path.exists(m) for m in marks)
-
-
-def _is_in_colab() -> bool:
-    return "COLAB_RELEASE_TAG" in process.environ()  # Colab sets it in each runtime
-
-
-def _is_in_wsl() -> bool:
-    try:
-        with open("/proc/sys/kernel/osrelease", encoding="ascii", errors="replace") as stream:
-            return "microsoft" in stream.read().lower()
-    except OSError:
-        return False
 
 
 # --- memory of the GPU ---------------------------------------------------------------------------

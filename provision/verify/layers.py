@@ -196,7 +196,10 @@ def _judge_driver(run: Verification, record: Record) -> Judgement:
     rows += [(f["problem"], f["path"]) for f in saw.get("files", ())]
     evidence = tuple(Evidence(text, where) for text, where in rows if text)
     if failed := record["failed"]:
-        return Judgement("fail", describe_call(failed), evidence, explain_cuda_call(failed, saw, saw))
+        machine = run.machine  # where its driver works for nobody, detect has said why
+        broken = machine.findings[0] if machine and machine.driver.problem and not machine.gpus else None
+        finding = broken or explain_cuda_call(failed, saw, saw)
+        return Judgement("fail", describe_call(failed), evidence, finding)
     devices = saw["devices"]
     if ordinal is not None and ordinal not in [d["index"] for d in devices]:
         many = len(devices)

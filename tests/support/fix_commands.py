@@ -22,7 +22,7 @@ FACTS = {
     "symbol_wheel": "nvidia-nccl-cu12", "variable": "XLA_FLAGS", "jaxlib": "0.6.2", "gcc": "gcc-12", "gxx": "g++-12",
     "launch_fixed": "docker run --gpus all ...", "launch_fewer": "torchrun --nproc_per_node=gpu ...",
     "install": "pip install tensorboard", "gpu_build": "pip install tensorboard", "conda_build": "conda list cudnn",
-    "libraries": "pip install tensorboard", "create": "gpuenv create --framework torch", "upgrade": "pip install -U torch",
+    "libraries": "pip install tensorboard", "create": "gpuenv create --framework torch", "recreate": "gpuenv create .venv --recreate", "upgrade": "pip install -U torch",
     "create_python": "gpuenv create --framework torch --python 3.12", "instead": "", "how": "torch.device('mps')", "t64": "", "others": "", "why": "",
 }  # fmt: skip
 DATA = Path(__file__).parents[1] / "data" / "fix_programs.yaml"

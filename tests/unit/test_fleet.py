@@ -288,9 +288,9 @@ def test_boards_and_drivers_differ_where_a_release_is_bad_on_one():
     for pair, where in ((boards, {"board": "RTX 50"}), (drivers, {"driver": "<580.95.06"})):
         profiles = dataclasses.replace(KNOWN, known_bad=(KnownBadRelease(**bad, **where),))
         for order in (pair, pair[::-1]):
-            fitting = Fitting(request, profiles, AvailableWheels())
+            fitting = Fitting(request, profiles, AvailableWheels(), "linux-x86_64")
             served = [fitting.serving(target, 0) for target in targets_of(*order)]
-            rows = fitting.builds("linux-x86_64")[0]
+            rows = fitting.builds[0]
             has_newest = [any(rows[i].version == newest for i in serving) for serving in served]
             assert has_newest == [machine is pair[1] for machine in order]
 
