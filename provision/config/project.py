@@ -250,14 +250,13 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.rstrip("t").split(".")[:2])
-    from ..requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+    from ..requirements.demands import read_project_requirements
 
-    files = ProjectFiles(
-        requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group, packages=addressed,
+    return read_project_requirements(
+        process.environ(), markers, requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group,
+        packages=addressed, planned=list_stack_packages(data), companions=map_companions(data),
         install=not c.dependencies_only, base=c.config.absolute().parent if c.config else None,
     )  # fmt: skip
-    rules = SortingRules(markers=markers, stack=list_stack_packages(data))
-    return read_project_requirements(files, process.environ(), rules, map_companions(data))
 
 
 def _find_origin(config: Path | None, text: str) -> str:

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
 from ..system import untrusted
 from . import files
-from .demands import ProjectFiles, SortingRules, read_project_requirements, sort_requirements
+from .demands import SortedRequirements, read_project_requirements
 from .folder import FolderFindings, PackageFacts, list_first
 from .imports import DECLARES, SKIPPED, ImportedModule, find_imports
 from .layout import find_reason, states_requirements
@@ -196,16 +196,11 @@ def _choose_lists(names: list[str], mentions: Mapping[str, str], *, declared: bo
 def _read_file(
     findings: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
 ) -> ProjectRequirements:
-    install = name is not None or not findings.not_installed
-    read = ProjectFiles(
-        base=folder,
-        requirements=[folder / name] if name else [],
-        folder=None if name else folder,
-        skip_missing=True,
-        install=install,
-    )
-    rules = SortingRules(markers=_LINUX, stack=known.stack)
-    return read_project_requirements(read, environ, rules, known.companions)
+    return read_project_requirements(
+        environ, _LINUX, base=folder, requirements=[folder / name] if name else [], folder=None if name else folder,
+        planned=known.stack, companions=known.companions, skip_missing=True,
+        install=name is not None or not findings.not_installed,
+    )  # fmt: skip
 
 
 def _record_file(
@@ -381,7 +376,8 @@ def _read_conda_file(
     findings.remarks += read.left
     lines = list(_parse_lines(findings, read.lines))
     try:
-        result = sort_requirements(lines, SortingRules(markers={}, stack=known.stack))
+        result = SortedRequirements(markers={}, planned=known.stack)
+        result.add(lines)
     except UsageError as error:
         findings.remarks.append(f"{name} is ignored: {error.message}")
         return

@@ -10,7 +10,7 @@ from rows import rows
 from provision.config.file import read_config
 from provision.errors import UsageError
 from provision.requirements import files, imports
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 
 
 def write(folder, files):
@@ -407,7 +407,7 @@ def test_members_of_a_uv_workspace_are_their_folders(gpuenv):
     config, text, notes = found(gpuenv, files)
     assert (config.frameworks, config.project) == (("torch",), ".")
     assert "workspace" not in text + " ".join(notes) and "ignored" not in text
-    needs = read_project_requirements(ProjectFiles(folder=gpuenv.work), {}, SortingRules(markers={})).needs
+    needs = read_project_requirements({}, {}, folder=gpuenv.work).needs
     part = next(need for need in needs if need.name == "part")
     assert (part.local, part.editable) == (str(gpuenv.work / "packages/part"), True)
 
@@ -430,9 +430,7 @@ def test_a_workspace_without_a_project_at_its_root_is_its_members(gpuenv):
     assert '"torch"  # packages/core/pyproject.toml line 5' in text
 
     def read(**more):
-        return read_project_requirements(
-            ProjectFiles(folder=gpuenv.work, **more), {}, SortingRules(markers={})
-        )
+        return read_project_requirements({}, {}, folder=gpuenv.work, **more)
 
     required = read()
     assert [(n.name, n.editable) for n in required.needs] == [

@@ -44,7 +44,7 @@ from provision.model import (
     as_document,
     as_plain,
 )
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 from provision.verify import drift, frameworks, libraries
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
@@ -213,9 +213,9 @@ def demanded(name: str, data: bytes) -> None:
         if other != name:
             (folder / other).unlink(missing_ok=True)
     is_list = name == "requirements.txt"
-    files = ProjectFiles(requirements=[folder / name] if is_list else [], folder=None if is_list else folder)
-    rules = SortingRules(markers={"python_version": "3.11", "sys_platform": "linux"})
-    read_project_requirements(files, {}, rules)
+    markers = {"python_version": "3.11", "sys_platform": "linux"}
+    files = {"requirements": [folder / name]} if is_list else {"folder": folder}
+    read_project_requirements({}, markers, **files)
 
 
 def built(name: str, data: bytes) -> None:

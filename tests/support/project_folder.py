@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 
 
 @pytest.fixture
@@ -19,5 +19,6 @@ def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files
         (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
     for name, text in files.items():
         (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
-    named = ProjectFiles(requirements=list(requirements), folder=folder, extras=extras, groups=groups)
-    return read_project_requirements(named, {}, SortingRules(markers={}))
+    return read_project_requirements(
+        {}, {}, requirements=list(requirements), folder=folder, extras=extras, groups=groups
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.errors import UsageError
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 
 LINUX = {
     "sys_platform": "linux",
@@ -52,9 +52,8 @@ def write(folder, **files):
 def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=LINUX, **more):
     if text is not None:
         (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
-    files = ProjectFiles(requirements=[folder / name], **more)
     return read_project_requirements(
-        files, environ or {}, SortingRules(markers=markers, stack=STACK), COMPANIONS
+        environ or {}, markers, requirements=[folder / name], planned=STACK, companions=COMPANIONS, **more
     )
 
 

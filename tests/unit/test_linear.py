@@ -13,7 +13,7 @@ from provision.index import refusals
 from provision.lock import uv_errors
 from provision.report import anonymize
 from provision.requirements import files, poetry
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 from provision.system import loader_cache
 from provision.verify import causes, disk
 from provision.verify.libraries import PythonPaths
@@ -82,7 +82,7 @@ SHAPES = ("a", "a ", "a[", "${A", "${HOME}", "a #", "a ; ", "a==1,", "a @ ", "ht
 
 def read_file(path, text):
     path.write_text(text, encoding="utf-8")
-    read_project_requirements(ProjectFiles(requirements=[path]), {"HOME": "/h"}, SortingRules(markers={}))
+    read_project_requirements({"HOME": "/h"}, {}, requirements=[path])
 
 
 @rows("piece", SHAPES)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from requirements_folder import LINUX, asked, elsewhere, folder, package, texts, write  # noqa: F401  # fixtures
 
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 
 
 def test_local_folders_wheels_and_archives_are_read(folder):
@@ -55,8 +55,7 @@ def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeyp
     (folder / "proj" / "requirements").mkdir()
     (folder / "proj" / "requirements" / "dev.txt").write_text("-e .\n")
     monkeypatch.chdir(folder / "proj")
-    files = ProjectFiles(requirements=[Path("requirements/dev.txt")])
-    found = read_project_requirements(files, {}, SortingRules(markers=LINUX))
+    found = read_project_requirements({}, LINUX, requirements=[Path("requirements/dev.txt")])
     assert [n.local for n in found.needs] == [str(folder / "proj")]
 
 

@@ -4,7 +4,7 @@
 import pytest
 from requirements_folder import LINUX, asked, elsewhere, folder, texts  # noqa: F401  # fixtures
 
-from provision.requirements.demands import ProjectFiles, SortingRules, read_project_requirements
+from provision.requirements.demands import read_project_requirements
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_frameworks_wheel_at_hand_is_a_bound_and_a_folder(folder):
 
 
 def test_packages_come_with_their_origin(folder):
-    files = ProjectFiles(packages=[("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")])
-    found = read_project_requirements(files, {}, SortingRules(markers={}))
+    packages = [("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")]
+    found = read_project_requirements({}, {}, packages=packages)
     assert [(n.text, n.origin) for n in found.needs] == [
         ("torchvision==0.20", "--with"), ("six", "gpuenv.yaml"),
     ]  # fmt: skip
