@@ -28,7 +28,7 @@ from ..config.target import read_target
 from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock
-from ..lock.fleet import plan_locks, solve_lock
+from ..lock.fleet import plan_locks
 from ..lock.formats import get_locking
 from ..lock.project import solve_or_read_lock
 from ..lock.request import judge_request
@@ -176,24 +176,25 @@ def _lock_fleet(
 
     Raises UsageError, LockError, ResolveError.
     """
-    fleet, tasks = plan_locks(options.targets, options.choices, emit, Upgrade(), options.plans)
+    fleet, packages, tasks = plan_locks(options.targets, options.choices, emit, Upgrade(), options.plans)
     if not tasks:
         return [], fleet
     hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]
-    options_digest = _digest_options(tasks[0].choices, hosts)
-    names = {task.path.name for task in tasks}
+    own = packages.choices
+    options_digest = _digest_options(own, hosts)
+    names = {packages.path(classes).name for _, classes in tasks}
     begun = before is not None and _is_begun(folder, before, options_digest) and names == {*locks_of(before)}
     if begun:
         emit(Event("note", "bundle", "continuing with the locks of this unfinished bundle"))
     locks = []
-    for task in tasks:
-        context, file = task.context, task.path.name
+    for context, classes in tasks:
+        file = packages.path(classes).name
         lock = (
-            read_lock(folder / file, task.choices, context.target.platform)
+            read_lock(folder / file, own, context.target.platform)
             if begun
-            else solve_lock(task, emit)
+            else packages.lock(context, classes)
         )
-        elsewhere = dataclasses.replace(task.choices, planned=context.target)
+        elsewhere = dataclasses.replace(own, planned=context.target)
         locks.append(
             LockForBundle(
                 lock=lock, sources=context.sources, profiles=context.profiles, choices=elsewhere,

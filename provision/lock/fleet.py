@@ -74,7 +74,7 @@ def plan_targets(
             hint="--plans fewest has the fewest plans, and says why they are not one",
         )
     if named:
-        text = f"packages: {packages.solves} sets of hosts solved"
+        text = f"packages: {len(packages.solved)} sets of hosts solved"
         emit(Event("done", "resolve", text))
     configured = tuple(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
@@ -109,7 +109,7 @@ def _parts(
     return parts
 
 
-_Key = tuple[Request, tuple[Target, ...]]
+_Key = tuple[Request, tuple[Target, ...], bool]
 
 
 @dataclass(frozen=True)
@@ -132,19 +132,13 @@ class FleetPackages:
     emit: Emit
     upgrade: Upgrade | None = None
     refusals: list[LockError | ResolveError] = field(default_factory=list)
-    _solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
-    _fresh: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
-
-    @property
-    def solves(self) -> int:
-        """The number of sets of hosts that were solved."""
-        return len(self._solved) + len(self._fresh)
+    solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
 
     def newest(self, context: RequestContext) -> dict[str, str]:
         """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
         self.solve(context, ())
-        solved = self._fresh.get(_key(context))
-        if not isinstance(solved, SolvedPlan):
+        solved = self.find(context, ())
+        if solved is None:
             return {}
         named = {n.name for n in read_named_packages(context)}
         locked = {p.name: p.version for p in solved.lock.packages if p.name in named}
@@ -176,16 +170,21 @@ class FleetPackages:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
         if not _names_packages(context):
             return None
-        answers, key = self._answers(classes), _key(context)
-        if key not in answers:
-            answers[key] = self._solve(context, classes)
-        solved = answers[key]
+        key = self._key(context, classes)
+        if key not in self.solved:
+            self.solved[key] = self._solve(context, classes)
+        solved = self.solved[key]
         return solved if isinstance(solved, str) else None
 
-    def _answers(self, classes: Sequence[HostClass]) -> dict[_Key, SolvedPlan | str]:
-        """Return the answers near to a lock that exists, or those without one."""
-        near = classes and self.upgrade and _lock_path(classes, self.choices).exists()
-        return self._solved if near else self._fresh
+    def path(self, classes: Sequence[HostClass]) -> Path:
+        """Return the lock file of a plan, relative if the project is the current folder."""
+        name, folder = make_lock_name(self.choices.manager, classes[0].id), find_project_folder()
+        return Path(name) if folder == Path.cwd() else folder / name
+
+    def _key(self, context: RequestContext, classes: Sequence[HostClass]) -> _Key:
+        """Return the key of a question: near to a lock that exists, or without one."""
+        near = bool(classes and self.upgrade and self.path(classes).exists())
+        return context.request, context.targets, near
 
     def _solve(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | str:
         events: list[Event] = []
@@ -195,10 +194,7 @@ class FleetPackages:
             (self.emit if event.kind in ("start", "progress") else events.append)(event)
 
         try:
-            if self.upgrade and classes:
-                plan, lock = _solve_near(context, classes, self.choices, self.upgrade, keep)
-            else:
-                plan, lock = solve_like(context, self.choices, keep)
+            plan, lock = self._solve_near(context, classes, keep)
         except LockError as error:
             if error.unreachable:
                 raise
@@ -211,6 +207,30 @@ class FleetPackages:
             return f"no build is compatible with the packages: {plan.hint or 'see gpuenv resolve --explain'}"
         return SolvedPlan(plan, lock, tuple(events))
 
+    def _solve_near(
+        self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
+    ) -> tuple[Plan, Lock | None]:
+        """Return the plan and the lock, near to the lock that the classes have."""
+        if not (self.upgrade and classes):
+            return solve_like(context, self.choices, emit)
+        path = self.path(classes)
+        text = f"lock file {path.name}, for {name_few([c.id for c in classes])}"
+        emit(Event("start", "lock", text))
+        old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
+        return solve_like(context, self.choices, emit, old_lock, self.upgrade)
+
+    def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
+        """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""
+        solved = self.find(context, classes)
+        for event in solved.events if solved else ():
+            self.emit(event)
+        plan, lock = (solved.plan, solved.lock) if solved else self._solve_near(context, classes, self.emit)
+        if lock is None:
+            named = ", ".join(c.id for c in classes)
+            raise LockError(f"{named}: no build is compatible with the requested packages", hint=plan.hint)
+        inputs = digest_inputs(self.choices, list_files(self.choices, context.demands))
+        return dataclasses.replace(lock, inputs=inputs, classes=classes)
+
     def told(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
         for context in requests:
@@ -219,15 +239,15 @@ class FleetPackages:
 
     def find(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | None:
         """Return the lock that answered a question, or None."""
-        solved = self._answers(classes).get(_key(context))
+        solved = self.solved.get(self._key(context, classes))
         return solved if isinstance(solved, SolvedPlan) else None
 
     def plan(self, context: RequestContext) -> Plan:
         """Return the plan with the packages: that of its lock where it was solved."""
-        key, plan = _key(context), plan_request(context)
-        if key not in self._solved:
+        plan, near = plan_request(context), self.solved.get((context.request, context.targets, True))
+        if near is None:
             self.solve(context, ())
-        known = self._solved.get(key) or self._fresh.get(key)
+        known = near or self.solved.get(self._key(context, ()))
         if isinstance(known, SolvedPlan):
             return known.plan
         return dataclasses.replace(plan, notes=(*plan.notes, known)) if known else plan
@@ -240,10 +260,6 @@ def _describe(error: LockError, context: RequestContext) -> str:
     names = [n.name for n in read_named_packages(context)]
     known = any(is_named(name, text) for name in names)
     return text if known or not names else f"{name_few(names)}: {text}"
-
-
-def _key(context: RequestContext) -> _Key:
-    return context.request, context.targets
 
 
 def _names_packages(context: RequestContext) -> bool:
@@ -259,16 +275,22 @@ def lock_targets(
 
     Nothing is written where a host would go back, unless that is allowed. Raises UsageError, LockError, ResolveError.
     """
-    fleet, tasks = plan_locks(targets, choices, emit, upgrade, plans)
-    for task in tasks:
-        refuse_to_replace(task.path, force=force)
-    solved = [solve_lock(task, emit) for task in tasks]
+    fleet, packages, tasks = plan_locks(targets, choices, emit, upgrade, plans)
+    paths = [packages.path(classes) for _, classes in tasks]
+    for path in paths:
+        refuse_to_replace(path, force=force)
+    solved = [packages.lock(*task) for task in tasks]
     folder = find_project_folder()
     if not allow_downgrade:
-        named = {n.name for task in tasks for n in read_named_packages(task.context)}
+        named = {n.name for context, _ in tasks for n in read_named_packages(context)}
         refuse_downgrades(folder, solved, named)
-    locks = [_write_lock(task, lock, emit) for task, lock in zip(tasks, solved, strict=True)]
-    for text in without_plan(folder, [task.path for task in tasks]):
+    own, locks = packages.choices, []
+    for place, ((context, _), path, lock) in enumerate(zip(tasks, paths, solved, strict=True)):
+        get_locking(own).write_lock(path, lock)
+        elsewhere = dataclasses.replace(own, planned=context.target)
+        WheelNeeds(emit, lock, elsewhere, context.sources).warn()
+        locks.append(FleetLock(file=str(path), plan=place, lock=lock))
+    for text in without_plan(folder, paths):
         emit(Event("warning", "lock", text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
@@ -285,80 +307,18 @@ def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
     return dataclasses.replace(fleet, plans=tuple(plans))
 
 
-@dataclass(frozen=True)
-class PlanTask:
-    """One plan of a fleet: its position, request and classes (most hosts first), and its lock if it is solved."""
-
-    place: int
-    context: RequestContext
-    classes: tuple[HostClass, ...]
-    choices: Choices
-    upgrade: Upgrade
-    solved: SolvedPlan | None
-
-    @property
-    def path(self) -> Path:
-        """The path of the lock in the project."""
-        return _lock_path(self.classes, self.choices)
-
-
-def _lock_path(classes: Sequence[HostClass], choices: Choices) -> Path:
-    """Return the lock file of a plan, relative if the project is the current folder."""
-    name, folder = make_lock_name(choices.manager, classes[0].id), find_project_folder()
-    return Path(name) if folder == Path.cwd() else folder / name
-
-
-def _solve_near(
-    context: RequestContext, classes: Sequence[HostClass], choices: Choices, upgrade: Upgrade, emit: Emit
-) -> tuple[Plan, Lock | None]:
-    """Return the plan and the lock of some classes, near to the lock that exists. Raises LockError, ResolveError."""
-    path = _lock_path(classes, choices)
-    text = f"lock file {path.name}, for {name_few([c.id for c in classes])}"
-    emit(Event("start", "lock", text))
-    old_lock = read_old_lock(path, choices, context.target.platform, strict=False)
-    return solve_like(context, choices, emit, old_lock, upgrade)
-
-
 def plan_locks(
     targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, plans: str | None
-) -> tuple[Fleet, list[PlanTask]]:
-    """Return the fleet, and a task for each plan. Raises UsageError, LockError, ResolveError."""
+) -> tuple[Fleet, FleetPackages, list[tuple[RequestContext, tuple[HostClass, ...]]]]:
+    """Return the fleet, the packages that lock its plans, and the request and classes of each, most hosts first.
+
+    Raises UsageError, LockError, ResolveError.
+    """
     get_locking(choices).require()
-    own = apply_project(choices)
-    packages = FleetPackages(own, emit, upgrade)
+    packages = FleetPackages(apply_project(choices), emit, upgrade)
     answer = plan_targets(targets, choices, emit, reading=False, packages=packages, plans=plans)
     if packages.refusals and not answer.fleet.plans:
         raise packages.refusals[0]
     by_id = {c.id: c for c in answer.fleet.classes}
-    tasks = []
-    for place, (plan, context) in enumerate(zip(answer.fleet.plans, answer.requests, strict=True)):
-        classes = tuple(by_id[i] for i in plan.classes)
-        tasks.append(PlanTask(place, context, classes, own, upgrade, packages.find(context, classes)))
-    return answer.fleet, tasks
-
-
-def solve_lock(task: PlanTask, emit: Emit) -> Lock:
-    """Return the lock of a plan with its hosts. Raises LockError."""
-    if task.solved:
-        new_lock: Lock | None = task.solved.lock
-        for event in task.solved.events:
-            emit(event)
-    else:
-        plan, new_lock = _solve_near(task.context, task.classes, task.choices, task.upgrade, emit)
-        if new_lock is None:
-            raise LockError(
-                f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: no build is compatible with the requested packages",
-                hint=plan.hint,
-            )
-    assert new_lock
-    files = list_files(task.choices, task.context.demands)
-    inputs = digest_inputs(task.choices, files)
-    return dataclasses.replace(new_lock, inputs=inputs, classes=task.classes)
-
-
-def _write_lock(task: PlanTask, new_lock: Lock, emit: Emit) -> FleetLock:
-    context, choices = task.context, task.choices
-    get_locking(choices).write_lock(task.path, new_lock)
-    elsewhere = dataclasses.replace(choices, planned=context.target)
-    WheelNeeds(emit, new_lock, elsewhere, context.sources).warn()
-    return FleetLock(file=str(task.path), plan=task.place, lock=new_lock)
+    classes = (tuple(by_id[i] for i in plan.classes) for plan in answer.fleet.plans)
+    return answer.fleet, packages, list(zip(answer.requests, classes, strict=True))

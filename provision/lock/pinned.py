@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
@@ -154,13 +154,7 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
 
 
 def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
-    try:
-        need = Requirement(text)
-    except InvalidRequirement as error:
-        raise LockError(
-            f"the plan's requirement {text!r} cannot be read: {error}",
-            hint="check the profiles: gpuenv profiles check",
-        ) from error
+    need = Requirement(text)
     package = locked.get(canonicalize_name(need.name))
     exact = next((s.version for s in need.specifier if s.operator == "==="), None)
     if package is None:

@@ -1,8 +1,7 @@
 """Reads the system libraries that locked wheels need, before the installation.
 
-A wheel is read from a folder of wheels, a bundle, or its unpacked files in uv's cache. A wheel from an index is read
-as soon as it is unpacked into an environment. The result is cached by the wheel's sha256, and is known before the
-next download.
+A wheel is read from a folder of wheels or a bundle. A wheel from an index is read as soon as it is unpacked into an
+environment. The result is cached by the wheel's sha256, and is known before the next download.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from urllib.parse import unquote, urlsplit
 
 from ..environment.distributions import Distribution, read_distributions
 from ..index.config import own_cache
-from ..index.uv import installer_cache
 from ..model import LockedPackage, PackageSources, Satellite, as_plain, from_plain, normalize_name
 from ..model.values import dataclass
 from ..system import trust
@@ -66,15 +64,12 @@ def needs_of(
     """
     by_package: dict[LockedPackage, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
-    unpacked: list[Path] | None = None
     for package in filter(is_compiled_wheel, packages):
         try:
             kept = json.loads(trust.read_cached(_cache_path(package, sources)))
             by_package[package] = from_plain(SystemNeeds, kept)
         except (OSError, ValueError):
-            if unpacked is None:
-                unpacked = _find_cached_folders(sources)
-            if needs := _read(package, places, unpacked):
+            if needs := _read(package, places):
                 by_package[package] = _keep(needs, package, sources)
     return by_package
 
@@ -112,34 +107,13 @@ def _keep(needs: SystemNeeds, package: LockedPackage, sources: PackageSources) -
     return needs
 
 
-def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:
-    name = file_name(package)
+def _read(package: LockedPackage, places: Sequence[Path]) -> SystemNeeds | None:
     split = urlsplit(package.url)
     files = [Path(unquote(split.path))] if split.scheme == "file" else []
-    for path in (*files, *(place / name for place in places)):
+    for path in (*files, *(place / file_name(package) for place in places)):
         if path.is_file() and path.stat().st_size <= _MOST_PACKED and hash_readable(path) == package.sha256:
             return _read_file(path)  # another file may have the same name
-    stem = "-".join(name.removesuffix(".whl").split("-")[1:])
-    for folder in unpacked:
-        tree = folder / package.name / stem
-        if tree.is_dir() and _is_of(tree, package):
-            return _read_tree(tree)
     return None
-
-
-def _find_cached_folders(sources: PackageSources) -> list[Path]:
-    """Return the folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
-    cache = installer_cache(sources)
-    return [*cache.glob("wheels-v*/pypi"), *cache.glob("wheels-v*/index/*")]
-
-
-def _is_of(tree: Path, package: LockedPackage) -> bool:
-    """Return whether an unpacked wheel is the lock's. uv writes the sha256 of the file beside it."""
-    try:
-        note = tree.with_name(f"{tree.name}.http").read_bytes()
-    except OSError:
-        return False
-    return str(package.sha256).encode() in note
 
 
 def _read_file(path: Path) -> SystemNeeds | None:
@@ -159,12 +133,6 @@ def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
         shutil.copyfileobj(packed, plain, 1 << 20)
         plain.flush()
         return parse(lambda start, size: os.pread(plain.fileno(), size, start), info.file_size)
-
-
-def _read_tree(tree: Path) -> SystemNeeds:
-    files = (Path(folder, name) for folder, _, names in os.walk(tree.resolve()) for name in names)
-    libraries = (path for path in files if _SHARED.search(path.name))
-    return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(libraries, _MOST_FILES))
 
 
 def _iterate_recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:

@@ -76,19 +76,6 @@ def test_needs_that_were_read_are_remembered(wheel, tmp_path):
     assert needs_of([one], sources) == {}
 
 
-def test_an_unpacked_wheel_is_read_in_uvs_cache_where_the_hash_is_the_locks(wheel, tmp_path):
-    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
-    one = package(wheel)
-    place = tmp_path / "cache" / "uv" / "wheels-v9" / "pypi" / "drawn"
-    place.mkdir(parents=True)
-    tag = NAME.removeprefix("drawn-").removesuffix(".whl")
-    (place / tag).symlink_to(tmp_path / "tree")
-    (place / f"{tag}.http").write_text("of another file")
-    assert needs_of([one], sources) == {}
-    (place / f"{tag}.http").write_text(f"...{one.sha256}...")
-    assert libraries(needs_of([one], sources)) == ["libgpuenv_gone.so.1"]
-
-
 def test_a_wheel_that_cannot_be_read_states_no_needs(wheel, tmp_path):
     sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     plain = package(wheel, url="https://example.invalid/drawn-1.0-py3-none-any.whl")
