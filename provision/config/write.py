@@ -181,6 +181,9 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
     return text
 
 
+_COMPUTES = "computes its requirements: lock runs it"
+
+
 def _render_project(signs: FolderFindings) -> list[str]:
     """Return the lines about the project's folder."""
     if not signs.project:
@@ -192,9 +195,10 @@ def _render_project(signs: FolderFindings) -> list[str]:
             f"project: {{path: {place}, install: false}}\n",
         ]
     extras = [f"extras: {json.dumps(signs.extras)}\n"] if signs.extras else []
+    computed = f"  # {quote_text(signs.computed)} {_COMPUTES}" if signs.computed else ""
     return [
         "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
-        f"project: {place}\n",
+        f"project: {place}{computed}\n",
         *extras,
     ]
 
@@ -311,6 +315,7 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
     """Return what was decided, each with the file and line that decided it."""
     open_keys = [key for key in ("python", "cuda", "device") if not getattr(findings, key)]
     project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else ""
+    project = f"{findings.computed} {_COMPUTES}" if findings.computed else project
     unknown = [package or module for module, (package, _) in findings.undeclared.items()]
     rows = [
         ("frameworks", chosen),

@@ -88,8 +88,8 @@ class Answer:
 
     @functools.cached_property
     def versions(self) -> Mapping[str, str]:
-        """The version of each package."""
-        return {p.name: p.version for p in self.packages}
+        """The version of each package, without folders whose version is that of their code."""
+        return {p.name: p.version for p in self.packages if p.version}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -224,7 +224,7 @@ class Solve:
         # uv builds an editable even where builds are forbidden, and no other folder.
         editable = self.rules.builds
         lines = [
-            f"-e {n.local}" if n.editable and n.local and editable else n.text
+            f"-e {n.text}" if n.editable and n.local and editable else n.text
             for n in self.rules.kept(needs) if not n.constraint
         ]  # fmt: skip
         bare, logins = without_credentials("".join(f"{line}\n" for line in lines))

@@ -101,7 +101,7 @@ class ProjectRequirements:
     written, possibly with credentials. `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each
     with its origin. `stack` are the lines of `left_out` that name a package. `files` are the absolute paths of every
     file read. `missing` are sentences on included files that do not exist. `cpu` are the `frameworks` of which only
-    the CPU build is named.
+    the CPU build is named. `computed` is the place of code that computes the project's requirements: only a build tells them.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -121,6 +121,7 @@ class ProjectRequirements:
     missing: tuple[str, ...] = ()
     cpu: tuple[CpuOnlyFramework, ...] = ()
     stack: tuple[RequirementLine, ...] = ()
+    computed: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -237,6 +237,7 @@ def read_project_requirements(
         missing=tuple(reading.missing),
         cpu=tuple(result.cpu_builds(parsed)),
         stack=tuple(result.stack),
+        computed=stated.computed if stated else None,
     )
 
 
@@ -253,7 +254,8 @@ def _parse_lines(lines: Iterable[SourceLine], reading: ReadingState) -> Iterator
 def _require_folder(folder: Path, stated: StatedRequirements) -> RequirementLine:
     """Return the requirement of the project's own folder, which makes its modules importable."""
     folder, name = folder.resolve(), stated.name
-    text = f"{name} @ {folder.as_uri()}" if name else folder.as_uri()
+    extras = f"[{','.join(stated.unread_extras)}]" if stated.unread_extras else ""
+    text = f"{name}{extras} @ {folder.as_uri()}" if name else folder.as_uri()
     return RequirementLine(
         text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True, stated=stated.planned_sources
     )  # fmt: skip

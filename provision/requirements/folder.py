@@ -41,7 +41,7 @@ class FolderFindings:
     `bounds` are bounds of frameworks from files that gpuenv.yaml does not list, `bounded` the frameworks with bounds in a
     listed file. `cpu` are frameworks of which a file asks for the CPU build by name. `origins` has the origin of each
     single value ("cuda"). `named` maps a normalized name to its requirement in a file. `not_installed` is the reason for
-    taking dependencies without the project. `left` are files that state requirements and are not listed, each with the
+    taking dependencies without the project. `computed` is the place of code that computes the project's requirements. `left` are files that state requirements and are not listed, each with the
     place that names it. `limits` maps a package to its bounds in a listed file and their origin. `undeclared` maps an imported module that no file declares to its package and programs.
     """
 
@@ -51,6 +51,7 @@ class FolderFindings:
     requirements: dict[str, str] = field(default_factory=dict)
     project: str | None = None
     not_installed: str | None = None
+    computed: str | None = None
     extras: list[str] = field(default_factory=list)
     python: str | None = None
     cuda: str | None = None

@@ -8,8 +8,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..model import requirement_name
+from ..model import PROJECT_FRAMEWORKS, requirement_name
+from ..system import untrusted
 from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
+from .tree import read_bytes
 from .uv import SUPPORTED_KEYS, list_members
 
 if TYPE_CHECKING:
@@ -133,6 +135,8 @@ def find_reason(folder: Path) -> str | None:
             return f"setuptools refuses several top-level {kind}: {', '.join(names[:3])}{more}"
         if missing := find_missing_package(folder, data):
             return missing
+        if imported := _find_build_import(folder, data):
+            return f"setup.py imports {imported}, which a build does not have"
         if _lacks_version(folder, data):
             return "its version is that of a git repository, and this folder is none"
     except (UsageError, OSError):
@@ -140,14 +144,26 @@ def find_reason(folder: Path) -> str | None:
     return None
 
 
+_IMPORTS = re.compile(rf"^(?:import|from)[ \t]+({'|'.join(PROJECT_FRAMEWORKS)})\b", re.MULTILINE)
+
+
+def _find_build_import(folder: Path, data: Mapping[str, Any]) -> str | None:
+    """Return a framework that setup.py imports and that its build does not install."""
+    path = folder / "setup.py"
+    found = (
+        _IMPORTS.findall(untrusted.decode(read_bytes(path, path.name), path.name)) if path.is_file() else []
+    )
+    return next((name for name in found if name not in _read_build_needs(data)), None)
+
+
+def _read_build_needs(data: Mapping[str, Any]) -> set[str]:
+    needs = table_at(dict(data), "build-system").get("requires")
+    return {requirement_name(n) for n in needs if isinstance(n, str)} if isinstance(needs, list) else set()
+
+
 def _lacks_version(folder: Path, data: Mapping[str, Any]) -> bool:
     """Return whether the build backend asks git for the version, and there is neither git nor another version."""
-    needs = table_at(dict(data), "build-system").get("requires")
-    names = (
-        {requirement_name(need) for need in needs if isinstance(need, str)}
-        if isinstance(needs, list)
-        else set()
-    )
+    names = _read_build_needs(data)
     hatch = table_at(dict(data), "tool", "hatch", "version")
     if "version" not in (table_at(dict(data), "project").get("dynamic") or ()):
         return False

@@ -140,16 +140,11 @@ def _read_poetry_group(
     return [(text, origin) for text, origin, _ in dependencies]
 
 
-_RUN_IT = (
-    "pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code"
-)
-
-
 @dataclass(kw_only=True, slots=True)
 class StatedRequirements:
     """The texts that a project's files state, with their origins. `extras` are all of the project's.
 
-    `computed` is the place where code computes the requirements, or None.
+    `computed` is the place where code computes the requirements, or None. uv runs it when it builds the folder.
     """
 
     name: str | None = None
@@ -158,6 +153,7 @@ class StatedRequirements:
     requires_python: str = ""
     python_origin: str | None = None
     computed: str | None = None
+    unread_extras: Sequence[str] = ()
     installable: bool = False
     planned_sources: bool = False
 
@@ -176,7 +172,11 @@ def read_project(
     )
     stated.name = stated.name or find_project_name(folder)
     keys = uv.read_keys(reading, folder, data, places)
+    stated.installable = install and _is_built(folder, data)
+    _refuse_unread(stated, stated.installable)
     wanted = {normalize_name(extra) for extra in extras}
+    if stated.computed:
+        stated.unread_extras, wanted, extras = sorted(wanted), set(), ()
     for name, place in members.items():  # `uv sync` installs them all where the root is no project
         wanted -= _read_member(reading, place, name, stated, keys, wanted, install=install)
     listed = [
@@ -187,8 +187,7 @@ def read_project(
     _add_lines(reading, folder, listed, keys)
     reading.lines += [uv.apply_source(line, keys, []) for line in keys.lines]
     reading.find_links += keys.used
-    stated.installable = install and _is_built(folder, data)
-    stated.planned_sources = keys.name_planned
+    stated.planned_sources = keys.name_planned and not stated.computed
     return stated
 
 
@@ -221,19 +220,31 @@ def _read_member(
     """Add a member of a workspace to what its root states, and return those of the wanted extras that it has."""
     data, places = _read_pyproject(reading, folder)
     stated = _read_stated(reading, folder, data, places, may_be_empty=True)
+    is_built = install and _is_built(folder, data)
+    _refuse_unread(stated, is_built)
+    root.computed = root.computed or stated.computed
     extras = wanted & {normalize_name(extra) for extra in stated.extras}
     listed = [*stated.requires, *collect_extras(name, stated.extras, sorted(extras))]
     own = uv.read_member_keys(reading, folder, data, places, keys)
     _add_lines(reading, folder, listed, own)
-    if install and _is_built(folder, data):
+    if is_built:
         reading.lines.append(
             SourceLine(text=f"{name} @ {folder.as_uri()}", origin=places.name, folders=(folder,), roots=reading.roots,
-                       editable=True, stated=own.name_planned)
+                       editable=True, stated=own.name_planned and not stated.computed)
         )  # fmt: skip
     root.extras |= stated.extras
     root.requires_python = ",".join(filter(None, (root.requires_python, stated.requires_python)))
     root.python_origin = root.python_origin or stated.python_origin
     return extras
+
+
+def _refuse_unread(stated: StatedRequirements, is_built: bool) -> None:
+    """Raise UsageError for requirements that only a build can tell, in a folder that is not built."""
+    if stated.computed and not is_built:
+        raise UsageError(
+            f"{stated.computed} computes its requirements in code",
+            hint="pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code",
+        )
 
 
 def _read_stated(
@@ -284,27 +295,28 @@ def _read_standard(
         setup = _read_setuptools(reading, folder, only_python=True)
         stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
     if "dependencies" in dynamic:
-        stated.requires = _read_dynamic(reading, folder, data, places)
+        _read_dynamic(reading, folder, data, places, stated)
     if "optional-dependencies" in dynamic:
         stated.extras |= _read_dynamic_extras(reading, folder, data)
     return stated
 
 
-def _read_dynamic(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> Listed:
-    """Return the dependencies that pyproject.toml declares dynamic, from the file that states them."""
+def _read_dynamic(
+    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, to: StatedRequirements
+) -> None:
+    """Read the dependencies that pyproject.toml declares dynamic, from the file that states them."""
     where = table_at(data, "tool", "setuptools", "dynamic").get("dependencies")
     hatch = table_at(data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
     files = where.get("file") if isinstance(where, dict) else hatch
     if files is not None:
-        return _read_named_files(reading, folder, files)
-    if "dependencies" in table_at(data, "tool", "poetry"):
-        return _read_poetry(data, places).requires
-    if _has_setup(folder):
-        return _read_setuptools(reading, folder).requires
-    raise UsageError(
-        f"{places.name} declares its dependencies as dynamic: only the build backend can compute them",
-        hint=_RUN_IT,
-    )
+        to.requires = _read_named_files(reading, folder, files)
+    elif "dependencies" in table_at(data, "tool", "poetry"):
+        to.requires = _read_poetry(data, places).requires
+    elif _has_setup(folder):
+        setup = _read_setuptools(reading, folder)
+        to.requires, to.computed = setup.requires, setup.computed
+    else:
+        to.computed = places.locate_key("dynamic", "project")
 
 
 def _read_dynamic_extras(reading: ReadingState, folder: Path, data: dict[str, Any]) -> dict[str, Listed]:
@@ -364,8 +376,6 @@ def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool =
         )
     if only_python:
         return stated
-    if stated.computed:
-        raise UsageError(f"{stated.computed} computes its requirements in code", hint=_RUN_IT)
     stated.requires = _read_rows(reading, folder, stated.requires)
     stated.extras = {extra: _read_rows(reading, folder, rows) for extra, rows in stated.extras.items()}
     return stated

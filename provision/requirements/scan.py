@@ -72,6 +72,7 @@ def _read_project(
         findings.remarks.append(f"the project is left out: {error.message}")
         return set()
     _record_file(findings, None, required)
+    findings.computed = required.computed
     findings.remarks += required.missing
     if required.requires_python:
         findings.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
@@ -460,7 +461,7 @@ def _decide_by_imports(
     unknown name on an index.
     """
     # A project that computes its requirements in code declares some too.
-    unread = states_requirements(folder) and not findings.project
+    unread = states_requirements(folder) and (findings.computed or not findings.project)
     declared = bool(findings.named or findings.requirements or unread)
     if findings.left and not (declared or findings.project):
         findings.remarks.append(
@@ -496,6 +497,7 @@ def _decide_by_imports(
         package, where = find_package(module, known), seen[module].files
         if (
             not where
+            or findings.computed
             or module in (*PROJECT_FRAMEWORKS, "onnxruntime")
             or _is_covered(module, package, findings, known)
         ):

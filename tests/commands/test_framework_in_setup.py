@@ -1,5 +1,7 @@
 """A folder whose setup.py imports torch: its build needs an environment that has torch, and the hint says how."""
 
+import re
+
 import pytest
 
 CPU = ("--device", "cpu", "--python", "3.11")
@@ -41,3 +43,35 @@ def test_the_hint_also_builds_the_project_itself(gpuenv, folder):
     ran = gpuenv("lock", "--framework", "torch", "--index", "pypi", "--project", "d2", *CPU)
     assert ran.code == 6
     assert f"pip install --no-build-isolation -e {folder}" in " ".join(ran.err.split())
+
+
+def test_a_build_tells_the_requirements_that_code_computes(gpuenv, index, folder):
+    (folder / "backend.py").write_text(
+        "import pathlib\n"
+        "def prepare_metadata_for_build_editable(folder, config_settings=None):\n"
+        "    info = pathlib.Path(folder, 'detectron2-0.6.dist-info')\n"
+        "    info.mkdir()\n"
+        "    info.joinpath('METADATA').write_text('Metadata-Version: 2.1\\nName: detectron2\\nVersion: 0.6\\n'\n"
+        "        'Provides-Extra: dev\\nRequires-Dist: plain; extra == \"dev\"\\n')\n"
+        "    return info.name\n"
+        "prepare_metadata_for_build_wheel = prepare_metadata_for_build_editable\n"
+        "def build_editable(*args): raise SystemExit\n"
+        "build_wheel = build_editable\n"
+    )
+    (folder / "setup.py").unlink()
+    text = (folder / "pyproject.toml").read_text()
+    text = text.partition("[tool.setuptools")[0].replace(
+        'version = "0.6"\ndynamic = [', 'dynamic = ["version", '
+    )
+    (folder / "pyproject.toml").write_text(text)
+    index.add("detectron2", "0.5", requires=("torch",))
+    (gpuenv.work / "r.txt").write_text("detectron2\n")
+    named = ("--project", "d2", "--extra", "dev", "-r", "r.txt")
+    for _ in range(2):  # the second lock is near to the first
+        ran = gpuenv("lock", "--framework", "torch", "--index", "pypi", *named, *CPU)
+        assert ran.code == 0, ran.err
+    assert {"plain", "detectron2"} <= set(
+        re.findall(r'(?m)^name = "(.+)"', (gpuenv.work / "pylock.toml").read_text())
+    )
+    ran = gpuenv("resolve", "--framework", "torch", "--index", "pypi", "--project", "d2", *CPU)
+    assert ran.code == 0 and "detectron2" in ran.err

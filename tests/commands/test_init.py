@@ -204,8 +204,8 @@ def test_a_setup_py_that_computes_is_named_and_never_run(tmp_path):
         },
     )
     config, text = found(tmp_path)
-    assert config.frameworks == ("torch",) and config.project is None
-    assert "setup.py line 3 computes its requirements in code" in text
+    assert config.frameworks == ("torch",) and config.project == "."
+    assert "setup.py line 3 computes its requirements: lock runs it" in text
     assert not (tmp_path / "ran").exists()
 
 

@@ -254,7 +254,7 @@ CASES = {
     "a file that setup.py reads": (
         {"setup.py": "from setuptools import setup\nsetup(install_requires=open('requirements/run.txt').read())\n",
          "requirements/run.txt": "torch\n", "requirements/other.txt": "numpy\n"},
-        {"frameworks": ("torch",), "requirements": ("requirements/run.txt",)}, "requirements/run.txt (setup.py line 2)",
+        {"frameworks": ("torch",), "requirements": ("requirements/run.txt",), "project": "."}, "requirements/run.txt (setup.py line 2)",
     ),
     "a file that contradicts the project": (
         {"pyproject.toml": _PYPROJECT + "dependencies = ['torch>=2.6', 'tqdm<5,>=4']\n", "mine/__init__.py": "",
@@ -300,7 +300,7 @@ CASES = {
     ),
     "a project that computes its requirements": (
         {"setup.py": "from setuptools import setup\nsetup(install_requires=find())\n", "ci/a.py": "import torch, numpy\n"},
-        {"frameworks": ("torch",)}, "undeclared numpy\n",
+        {"frameworks": ("torch",), "project": "."}, "project . (setup.py line 2 computes its requirements: lock runs it)",
     ),
     "an export of one machine beside a declaration": (
         {"requirements.txt": "torch\n",

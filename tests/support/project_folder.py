@@ -14,11 +14,17 @@ def folder(tmp_path):
     return place
 
 
-def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files):
+def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), install=True, **files):
     if pyproject is not None:
         (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
     for name, text in files.items():
         (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
     return read_project_requirements(
-        {}, {}, requirements=list(requirements), folder=folder, extras=extras, groups=groups
+        {},
+        {},
+        requirements=list(requirements),
+        folder=folder,
+        extras=extras,
+        groups=groups,
+        install=install,
     )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from provision.lock.compile import Answer
 from provision.lock.facts import Facts, stated_bounds
 from provision.model import (
     AvailableWheels,
@@ -53,6 +54,11 @@ def test_the_release_that_was_asked_for_is_the_one_that_is_named():
     known = facts(needs_cuda("torchao", "0.18.0", "12"), needs_cuda("torchao", "0.16.0", "12"))
     why = known.why_left_out("torchao", [build("2.15.0")], "==0.16.0")
     assert why and why.startswith("torchao 0.16.0 needs libcudart.so.12")
+
+
+def test_a_folder_whose_version_only_its_code_tells_has_none_to_pin():
+    answer = Answer(packages=(locked("peft", ""), locked("numpy", "2.0")))
+    assert answer.versions == {"numpy": "2.0"}
 
 
 # --- left out -----------------------------------------------------------------------------------------

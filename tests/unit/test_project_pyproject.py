@@ -222,9 +222,12 @@ def test_setup_py_is_read_as_far_as_it_is_literal(folder):
     ],
 )
 def test_what_setup_py_computes_is_not_guessed(folder, computed):
-    text = f"from setuptools import setup\n{computed}\nsetup(install_requires=requires)\n"
+    text = f"from setuptools import setup\n{computed}\nsetup(name='s', install_requires=requires)\n"
     (folder / "setup.py").write_text(text)
-    message = refusal(folder)
+    found = asked(folder, extras=["dev"])
+    assert str(found.computed).startswith("setup.py line")
+    assert [n.text for n in found.needs] == [f"s[dev] @ {folder.as_uri()}"]
+    message = refusal(folder, install=False)
     assert "computes its requirements in code" in message and "setup.py line" in message
 
 
@@ -307,7 +310,7 @@ def test_requirements_and_a_project_together_name_files_below_the_project(folder
     [
         ("[project\n", "not TOML"),
         ("[tool.black]\n", "no [project] table"),
-        ("[project]\nname='x'\ndynamic=['dependencies']\n", "build backend"),
+        ("[project]\nname='x'\ndynamic=['dependencies']\n", "line 3 computes its requirements"),
         ("[project]\nname='x'\ndependencies='numpy'\n", "list of strings"),
         ("[project]\nname='x'\ndependencies=['numpy>>1']\n", "pyproject.toml line 3"),
         ("[project]\nname='x'\nrequires-python='3.10+'\n", "pyproject.toml line 3"),

@@ -159,6 +159,7 @@ def test_any_top_level_is_judged_as_setuptools_judges_it(setuptools, tmp_path_fa
         ({"pyproject.toml": PROJECT, "a.py": "", "b.py": ""}, "setuptools refuses several top-level modules: a, b"),
         ({"pyproject.toml": SCM, "thing/a.py": ""}, "its version is that of a git repository, and this folder is none"),
         ({"pyproject.toml": VCS, "thing/a.py": ""}, "its version is that of a git repository, and this folder is none"),
+        ({"setup.py": "from torch.utils import cpp_extension\n"}, "setup.py imports torch, which a build does not have"),
     ],
 )  # fmt: skip
 def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
@@ -180,6 +181,8 @@ def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
         {"pyproject.toml": SCM, "thing/a.py": "", ".git/HEAD": ""},
         {"pyproject.toml": f'{SCM}[tool.setuptools_scm]\nfallback_version = "1"\n', "thing/a.py": ""},
         {"pyproject.toml": SCM.replace('dynamic = ["version"]', 'version = "1"'), "thing/a.py": ""},
+        {"pyproject.toml": SETUPTOOLS.replace('"]', '", "torch"]', 1), "setup.py": "import torch\n"},
+        {"setup.py": "def later():\n    import torch\n"},
     ],
 )
 def test_projects_that_may_be_buildable_have_no_reason(tmp_path, files):
