@@ -178,8 +178,11 @@ def _add_project_imports(
         {p.name for p in examined.lock.packages} if examined.lock else set()
     )  # the stage lock names these
     missing = [one for one in modules.find_missing(imports, sites) if one.package not in locked]
-    result, findings = modules.add_missing(result, findings, missing)
-    return modules.add_absent(result, findings, modules.find_absent(imports, sites))
+    absent = modules.find_absent(imports, sites)
+    for finding in (modules.explain_missing(missing), modules.explain_absent(absent)):
+        if finding:
+            result, findings = modules.add_warning(result, finding), (*findings, finding)
+    return result, findings
 
 
 def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImport] | None:

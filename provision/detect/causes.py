@@ -54,20 +54,20 @@ class DriverFacts:
     def answers(self) -> tuple[Evidence, ...]:
         """The errors of NVML, libcuda and nvidia-smi."""
         answers = (self.nvml, self.cuda, *((self.smi,) if self.smi else ()))
-        return tuple(Evidence(text=a.error, source=a.path or a.source) for a in answers if a.error)
+        return tuple(Evidence(a.error, a.path or a.source) for a in answers if a.error)
 
     @property
     def traces(self) -> tuple[Evidence, ...]:
         """The hardware on the bus and the loaded kernel module."""
         evidence = [
-            Evidence(text=f"{h.vendor} device {h.device or ''}".strip(), source=h.address)
+            Evidence(f"{h.vendor} device {h.device or ''}".strip(), h.address)
             for h in self.hardware
             if h.vendor == "nvidia"
         ]
         if self.kernel_module:
             where = {"proc": "/proc/driver/nvidia/version", "sys": "/sys/module/nvidia/version"}
             text = f"kernel module {self.kernel_module}"
-            evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
+            evidence.append(Evidence(text, where.get(self.kernel_source or "")))
         return tuple(evidence)
 
     def make_finding(self, name: str, *evidence: Evidence, **facts: Any) -> Finding:
@@ -154,9 +154,7 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
     if finding:
         return finding
     suspends = known.suspends if known else None
-    evidence = (
-        () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
-    )
+    evidence = () if suspends is None else (Evidence(f"{suspends} suspends since boot", _SUSPENDS),)
     if suspends == 0:
         return make_finding("uvm_stale_without_suspend", evidence)
     return make_finding("uvm_stale", evidence)
@@ -192,7 +190,7 @@ def _find_fault(uvm: Uvm, module: str) -> Finding | None:
 
 
 def _make_evidence(text: str, source: str) -> tuple[Evidence, ...]:
-    return (Evidence(text=text, source=source),)
+    return (Evidence(text, source),)
 
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
@@ -237,7 +235,7 @@ def _explain_codes(facts: DriverFacts) -> Finding | None:
     if locked or NVML_NO_PERMISSION in codes:
         return facts.make_finding(
             "detected_access_denied_in_container" if in_container else "detected_access_denied",
-            *(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked),
+            *(Evidence(f"mode {node.mode}, access denied", node.path) for node in locked),
             files=", ".join(node.path for node in locked) or "/dev/nvidia*",
             confidence="certain" if NVML_NO_PERMISSION in codes else "likely",
         )
@@ -270,20 +268,20 @@ def _explain_place(facts: DriverFacts) -> Finding | None:
         if facts.is_offered and facts.cuda.code is None and not facts.libcuda:
             return facts.make_finding("wsl_folder_not_on_path")
         dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
-        evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
+        evidence = Evidence("present" if dxg else "absent", "/dev/dxg")
         # a container gets the driver's folder only by an option
         confidence = "likely" if facts.is_offered or kind else "certain"
         return facts.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
     if any(node.path != "/dev/dxg" for node in facts.nodes):
         return None
     if context.colab:
-        evidence = Evidence(text="no /dev/nvidia* in this runtime", source="Colab")
+        evidence = Evidence("no /dev/nvidia* in this runtime", "Colab")
         return facts.make_finding("colab_without_gpu", evidence)
     if not kind:
         return None
     program = kind if kind in _STARTED_OTHERWISE else "container"
     name = f"{program}_without_hosts_gpu" if facts.kernel_module or facts.boards else f"{program}_without_gpu"
-    return facts.make_finding(name, Evidence(text="no /dev/nvidia* in this container", source=kind))
+    return facts.make_finding(name, Evidence("no /dev/nvidia* in this container", kind))
 
 
 def _explain_fault(facts: DriverFacts) -> Finding | None:
@@ -292,7 +290,7 @@ def _explain_fault(facts: DriverFacts) -> Finding | None:
     unloaded = nvml.code == NVML_NOT_LOADED
     has_control = any(node.path == "/dev/nvidiactl" for node in facts.nodes)
     if module and not has_control and not nvml.ok and (unloaded or cuda.code == CUDA_NO_DEVICE):
-        evidence = Evidence(text="absent", source="/dev/nvidiactl")
+        evidence = Evidence("absent", "/dev/nvidiactl")
         return facts.make_finding("control_file_missing", evidence)
     answered = nvml.code is not None or cuda.code not in (None, CUDA_STUB)
     if not answered:
@@ -301,7 +299,7 @@ def _explain_fault(facts: DriverFacts) -> Finding | None:
         return None
     name = "module_does_not_answer" if module else "module_not_loaded"
     name = "module_serves_no_gpu" if nvml.ok else name
-    loaded = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
+    loaded = (Evidence("nouveau is loaded", "/sys/module/nouveau"),) if facts.nouveau else ()
     return facts.make_finding(name, *loaded, module=module)
 
 

@@ -26,8 +26,14 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         driver = f"driver {machine.driver.library}" if machine.driver.library else "a driver"
         return "cuda", f"this machine has {names} and {driver}"
     traces = list_nvidia_traces(machine)
+    problem = machine.driver.problem
     if traces:
-        raise _make_broken_error(machine, traces)
+        what = problem or next((f.title for f in machine.findings), "its driver does not respond")
+        raise _make_error(
+            machine, f"This machine has NVIDIA hardware ({', '.join(traces)}), but CUDA cannot be used: {what}",
+            "Run `nvidia-smi` and check its output.",
+            f"For an environment without a GPU, pass {_pass('device', 'cpu')}",
+        )  # fmt: skip
     if machine.context.slurm == "login":
         raise MachineError(
             "This is a Slurm login node without a GPU. Only the compute nodes have GPUs",
@@ -35,7 +41,13 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
             f"{_pass('target', 'node.json')}. For an environment without a GPU, pass {_pass('device', 'cpu')}",
         )
     if wanted == "cuda":
-        raise _make_no_driver_error(machine)
+        reasons = "; ".join(f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform")
+        what = f"{problem or 'no NVIDIA GPU found'}{reasons and f'. {reasons}'}"
+        raise _make_error(
+            machine, f"--device cuda was requested, but is not possible: {what}",
+            "Run this on a machine with an NVIDIA driver.",
+            f"For another machine, pass {_pass('target', 'FILE')}, or --driver and --gpu",
+        )  # fmt: skip
     return "cpu", explain_cpu(machine)
 
 
@@ -88,27 +100,11 @@ def list_nvidia_traces(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(traces))
 
 
-def _make_broken_error(machine: Machine, traces: tuple[str, ...]) -> MachineError:
+def _make_error(machine: Machine, problem: str, fix: str, choice: str) -> MachineError:
+    """Return an error with the findings: why CUDA cannot be used, and the first fix, or `fix` if none is known."""
     findings = machine.findings
-    what = machine.driver.problem or (findings[0].title if findings else "its driver does not respond")
-    fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and check its output."
-    error = MachineError(
-        f"This machine has NVIDIA hardware ({', '.join(traces)}), but CUDA cannot be used: {what}",
-        hint=f"{fix} For an environment without a GPU, pass {_pass('device', 'cpu')}",
-    )
-    error.findings = findings
-    return error
-
-
-def _make_no_driver_error(machine: Machine) -> MachineError:
-    findings = machine.findings
-    what = machine.driver.problem or "no NVIDIA GPU found"
-    fix = next((f.fix for f in findings if f.fix), "Run this on a machine with an NVIDIA driver.")
-    sentence = "; ".join(f.title for f in findings if f.cause == "no_gpu_build_for_platform")
-    error = MachineError(
-        f"--device cuda was requested, but is not possible: {what}" + (f". {sentence}" if sentence else ""),
-        hint=f"{fix} For another machine, pass {_pass('target', 'FILE')}, or --driver and --gpu",
-    )
+    fix = next((f.fix for f in findings if f.fix), fix)
+    error = MachineError(problem, hint=f"{fix} {choice}")
     error.findings = findings
     return error
 

@@ -124,10 +124,10 @@ def _read_working(
     findings = [make_trouble_finding(trouble) for trouble in answer.troubles]
     if not compat and module and answer.driver and module != answer.driver:
         shown = [
-            Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version"),
-            Evidence(text=f"driver libraries {answer.driver}", source="reported by the driver"),
+            Evidence(f"kernel module {module}", "/proc/driver/nvidia/version"),
+            Evidence(f"driver libraries {answer.driver}", "reported by the driver"),
         ]
-        shown += [Evidence(text=aside, source="nvml")] if aside else []
+        shown += [Evidence(aside, "nvml")] if aside else []
         findings.append(
             make_finding("loaded_module_differs", tuple(shown), library=answer.driver, module=module)
         )
@@ -158,7 +158,7 @@ def is_newer(library: str | None, module: str | None) -> bool:
 
 def make_trouble_finding(trouble: Trouble) -> Finding:
     """Return the finding for one GPU that could not be read. Other GPUs may work."""
-    evidence = Evidence(text=f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", source="nvml")
+    evidence = Evidence(f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", "nvml")
     if trouble.code == NVML_NO_PERMISSION:
         return make_finding("gpu_access_denied", (evidence,), index=trouble.index)
     lost = trouble.code == NVML_GPU_LOST

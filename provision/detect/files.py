@@ -147,21 +147,13 @@ def name_platform(system: str, machine: str, glibc: str | None) -> str:
     return name if system != "linux" or glibc else f"{name}-musl"
 
 
-def parse_glibc_version(answer: str | None) -> str | None:
-    """Return the version in the answer of confstr(CS_GNU_LIBC_VERSION): "glibc 2.36" is "2.36"."""
-    name, _, version = (answer or "").partition(" ")
-    return version.strip() or None if name == "glibc" else None
-
-
 def read_glibc() -> str | None:
-    """Return the glibc of this Python, or None without glibc (musl, macOS, Windows)."""
-    names = getattr(os, "confstr_names", {})
-    if "CS_GNU_LIBC_VERSION" not in names:
-        return None
+    """Return the glibc of this Python ("2.36"), or None without glibc (musl, macOS, Windows)."""
     try:
-        return parse_glibc_version(os.confstr("CS_GNU_LIBC_VERSION"))
-    except (OSError, ValueError):
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, OSError, ValueError):
         return None  # musl knows the name, but has no value
+    return version if name == "glibc" else None
 
 
 def read_platform() -> tuple[str, str | None]:

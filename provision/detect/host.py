@@ -86,8 +86,8 @@ def judge_hardware(hardware: tuple[HardwareDevice, ...]) -> tuple[Finding, ...]:
 def _list_evidence(items: tuple[HardwareDevice, ...]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
-            text=f"{item.vendor} device {item.device or 'of unknown model'}",
-            source=item.address if item.address == JETSON else f"/sys/bus/pci/devices/{item.address}",
+            f"{item.vendor} device {item.device or 'of unknown model'}",
+            item.address if item.address == JETSON else f"/sys/bus/pci/devices/{item.address}",
         )
         for item in items
     )
@@ -195,5 +195,5 @@ def judge_platform(name: str) -> tuple[Finding, ...]:
         finding = "macos"
     elif name.endswith("-musl"):
         finding = "musl"
-    evidence = Evidence(text=f"platform {name}", source="python")
+    evidence = Evidence(f"platform {name}", "python")
     return (make_finding(finding, (evidence,), platform=name, platforms=", ".join(PLATFORMS)),)

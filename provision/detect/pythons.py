@@ -38,44 +38,24 @@ class _PythonCandidate:
     free_threaded: bool = False
 
 
-def parse_pyenv_version(folder: str) -> tuple[str, bool] | None:
-    """Return (version, free-threaded) of a folder in ~/.pyenv/versions: "3.13.0t" is free-threaded.
-
-    Return None for "pypy3.10-7.3.15", "miniforge3-24.3.0-0" and names of virtualenvs.
-    """
-    match = re.fullmatch(r"(3\.\d+\.\d+)(t?)", folder)
-    return (match[1], bool(match[2])) if match else None
-
-
-def parse_uv_version(folder: str) -> tuple[str, bool] | None:
-    """Return (version, free-threaded) of a folder of uv.
-
-    Examples are "cpython-3.12.8-linux-x86_64-gnu" and "cpython-3.13.1+freethreaded-linux-x86_64-gnu".
-    """
-    match = re.match(r"cpython-(3\.\d+\.\d+)(\+freethreaded)?-", folder)
-    return (match[1], bool(match[2])) if match else None
+_STATED = {
+    "pyenv": re.compile(r"(3\.\d+\.\d+)(t)?$"),
+    "uv": re.compile(r"cpython-(3\.\d+\.\d+)(\+freethreaded)?-"),
+    "conda": re.compile(r"python-(3\.\d+\.\d+)-\w*?(_cp3\d*t)?\.json$"),
+}
+"""The names that state a CPython's version, and whether it is free-threaded: of a folder in ~/.pyenv/versions, of uv's
+folder, and of the record in conda-meta. Those of PyPy, virtualenvs and links to a minor version state none."""
 
 
-def find_conda_version(names: Iterable[str]) -> tuple[str, bool] | None:
-    """Return (version, free-threaded) from the file names of a prefix's conda-meta.
-
-    The record of Python is "python-3.11.7-hab00c5b_1_cpython.json", with "_cp313t" for free-threaded builds.
-    """
-    for name in names:
-        match = re.fullmatch(r"python-(3\.\d+\.\d+)-(\w+)\.json", name)
-        if match:
-            return match[1], match[2].endswith("t") and "_cp3" in match[2]
-    return None
+def read_stated_version(source: str, names: Iterable[str]) -> tuple[str, bool] | None:
+    """Return (version, free-threaded) of the first name that states them, or None."""
+    stated = next(filter(None, map(_STATED[source].match, names)), None)
+    return (stated[1], bool(stated[2])) if stated else None
 
 
 def is_virtual(executable: Path) -> bool:
     """Return whether an executable belongs to a virtualenv: pyvenv.cfg beside it or above it (PEP 405)."""
     return is_there(executable.parent / "pyvenv.cfg") or is_there(executable.parent.parent / "pyvenv.cfg")
-
-
-def _find_executable(prefix: Path) -> Path | None:
-    names = ("bin/python3", "bin/python", "python.exe")
-    return next((prefix / name for name in names if is_there(prefix / name)), None)
 
 
 def _find_uv_folder(environ: Mapping[str, str], home: Path) -> Path:
@@ -100,13 +80,14 @@ def _list_conda_prefixes(root: Path, environ: Mapping[str, str], home: Path) -> 
 def _list_managed(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_PythonCandidate]:
     """Yield the Pythons of pyenv, uv and conda, whose files state their versions."""
     pyenv = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
-    found = [(p, "pyenv", parse_pyenv_version(p.name)) for p in list_entries(pyenv)]
-    found += [(p, "uv", parse_uv_version(p.name)) for p in list_entries(_find_uv_folder(environ, home))]
+    found = [(p, "pyenv", [p.name]) for p in list_entries(pyenv)]
+    found += [(p, "uv", [p.name]) for p in list_entries(_find_uv_folder(environ, home))]
     for prefix in _list_conda_prefixes(root, environ, home):
-        records = (path.name for path in list_entries(prefix / "conda-meta"))
-        found.append((prefix, "conda", find_conda_version(records)))
-    for prefix, source, stated in found:
-        if stated and (path := _find_executable(prefix)):
+        found.append((prefix, "conda", [path.name for path in list_entries(prefix / "conda-meta")]))
+    for prefix, source, names in found:
+        stated = read_stated_version(source, names)
+        programs = (prefix / name for name in ("bin/python3", "bin/python", "python.exe"))
+        if stated and (path := next(filter(is_there, programs), None)):
             yield _PythonCandidate(path=path, source=source, version=stated[0], free_threaded=stated[1])
 
 
@@ -127,12 +108,6 @@ def _list_on_path(environ: Mapping[str, str], home: Path) -> Iterator[_PythonCan
             yield from _list_in_folder(folder, "path")
 
 
-def _list_system(root: Path) -> Iterator[_PythonCandidate]:
-    folders = [path / "bin" for path in list_entries(under(root, "/opt"))]
-    for folder in (*folders, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
-        yield from _list_in_folder(folder, "system")
-
-
 def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_PythonCandidate]:
     """Yield the programs on PATH first, then those of each manager.
 
@@ -148,7 +123,9 @@ def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_Python
         if real in known or not any(real.is_relative_to(env.resolve()) for env in active):
             yield known.get(real, candidate)
     yield from managed
-    yield from _list_system(root)
+    places = [path / "bin" for path in list_entries(under(root, "/opt"))]
+    for folder in (*places, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
+        yield from _list_in_folder(folder, "system")
 
 
 def ask_python(path: Path, seconds: float = 10.0) -> tuple[str, bool] | None:

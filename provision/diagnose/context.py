@@ -142,7 +142,7 @@ def _read_files(installed: Installed) -> Facts:
     for name, version in sorted(
         installed.versions.items(), key=lambda item: bool(_RUNTIME.fullmatch(item[0]))
     ):
-        where = Evidence(text=f"{name} {version}", source=installed.path)
+        where = Evidence(f"{name} {version}", installed.path)
         if name in _PACKAGES:
             public, _, local = version.partition("+")
             facts.add_package(name, public, local, where)
@@ -151,7 +151,7 @@ def _read_files(installed: Installed) -> Facts:
         elif _RUNTIME.fullmatch(name) and not facts.seen.keys() & {"cuda_build", "cpu_build"}:
             facts.add("cuda_build", ".".join(version.split(".")[:2]), where)
     if installed.python and facts.seen:
-        where = Evidence(text=f"Python {installed.python}", source=installed.path)
+        where = Evidence(f"Python {installed.python}", installed.path)
         facts.add("python", installed.python, where)
     return facts
 
@@ -186,10 +186,10 @@ def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
 
 def add_circumstances(facts: Facts, place: Circumstances) -> None:
     """Add whose the environment is, and what the kernel counted while the program ran."""
-    ran, environment = place.ran, Evidence(text="the environment", source="gpuenv")
+    ran, environment = place.ran, Evidence("the environment", "gpuenv")
     if ran and ran.oom_kills is not None:
         text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
-        facts.add("oom_kills", str(ran.oom_kills), Evidence(text=text, source=ran.oom_source))
+        facts.add("oom_kills", str(ran.oom_kills), Evidence(text, ran.oom_source))
     if ran or place.verdict or place.device:
         facts.add("owner", "environment", environment)
     if ran and ran.made_by_gpuenv:
@@ -210,12 +210,12 @@ def add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
     named = any(map(facts.first, ("capability", "board_capability", "gpu")))
     shown = []
     if machine.target.driver and not driver and not named and not facts.first("driver_cuda"):
-        shown.append(Evidence(text=f"driver {machine.target.driver}", source="machine"))
+        shown.append(Evidence(f"driver {machine.target.driver}", "machine"))
         facts.add("driver", machine.target.driver, shown[0])
     gpus = machine.target.gpus
     if len({g.capability for g in gpus}) == 1 and not named:
         gpu = gpus[0]
-        shown.append(Evidence(text=f"{gpu.name or 'GPU'} ({gpu.capability})", source="machine"))
+        shown.append(Evidence(f"{gpu.name or 'GPU'} ({gpu.capability})", "machine"))
         facts.add("capability", gpu.capability, shown[-1])
         if gpu.name:
             facts.add("gpu", gpu.name, shown[-1])

@@ -97,10 +97,6 @@ class Facts:
             return rest[1:] in values
         return any(meets(v, rest) for v in values)
 
-    def is_windows(self) -> bool:
-        """Return whether the text is of Windows itself, without WSL."""
-        return self.holds("os=windows") and not self.holds("os=wsl")
-
 
 def meets(text: str, bounds: str) -> bool:
     """Return whether a version is within the bounds. An invalid version is not."""

@@ -202,7 +202,7 @@ def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
     evidence = found.evidence[:_EVIDENCE]
     if found.confidence != "certain":
         decides = fill_text(cause.decides, values)
-        evidence = (*evidence, Evidence(text=f"to confirm: {decides}", source="to check"))
+        evidence = (*evidence, Evidence(f"to confirm: {decides}", "to check"))
     fix = make_fix(found, case, values)
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
 
@@ -298,7 +298,7 @@ def _add_processes(
     for holder in processes:
         who = f"process {holder.pid} ({holder.name or 'unknown'}{f', {holder.framework}' if holder.framework else ''})"
         source = "/dev/nvidia*" if holder.gpu is None else "NVML, measured now"
-        evidence.append(Evidence(text=f"{who} {_describe_amount(holder)}", source=source))
+        evidence.append(Evidence(f"{who} {_describe_amount(holder)}", source))
     first, busy = processes[0], finding.cause == "gpu_busy_exclusive"
     total = next((g.memory_mib for g in (machine.gpus if machine else ()) if g.index == first.gpu), None)
     # Ending a desktop's 300 MiB does not help a job.

@@ -524,7 +524,7 @@ def _find_target(case: Case) -> Target:
     same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
     if machine and driver in (None, machine.target.driver) and same:
         return machine.target
-    native = facts.is_windows()
+    native = facts.holds("os=windows") and not facts.holds("os=wsl")
     return Target(
         platform="windows-x86_64" if native else "linux-x86_64",
         glibc=None if native else facts.first("glibc") or "2.35",

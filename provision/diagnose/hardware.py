@@ -118,7 +118,7 @@ def judge_hidden_gpus(case: Case) -> list[Candidate]:
         else first.startswith(("GPU-", "MIG-"))
     ):
         return []
-    where = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
+    where = Evidence(f"CUDA_VISIBLE_DEVICES={visible}", "environment")
     return [
         candidate(
             "visible_devices_invalid", 96, (*shows[:1], where),

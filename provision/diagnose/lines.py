@@ -57,7 +57,7 @@ class Line:
 
 @functools.lru_cache(maxsize=4096)  # many patterns find the same line
 def _make_evidence(line: Line) -> Evidence:
-    return Evidence(text=clean(line.text.strip(), _SHOWN), source=line.source, line=line.number)
+    return Evidence(clean(line.text.strip(), _SHOWN), line.source, line.number)
 
 
 @dataclasses.dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..model import FRAMEWORKS, Evidence
 from .context import Ran
@@ -52,7 +53,7 @@ def judge_killed(case: Case) -> list[Candidate]:
     if ran.oom_kills == 0 or not (said or lines or by_signal):
         return []
     text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran"
-    counted = Evidence(text=text, source=ran.oom_source)
+    counted = Evidence(text, ran.oom_source)
     is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
     return [
         candidate(
@@ -63,7 +64,7 @@ def judge_killed(case: Case) -> list[Candidate]:
 
 
 def _show_signal(ran: Ran | None) -> tuple[Evidence, ...]:
-    return (Evidence(text=f"ended by {ran.signal}", source="the program"),) if ran and ran.signal else ()
+    return (Evidence(f"ended by {ran.signal}", "the program"),) if ran and ran.signal else ()
 
 
 def judge_host_memory(case: Case) -> list[Candidate]:
@@ -73,7 +74,7 @@ def judge_host_memory(case: Case) -> list[Candidate]:
         return []
     ran = case.place.ran
     if ran and ran.address_space is not None:
-        limit = Evidence(text=f"RLIMIT_AS is {ran.address_space} bytes", source="getrlimit")
+        limit = Evidence(f"RLIMIT_AS is {ran.address_space} bytes", "getrlimit")
         title = f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)"
         return [candidate(_LIMIT, 88, (*shows, limit), title, case="address_space")]
     found = next((m for e in shows if (m := _REQUEST.search(e.text))), None)
@@ -137,6 +138,7 @@ _SYSTEM = re.compile(r"^(?:lib(?:c|pthread|m|dl|gcc_s|stdc\+\+)|ld-linux.*)\.so|
 _LOADER = ("create_module", "_call_with_frames_removed", "module_from_spec", "_load_unlocked", "exec_module",
            "_find_and_load_unlocked", "_find_and_load", "_handle_fromlist", "_gcd_import", "__init__", "LoadLibrary")  # fmt: skip
 _FRAMES = 200
+_FOLDERS = r"/(?:site-packages|dist-packages|lib/python3\.\d+)/"
 _SAID = re.compile(
     r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"
     r"Fatal Python error: (?:Segmentation fault|Bus error)|\bsegfault at [0-9a-f]|(?:received|signal:?|by) .{0,12}SIGSEGV|"
@@ -156,17 +158,30 @@ _GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python program.py`"
 _STACK = f"{_GDB} names the libraries on the stack"
 
 
+class Frame(NamedTuple):
+    """A frame of a stack, and its line of the text."""
+
+    file: str
+    line: int
+    function: str
+    shown: Line
+
+    @property
+    def place(self) -> str:
+        """The file below its folder of packages, and the line."""
+        return f"{re.split(_FOLDERS, self.file)[-1]}, line {self.line}"
+
+
 @dataclass
 class Crash:
     """A crash of a process ("Segmentation fault"), and the line with it.
 
-    It has the stack of the crashed thread (innermost first: file, line, function, and its line of the text) that Python's fault handler prints,
-    its extension modules, and the libraries of a native stack, which C++ and the kernel's log name.
+    It has the stack of the crashed thread (innermost first) that Python's fault handler prints, its extension modules, and the libraries of a native stack, which C++ and the kernel's log name.
     """
 
     how: str
     line: Line
-    frames: list[tuple[str, int, str, Line]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     modules: tuple[str, ...] = ()
     modules_line: Line | None = None
     libraries: dict[str, Line] = field(default_factory=dict)
@@ -176,18 +191,19 @@ class Crash:
         """Whether the crash happened while a library was loaded."""
         if not self.frames:
             return False
-        file, _, function, _ = self.frames[0]
-        if file.endswith("ctypes/__init__.py"):
-            return function in ("__init__", "LoadLibrary")
-        return file.startswith("<frozen importlib") and "create_module" in [f[2] for f in self.frames[:4]]
+        first = self.frames[0]
+        if first.file.endswith("ctypes/__init__.py"):
+            return first.function in ("__init__", "LoadLibrary")
+        return first.file.startswith("<frozen importlib") and "create_module" in [
+            f.function for f in self.frames[:4]
+        ]
 
     @property
-    def place(self) -> tuple[str, int, str, Line] | None:
+    def frame(self) -> Frame | None:
         """The first frame that is neither of the import system nor of the standard library's ctypes."""
         for frame in self.frames:
-            file, _, function, _ = frame
-            of_ctypes = file.endswith("ctypes/__init__.py") and function in _LOADER
-            if not file.startswith("<frozen ") and not of_ctypes:
+            of_ctypes = frame.file.endswith("ctypes/__init__.py") and frame.function in _LOADER
+            if not frame.file.startswith("<frozen ") and not of_ctypes:
                 return frame
         return None
 
@@ -195,12 +211,12 @@ class Crash:
     def package(self) -> str | None:
         """The package of site-packages that the crash happened in."""
         native = next((p for path in [*self.libraries][:6] if (p := package_of(path))), None)
-        return native or (package_of(self.place[0]) if self.place else None)
+        return native or (package_of(self.frame.file) if self.frame else None)
 
     @property
     def loaded(self) -> list[str]:
         """The top-level names of the extension modules and of both stacks, each once."""
-        files = (*(file for file, *_ in self.frames), *self.libraries)
+        files = (*(frame.file for frame in self.frames), *self.libraries)
         names = [m.partition(".")[0] for m in self.modules] + [p for f in files if (p := package_of(f))]
         return list(dict.fromkeys(names))
 
@@ -208,6 +224,15 @@ class Crash:
     def library(self) -> str | None:
         """The name of the library on top of the native stack."""
         return next((path.rpartition("/")[2] for path in self.libraries), None)
+
+    @property
+    def where(self) -> str:
+        """The place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)", or ""."""
+        if self.library:
+            return f" in {self.library}"
+        if self.frame is None or self.package is None:
+            return ""
+        return f" in {self.package} ({self.frame.place}, {self.frame.function})"
 
 
 def read_crash(lines: Sequence[Line]) -> Crash | None:
@@ -231,7 +256,7 @@ def read_crash(lines: Sequence[Line]) -> Crash | None:
             crash.modules = tuple(m.strip() for m in match[1].split(","))
             crash.modules_line = line
         elif reading and (found := read_frame(line.text)) and len(crash.frames) < _FRAMES:
-            crash.frames.append((*found, line))
+            crash.frames.append(Frame(*found, line))
     return crash if crash and (crash.frames or crash.libraries) else None
 
 
@@ -243,7 +268,7 @@ def judge_crash(case: Case) -> list[Candidate]:
         title = "Compiled code crashed (SIGSEGV); the output does not name the library"
         return [candidate(_BUG, 24, _show_signal(ran), title, case="crash")] if by_signal else []
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
-    shows, where = _list_evidence(crash), _describe_place(crash)
+    shows, where = _list_evidence(crash), crash.where
     if crash.loading and crash.how == "Bus error":
         named = f" of {package}" if package else ""
         title = f"A library{named} is truncated: loading it ended the program with SIGBUS"
@@ -282,9 +307,7 @@ def judge_crash(case: Case) -> list[Candidate]:
     if not by_signal:
         return []
     if crash.frames:
-        file, line, function, _ = crash.frames[0]
-        short = re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
-        where = f" in {function} ({short}, line {line})"
+        where = f" in {crash.frames[0].function} ({crash.frames[0].place})"
     title = f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack"
     return [candidate(_BUG, 24, shows, title, case="crash")]
 
@@ -310,17 +333,13 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         else:
             return []
         at = next(iter(crash.libraries.values()))
-    else:
-        package = crash.package
-        if package is None or crash.place is None:
-            return []
-        file, line, _, at = crash.place
-        of = package
-        where = f"{package} (line {line} of {file.rpartition('-packages/')[2]})"
+    elif crash.package and crash.frame:
+        of, at = crash.package, crash.frame.shown
+        cause, title = _BUG, f"The program crashed{crash.where}"
         if crash.loading:
-            cause, title = _DAMAGED, f"The program crashed while it loaded a library of {where}"
-        else:
-            cause, title = _BUG, f"The program crashed in {where}"
+            cause, title = _DAMAGED, f"{title} while it loaded a library"
+    else:
+        return []
     return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)]
 
 
@@ -335,31 +354,18 @@ def describe_crash(lines: Sequence[Line]) -> str | None:
             f"line {said.number} shows a crash without a stack: `gpuenv run -- CMD`, or `python -X faulthandler PROGRAM`, "
             "shows where it happened"
         )
-    place = crash.library
-    if place is None:
-        file, line, function, _ = crash.frames[0]
-        place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
+    first = crash.frames[0] if crash.frames else None
+    place = crash.library or (f"{first.function} ({first.place})" if first else "")
     return f"the program crashed in {place}, outside of known packages: {_STACK}"
-
-
-def _describe_place(crash: Crash) -> str:
-    """Return the place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
-    if crash.library:
-        return f" in {crash.library}"
-    if crash.place is None or crash.package is None:
-        return ""
-    file, line, function, _ = crash.place
-    short = re.split(r"/(?:site|dist)-packages/", file)[-1]
-    return f" in {crash.package} ({short}, line {line}, {function})"
 
 
 def _list_evidence(crash: Crash) -> list[Evidence]:
     """Return the lines of the crash, its place, its libraries and the loaded modules."""
-    place = [crash.place[3]] if crash.place else []
-    shown = [x.evidence for x in (crash.line, *place, *[*crash.libraries.values()][:2])]
+    frame = [crash.frame.shown] if crash.frame else []
+    shown = [x.evidence for x in (crash.line, *frame, *[*crash.libraries.values()][:2])]
     if line := crash.modules_line:
         text = f"loaded: {', '.join(crash.loaded[:12])}"
-        shown.append(Evidence(text=text, source=line.source, line=line.number))
+        shown.append(Evidence(text, line.source, line.number))
     return shown
 
 

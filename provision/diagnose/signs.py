@@ -45,7 +45,7 @@ def read_context(case: Case) -> None:
             facts.add("framework", program.uses, case.messages.find(program.says)[0])
     machine = case.place.machine
     if machine and machine.context.container and not facts.all("container"):
-        facts.add("container", machine.context.container, Evidence(text="a container", source="machine"))
+        facts.add("container", machine.context.container, Evidence("a container", "machine"))
 
 
 def _read_launch(case: Case) -> None:
@@ -76,16 +76,11 @@ def list_programs(case: Case, evidence: Iterable[Evidence] = ()) -> list[KnownPr
     rows = case.profiles.programs
     lines = [normalize(e.text) for e in evidence]
     named = [r for r in rows if any(compile_pattern(p).found(low) for p in r.says for low in lines)]
-    modules = [m for line in reversed(case.lines) if (m := _module_of(line.text))]
+    frames = [read_frame(line.text) for line in reversed(case.lines) if "File" in line.text]
+    modules = [m for frame in frames if frame and (m := package_of(frame[0]))]
     traced = [r for m in dict.fromkeys(modules) for r in rows if m in r.modules]
     others = [r for r in rows if case.messages.find(r.says)]
     return [*{r.program: r for r in (*named, *traced, *others)}.values()]
-
-
-def _module_of(text: str) -> str | None:
-    """Return the package of a traceback's line."""
-    frame = read_frame(text) if "File" in text else None
-    return package_of(frame[0]) if frame else None
 
 
 def describe(case: Case) -> tuple[ContextValue, ...]:

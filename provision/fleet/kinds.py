@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from ..model import (
     AvailableWheels,
@@ -84,7 +83,7 @@ class Fitting:
     def alike(self, target: Target) -> Hashable:
         """Return a key of what builds depend on. Drivers between the same two floors are alike, and boards but for bad ones."""
         driver = target.driver
-        place = (bisect_right(self._floors, version(driver)), major(driver)) if driver else None
+        place = (bisect_right(self.floors, version(driver), key=version), major(driver)) if driver else None
         names = " ".join(g.name or "" for g in target.gpus)
         return (
             tuple(b for b in self._bad_boards if b in names),
@@ -106,10 +105,6 @@ class Fitting:
     def _bad_boards(self) -> tuple[str, ...]:
         """The parts of names of boards on which a release is bad."""
         return tuple(sorted({bad.board for bad in self.profiles.known_bad if bad.board}))
-
-    @cached_property
-    def _floors(self) -> list[Version]:
-        return [version(f) for f in self.floors]
 
     @cached_property
     def builds(self) -> list[list[Build]]:

@@ -75,7 +75,7 @@ class PackageSet:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RejectionReason:
     """An objection to a build: its code, and a sentence with both numbers."""
 

@@ -80,11 +80,9 @@ def clash(
         if reasons and all(reasons) and (first := reasons[0]):
             return first
     if not all(others):
-        return RejectionReason(code="library_conflict", text="another framework has no build that fits")
+        return RejectionReason("library_conflict", "another framework has no build that fits")
     names = ", ".join(dict.fromkeys(c[0].framework for c in others))
-    return RejectionReason(
-        code="library_conflict", text=f"is not compatible with any set of builds of {names}"
-    )
+    return RejectionReason("library_conflict", f"is not compatible with any set of builds of {names}")
 
 
 def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
@@ -112,22 +110,22 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
         cuda, theirs = build.cuda, other.cuda
         if question.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
             return RejectionReason(
-                code="cuda_conflict",
-                text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
+                "cuda_conflict",
+                f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
             )
         if why := conflict(other, build):
-            return RejectionReason(code="library_conflict", text=why)
+            return RejectionReason("library_conflict", why)
         if question.request.device == "cuda" and not share_cudnn(question, other, build):
             text = (
                 f"requires cuDNN {build.cudnn}, and {other.framework} {other.version} requires {other.cudnn}: "
                 "neither cuDNN supports these GPUs"
             )
-            return RejectionReason(code="library_conflict", text=text)
+            return RejectionReason("library_conflict", text)
     if taken and _common_python(question, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"
         return RejectionReason(
-            code="python_unsupported",
-            text=f"has wheels for Python {served}; {taken[0].framework} has none for these Python versions",
+            "python_unsupported",
+            f"has wheels for Python {served}; {taken[0].framework} has none for these Python versions",
         )
     return None
 

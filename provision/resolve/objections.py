@@ -60,32 +60,30 @@ def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> I
 
 def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     if not meets(build.version, wanted.specifier):
-        yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was requested")
+        yield RejectionReason("not_requested", f"{wanted.name}{wanted.specifier} was requested")
     for bound in question.request.bounds:
         if bound.name == wanted.name and not bound.pythons and not meets(build.version, bound.specifier):
             text = f"{bound.origin} requires {bound.name}{bound.specifier}"
-            yield RejectionReason(code="requirement_conflict", text=text)
+            yield RejectionReason("requirement_conflict", text)
     cuda = question.request.cuda
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
-        yield RejectionReason(
-            code="not_requested", text=f"CUDA {cuda} was requested; this build is for {built}"
-        )
+        yield RejectionReason("not_requested", f"CUDA {cuda} was requested; this build is for {built}")
     if version(build.version).is_prerelease and not question.request.pre:
-        yield RejectionReason(code="prerelease", text="is a pre-release; --pre allows pre-releases")
+        yield RejectionReason("prerelease", "is a pre-release; --pre allows pre-releases")
     is_named_exactly = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not is_named_exactly:  # PEP 592 allows a yanked release that is named exactly
-        yield RejectionReason(code="yanked", text="was withdrawn by its publisher (yanked)")
+        yield RejectionReason("yanked", "was withdrawn by its publisher (yanked)")
     over = question.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
-        yield RejectionReason(code="requirement_conflict", text=over)
+        yield RejectionReason("requirement_conflict", over)
     bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
-        yield RejectionReason(code="known_bad", text=f"{bad.why} ({bad.source})")
+        yield RejectionReason("known_bad", f"{bad.why} ({bad.source})")
     for bad in question.pinned_bad(build):
         if bad.effect == "refuse":
             text = f"pins {bad.package} {bad.version}: {bad.why} ({bad.source})"
-            yield RejectionReason(code="known_bad", text=text)
+            yield RejectionReason("known_bad", text)
 
 
 def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
@@ -94,15 +92,13 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         return
     if build.index == "find-links":
         if index != "auto":
-            yield RejectionReason(
-                code="index_excluded", text=f"is a local wheel, but --index {index} was given"
-            )
+            yield RejectionReason("index_excluded", f"is a local wheel, but --index {index} was given")
     elif index != "auto" and build.index != _kind_of(index):
         yield RejectionReason(
-            code="index_excluded", text=f"is on the {build.index} index, but --index {index} was given"
+            "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
     elif build.index in question.supply.unreachable:
-        yield RejectionReason(code="index_unreachable", text=f"the {build.index} index does not respond")
+        yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
 
 
 def _kind_of(index: str) -> str:
@@ -120,13 +116,11 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
     why = dict(line.split(": ", 1) for line in build.unresolvable)
     for python in tuple(best_first) or reversed(build.python):
         if python in why:
-            yield RejectionReason(
-                code="python_unsupported", text=f"does not install on Python {python}: {why[python]}"
-            )
+            yield RejectionReason("python_unsupported", f"does not install on Python {python}: {why[python]}")
             return
     if (question.request.python or "").endswith("t"):
         text = f"has no known wheel for a free-threaded Python; requested: {question.request.python}"
-        yield RejectionReason(code="python_unsupported", text=text)
+        yield RejectionReason("python_unsupported", text)
         return
     served = " to ".join(dict.fromkeys((build.python[0], build.python[-1]))) if build.python else "none"
     if question.request.requires_python:
@@ -134,21 +128,17 @@ def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
             f"{question.request.python_origin or 'the project'} requires {question.request.requires_python}"
         )
         have = bound if have == "none" else f"{have}, and {bound}"
-    yield RejectionReason(
-        code="python_unsupported", text=f"has wheels for Python {served}; requested: {have}"
-    )
+    yield RejectionReason("python_unsupported", f"has wheels for Python {served}; requested: {have}")
 
 
 def _platform(question: Question, build: Build) -> Iterator[RejectionReason]:
     target = question.target
     if question.request.device == "cuda" and not build.cuda:
         index = {"pypi": " of the default index", "pytorch": " of the PyTorch index"}.get(build.index, "")
-        yield RejectionReason(code="platform_unsupported", text=f"is a CPU build on {target.platform}{index}")
+        yield RejectionReason("platform_unsupported", f"is a CPU build on {target.platform}{index}")
     on_linux = target.platform.startswith("linux")
     if on_linux and target.glibc and build.glibc and version(target.glibc) < version(build.glibc):
-        yield RejectionReason(
-            code="glibc_too_old", text=f"needs glibc {build.glibc}; the system has {target.glibc}"
-        )
+        yield RejectionReason("glibc_too_old", f"needs glibc {build.glibc}; the system has {target.glibc}")
 
 
 def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
@@ -157,8 +147,8 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
         # If only the driver's CUDA is known (CONDA_OVERRIDE_CUDA), only minor-version compatibility can be checked.
         if cuda and question.speaks and int(major(question.speaks)) < int(major(cuda)):
             yield RejectionReason(
-                code="driver_too_old",
-                text=f"is built for CUDA {cuda}; the driver supports CUDA {question.speaks}",
+                "driver_too_old",
+                f"is built for CUDA {cuda}; the driver supports CUDA {question.speaks}",
             )
         return
     floor = floor_of(question, cuda)
@@ -166,13 +156,13 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
     # The newer libcuda has minor-version compatibility too, so its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
-        yield RejectionReason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
+        yield RejectionReason("driver_too_old", f"no driver is known to run CUDA {cuda}")
     elif version(target.driver) < version(floor) and not covered:
         compatible = any(row.major == major(cuda) for row in question.profiles.majors)
         name = major(cuda) if compatible else cuda
         yield RejectionReason(
-            code="driver_too_old",
-            text=f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
+            "driver_too_old",
+            f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
         )
     for gpu in target.gpus:
         yield from _driver_serves(question, gpu)
@@ -201,13 +191,13 @@ def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReas
     branch = int(question.branch(driver))
     if known.last_driver and branch > int(known.last_driver):
         yield RejectionReason(
-            code="driver_drops_gpu",
-            text=f"driver {driver} does not support {named(gpu)}; the last driver branch that supports it is {known.last_driver}",
+            "driver_drops_gpu",
+            f"driver {driver} does not support {named(gpu)}; the last driver branch that supports it is {known.last_driver}",
         )
     if known.first_driver and int(major(driver)) < int(known.first_driver):
         yield RejectionReason(
-            code="driver_too_old",
-            text=f"{named(gpu)} needs driver {known.first_driver}; the driver is {driver}",
+            "driver_too_old",
+            f"{named(gpu)} needs driver {known.first_driver}; the driver is {driver}",
         )
 
 
@@ -219,36 +209,32 @@ def _kernels(question: Question, build: Build) -> Iterator[RejectionReason]:
 def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[RejectionReason]:
     cuda, built = build.cuda or "", " ".join(build.kernels)
     if not build.kernels:
-        yield RejectionReason(
-            code="gpu_too_new", text=f"its kernels are unknown; it may not run on {named(gpu)}"
-        )
+        yield RejectionReason("gpu_too_new", f"its kernels are unknown; it may not run on {named(gpu)}")
         return
     oldest = needs_cuda(gpu.capability)
     how = how_they_run(build.kernels, gpu.capability, question.tegra)
     if how == "cubin":
         if oldest and version(cuda) < version(oldest):
-            yield RejectionReason(
-                code="gpu_too_new", text=f"{named(gpu)} needs CUDA {oldest}; built with {cuda}"
-            )
+            yield RejectionReason("gpu_too_new", f"{named(gpu)} needs CUDA {oldest}; built with {cuda}")
         return
     first = question.gpus[gpu.capability].first_cuda if gpu.capability in question.gpus else None
     if how == "ptx":
         # PTX contains only the framework's own kernels. The CUDA libraries must support the GPU.
         if first and version(cuda) < version(first):
             yield RejectionReason(
-                code="gpu_too_new",
-                text=f"{named(gpu)} needs CUDA {first} or newer; built with {cuda}",
+                "gpu_too_new",
+                f"{named(gpu)} needs CUDA {first} or newer; built with {cuda}",
             )
         elif question.speaks and version(question.speaks) < version(cuda):
             yield RejectionReason(
-                code="ptx_needs_driver",
-                text=f"{named(gpu)} requires compilation of PTX code, which requires a driver that supports CUDA {cuda}; "
+                "ptx_needs_driver",
+                f"{named(gpu)} requires compilation of PTX code, which requires a driver that supports CUDA {cuda}; "
                 f"driver {question.target.driver} supports CUDA {question.speaks}",
             )
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
     code = "gpu_too_new" if version(gpu.capability) > version(newest) else "gpu_too_old"
-    yield RejectionReason(code=code, text=f"no kernels for {named(gpu)}; built for {built}")
+    yield RejectionReason(code, f"no kernels for {named(gpu)}; built for {built}")
 
 
 # --- available wheels ------------------------------------------------------------------------
@@ -262,11 +248,11 @@ def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
         if build.index == "find-links" and pythons and not at_hand(
             question.supply, build, pythons[0], question.target.glibc
         ):  # fmt: skip
-            yield RejectionReason(code="not_available", text="the available wheel does not fit this platform")
+            yield RejectionReason("not_available", "the available wheel does not fit this platform")
         return
     lacks = [missing(question.supply, build, p, question.target.glibc) for p in pythons]
     if all(lacks):
-        yield RejectionReason(code="not_available", text=f"no folder of wheels has {lacks[0]}")
+        yield RejectionReason("not_available", f"no folder of wheels has {lacks[0]}")
 
 
 def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:
@@ -281,4 +267,4 @@ def _companions_at_hand(question: Question, build: Build, python: str) -> Iterat
         wheels = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
         if not any(w.version.endswith(f"+{build.local}") for w in wheels):
             text = f"is available as a +{build.local} wheel, but the requested {name} is not available as +{build.local}"
-            yield RejectionReason(code="not_available", text=text)
+            yield RejectionReason("not_available", text)

@@ -144,25 +144,23 @@ def _effect(question: Question, build: Build, release: CudnnRelease) -> str | No
 def _release_objections(question: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
     target = question.target
     if _effect(question, build, release) == "refuse":
-        yield RejectionReason(code="known_bad", text=f"cuDNN {release.version} has a known defect")
+        yield RejectionReason("known_bad", f"cuDNN {release.version} has a known defect")
     for gpu in target.gpus:
         if release.kernels and not how_they_run(release.kernels, gpu.capability, question.tegra):
             yield RejectionReason(
-                code="cudnn_drops_gpu",
-                text=f"cuDNN {release.version} has no kernels for {named(gpu)}",
+                "cudnn_drops_gpu",
+                f"cuDNN {release.version} has no kernels for {named(gpu)}",
             )
     if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
         yield RejectionReason(
-            code="glibc_too_old",
-            text=f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
+            "glibc_too_old",
+            f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
     if question.supply.only_wheels and build.cudnn and not carries_cudnn(build):
         names = [w for p in question.pythons(build)[:1]
                  for w in wheels_for(question.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
         if not any(w.version == release.version for w in names):
-            yield RejectionReason(
-                code="not_available", text=f"{release.package} {release.version} is not available"
-            )
+            yield RejectionReason("not_available", f"{release.package} {release.version} is not available")
 
 
 def carries_cudnn(build: Build) -> bool:
@@ -184,7 +182,7 @@ def share_cudnn(question: Question, one: Build, other: Build) -> bool:
     if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
-    nothing = RejectionReason(code="library_conflict", text="")
+    nothing = RejectionReason("library_conflict", "")
     return not question.once(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
 
 
@@ -194,6 +192,6 @@ def _cudnn_reasons(question: Question, build: Build) -> Iterator[RejectionReason
         yield from reasons
         if not reasons and not is_exact(build.cudnn or ""):
             yield RejectionReason(
-                code="not_available",
-                text=f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires",
+                "not_available",
+                f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires",
             )

@@ -77,8 +77,8 @@ def compiler_objections(question: Question, build: Build) -> Iterator[RejectionR
         row = compiler_of(question, build.cuda or "")
         if row is None or not row.extras:
             yield RejectionReason(
-                code="not_requested",
-                text=f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc requests",
+                "not_requested",
+                f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc requests",
             )
 
 

@@ -40,7 +40,10 @@ def show_table(
     widths = _share_width(natural[:shown], least, room)
     screen.line(format_row(heads[:shown], widths, indent))
     for row in cells:
-        folded = [_fold_cell(cell, width) for cell, width in zip(row[:shown], widths, strict=True)]
+        folded = [
+            textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+            for cell, width in zip(row[:shown], widths, strict=True)
+        ]
         for part in zip_longest(*folded, fillvalue=""):
             screen.line(format_row(part, widths, indent))
     if left_out := ", ".join(heads[shown:]):
@@ -73,10 +76,6 @@ def _share_width(natural: Sequence[int], least: Sequence[int], room: int) -> lis
             break
         widths[i] -= 1
     return widths
-
-
-def _fold_cell(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
 
 
 def format_row(cells: Sequence[str], widths: Sequence[int], indent: int = 0) -> str:

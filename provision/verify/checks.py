@@ -6,7 +6,6 @@ It also names what torch.compile misses on the system.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -88,9 +87,12 @@ def _run(
         if check.kind == "compile":
             finished, passed, missing, problem = _run_compile(env, device, environ, timeout)
         else:
-            with contextlib.nullcontext(placed.folder) if placed.folder else _enter_empty_folder() as folder:
-                command = make_command(env, check)
-                finished = process.run(command, env=environ, cwd=folder, timeout=timeout, leaves_nothing=True)
+            with make_scratch("check") as scratch:
+                empty = scratch / "empty"
+                empty.mkdir()
+                finished = process.run(
+                    make_command(env, check), env=environ, cwd=placed.folder or empty, timeout=timeout, leaves_nothing=True,
+                )  # fmt: skip
             passed, problem = finished.ok, ""
     except OSError as error:
         passed, detail = False, f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -113,14 +115,6 @@ def make_command(env: Environment, check: Check) -> list[str]:
     if check.kind == "import":
         return [env.python, "-c", f"import {check.subject}"]
     return [*check.command] if check.kind == "run" else [env.python]
-
-
-@contextlib.contextmanager
-def _enter_empty_folder() -> Iterator[Path]:
-    with make_scratch("check") as folder:
-        empty = folder / "empty"
-        empty.mkdir()
-        yield empty
 
 
 def _run_compile(

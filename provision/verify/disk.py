@@ -259,7 +259,11 @@ def _find_unserved(env: Environment, paths: PythonPaths, owners: Sequence[Librar
         required = (_parse_cudnn(text) for text in read_requirements(paths.sites, framework))
         needed = next((r for r in required if r), None)
         least = _find_oldest(needed) if needed else None
-        if not needed or not least or any(_serves(v, least) for v, _ in installed):
+        if (
+            not needed
+            or not least
+            or any(v.major == least.major and v.minor >= least.minor for v, _ in installed)
+        ):
             continue
         version, package = max(installed, key=lambda row: row[0])
         name = framework.replace("_", "-")
@@ -296,12 +300,6 @@ def _find_oldest(requirement: Requirement) -> Version | None:
     """Return the oldest cuDNN that a requirement allows: its pin, or its lower bound."""
     bounds = [s.version.removesuffix(".*") for s in requirement.specifier if s.operator in ("==", ">=", "~=")]
     return max((v for bound in bounds if (v := _parse_version(bound))), default=None)
-
-
-def _serves(version: Version, least: Version) -> bool:
-    """Return whether a framework compiled with `least` accepts a cuDNN: same major version, at least its minor
-    version."""
-    return version.major == least.major and version.minor >= least.minor
 
 
 # --- libraries that a process did not find -------------------------------------------------------

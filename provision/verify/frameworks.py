@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..environment.distributions import Distribution, list_distributions
-from ..model import FRAMEWORKS, Environment, Evidence, FrameworkVerdict
+from ..model import FRAMEWORKS, Evidence, FrameworkVerdict
 from ..profiles.findings import make_finding
 from ..system import process
 from ..system.redaction import clean
@@ -29,8 +29,6 @@ from .proof import (
     judge_extensions,
     judge_extras,
     judge_framework,
-    judge_import,
-    make_framework_verdict,
 )
 from .settings import explain_startup_files, find_suspects, search_settings
 from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
@@ -107,10 +105,13 @@ def run_frameworks(run: Verification) -> None:
 
 def _run_chosen(run: Verification) -> None:
     names, broken = _choose_names(run), run.broken
+    if not names and broken:
+        return run.skip_rest(STAGES)
     if not names:
-        if not broken:
-            run.add("framework", Judgement("fail", _describe_no_framework(run.env)))
-        return run.skip_rest(STAGES if broken else STAGES[1:])
+        quick, where = run.options.quick, run.env.path
+        what = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {where}"
+        run.add("framework", Judgement("skip" if quick else "fail", what))
+        return run.skip(STAGES[1:], "not run with --quick" if quick else "the framework stage failed")
     for name in names:
         if broken:
             run.skip(STAGES, f"the {broken} stage failed", name)
@@ -132,34 +133,13 @@ def _run_chosen(run: Verification) -> None:
 
 def import_frameworks(run: Verification) -> None:
     """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
-    names = _choose_names(run)
-    present = [n for n in names if n in run.paths.frameworks]
+    present = [n for n in _choose_names(run) if n in run.paths.frameworks]
     if present:
         run.say("progress", f"importing {', '.join(present)}")
     with ThreadPoolExecutor(max(1, len(present))) as pool:
-        reports = dict(
-            zip(present, pool.map(lambda n: ask_framework(run, n, run.environ), present), strict=True)
-        )
-    for name in names:
-        if report := reports.get(name):
-            judged = judge_import(run, name, report)
-            run.add("framework", judged, measure_stages(report).get("framework"), name)
-            run.verdicts.append(make_framework_verdict(run, name, report))
-            if judged.status == "fail":
-                _search_import(run, name)
-        else:
-            run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
-        run.skip(STAGES[1:], "not run with --quick", name)
-    if not names:
-        run.skip(STAGES[:1], _describe_no_framework(run.env))
-        run.skip(STAGES[1:], "not run with --quick")
-
-
-def _search_import(run: Verification, name: str) -> None:
-    def cured(environ: Mapping[str, str]) -> bool:
-        return judge_import(run, name, ask_framework(run, name, environ)).status != "fail"
-
-    search_settings(run, find_suspects(run, name), cured, ())
+        started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
+    run.imported.update({name: report.result for name, report in started.items()})
+    _run_chosen(run)
 
 
 # --- which frameworks ----------------------------------------------------------------------------
@@ -182,15 +162,12 @@ def _is_aside(run: Verification, name: str) -> bool:
     return gpu and name not in wanted and not builds.get(name, True)
 
 
-def _describe_no_framework(env: Environment) -> str:
-    return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
-
-
 # --- one framework -------------------------------------------------------------------------------
 
 
 def _run_framework(run: Verification, name: str) -> None:
-    run.say("progress", f"{name}: import, convolutions, matrix products and attention")
+    if not run.options.quick:
+        run.say("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
     for uuid in run.slices or (None,):
         verdict = _run_on_device(run, name, uuid)

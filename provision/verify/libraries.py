@@ -19,6 +19,7 @@ from typing import Any
 from ..environment.distributions import (
     Distribution,
     RecordRow,
+    compare_file,
     find_distribution,
     list_conda_records,
     list_distributions,
@@ -26,7 +27,6 @@ from ..environment.distributions import (
 from ..model import FRAMEWORKS, Environment, normalize_name
 from ..model.values import dataclass
 from ..system import untrusted
-from ..system.files import hash_readable
 from ..system.loader_cache import loader_cache
 
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
@@ -271,7 +271,7 @@ def shorten_version(version: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A file that differs from its package's list. `kind` is missing, short, size or hash."""
+    """A file that differs from its package's list. `kind` is missing, short, size or bytes."""
 
     kind: str
     path: str
@@ -282,34 +282,25 @@ DIFFERENCES = {
     "missing": "is missing",
     "short": "is truncated",
     "size": "has the wrong size",
-    "hash": "has different content",
+    "bytes": "has different content",
 }
 """What the kinds of FileProblem are called."""
 
 
 def check_files(files: Sequence[RecordRow], hashes: bool) -> list[FileProblem]:
     """Return the files that are missing or have the wrong size, and with `hashes` those with other bytes."""
-    problems = [p for row in files if (p := _check_size(row))]
-    bad = {p.path for p in problems}
-    rest = [row for row in files if hashes and row.digest and row.path not in bad]
-    rest.sort(key=lambda row: -(row.size or 0))
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
-        for row, digest in zip(rest, pool.map(hash_readable, (row.path for row in rest)), strict=True):
-            if digest != row.digest:
-                text = f"sha256 {digest or 'cannot be read'}, recorded {row.digest}"
-                problems.append(FileProblem("hash", row.path, text))
-    return problems
+        kinds = pool.map(lambda row: compare_file(row, None, hashes=hashes), files)
+        return [_describe_problem(row, kind) for row, kind in zip(files, kinds, strict=True) if kind]
 
 
-def _check_size(row: RecordRow) -> FileProblem | None:
-    try:
-        size = os.stat(row.path).st_size
-    except OSError as error:
-        return FileProblem("missing", row.path, error.strerror or "missing")
-    if row.size is None or size == row.size:
-        return None
-    kind = "short" if size < row.size and _is_cut_short(row.path, size) else "size"
-    return FileProblem(kind, row.path, f"{size} bytes, recorded {row.size}")
+def _describe_problem(row: RecordRow, kind: str) -> FileProblem:
+    if kind != "size":
+        text = "this file is missing" if kind == "missing" else f"its sha256 is not {row.digest}"
+        return FileProblem(kind, row.path, text)
+    size = Path(row.path).stat().st_size
+    short = size < (row.size or 0) and _is_cut_short(row.path, size)
+    return FileProblem("short" if short else kind, row.path, f"{size} bytes, recorded {row.size}")
 
 
 def _is_cut_short(path: str, size: int) -> bool:

@@ -191,61 +191,58 @@ def _read(path: str) -> str:
         return ""
 
 
-def add_missing(
-    stage: StageResult, findings: Sequence[Finding], missing: Sequence[ProjectImport]
-) -> tuple[StageResult, Sequence[Finding]]:
-    """Return the stage `packages` and its findings with a warning about missing modules."""
+def explain_missing(missing: Sequence[ProjectImport]) -> Finding | None:
+    """Return a finding about missing modules."""
     if not missing:
-        return stage, findings
-    first = missing[0]
-    problem = f"{clean_line(first.module, 60)}, imported in {clean_line(first.file, 100)}, is not installed"
+        return None
     packages = list(dict.fromkeys(one.package for one in missing if one.package))
     unknown = [clean_line(one.module, 60) for one in missing if not one.package][:_SHOWN]
     steps = [f"`gpuenv add {' '.join(packages[:_SHOWN])}`"] if packages else []
     if unknown:
         noun = "package" if len(unknown) == 1 else "packages"
         steps.append(f"find the {noun} that the project means by {', '.join(unknown)}")
+    name = clean_line(missing[0].module, 60)
     lines = [
         (f"import {clean_line(m.module, 60)}: {m.package or 'unknown package'} is not installed", m.file)
         for m in missing
     ]
-    return _warn(
-        stage, findings, "project_imports_missing", problem, lines, noun="module", steps="; ".join(steps)
+    return _make_finding(
+        "project_imports_missing", name, "is not installed", lines, noun="module", steps="; ".join(steps)
     )
 
 
-def add_absent(
-    stage: StageResult, findings: Sequence[Finding], absent: Sequence[AbsentName]
-) -> tuple[StageResult, Sequence[Finding]]:
-    """Return the stage `packages` and its findings with a warning about names that installed releases lack."""
+def explain_absent(absent: Sequence[AbsentName]) -> Finding | None:
+    """Return a finding about names that installed releases lack."""
     if not absent:
-        return stage, findings
+        return None
     first = absent[0]
-    what = f"{first.name} of {first.module}" if first.name else first.module
-    problem = f"{clean_line(what, 100)}, imported in {clean_line(first.file, 100)}, is not in {clean_line(first.release, 60)}"
+    what = clean_line(f"{first.name} of {first.module}" if first.name else first.module, 100)
     typed = [f"from {a.module} import {a.name}" if a.name else f"import {a.module}" for a in absent]
     lines = [
         (f"{clean_line(text, 160)}: not in {clean_line(a.release, 60)}", a.file)
         for text, a in zip(typed, absent, strict=True)
     ]
     packages = " and ".join(dict.fromkeys(clean_line(a.release.split()[0], 60) for a in absent))
-    return _warn(stage, findings, "project_names_absent", problem, lines, noun="name", packages=packages)
+    state = f"is not in {clean_line(first.release, 60)}"
+    return _make_finding("project_names_absent", what, state, lines, noun="name", packages=packages)
 
 
-def _warn(
-    stage: StageResult, findings: Sequence[Finding], row: str, problem: str, lines: Sequence[tuple[str, str]],
-    *, noun: str, **facts: Any,
-) -> tuple[StageResult, Sequence[Finding]]:  # fmt: skip
-    """Add the finding of a row, with its first problem, and all lines (text, file) as its evidence."""
+def _make_finding(
+    row: str, what: str, state: str, lines: Sequence[tuple[str, str]], *, noun: str, **facts: Any
+) -> Finding:
+    """Return the finding of a row: its first problem, and all lines (text, file) as its evidence."""
     more = len(lines) - 1
-    evidence = tuple(Evidence(text, file) for text, file in lines[:_SHOWN])
-    finding = make_finding(
-        row, evidence, problem=problem, more=more or None, noun=noun if more == 1 else f"{noun}s", **facts
-    )
-    detail = f"{problem}; {more} more" if more else problem
-    quiet = stage.status in ("pass", "skip")
-    warned = replace(
-        stage, status="warn" if quiet else stage.status, detail=detail if quiet else f"{stage.detail}; {detail}",
-        evidence=(*stage.evidence, *evidence),
+    return make_finding(
+        row, tuple(Evidence(text, file) for text, file in lines[:_SHOWN]),
+        problem=f"{what}, imported in {clean_line(lines[0][1], 100)}, {state}", more=more or None,
+        noun=noun if more == 1 else f"{noun}s", **facts,
     )  # fmt: skip
-    return warned, (*findings, finding)
+
+
+def add_warning(stage: StageResult, finding: Finding) -> StageResult:
+    """Return a stage with the warning of a finding, after what it says already."""
+    quiet = stage.status in ("pass", "skip")
+    return replace(
+        stage, status="warn" if quiet else stage.status, evidence=(*stage.evidence, *finding.evidence),
+        detail=finding.title if quiet else f"{stage.detail}; {finding.title}",
+    )  # fmt: skip

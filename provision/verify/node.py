@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..errors import MachineError, UsageError
@@ -131,10 +131,17 @@ def assert_own(env: Path) -> None:
     """Raise UsageError if another user can change the environment or its base Python."""
     try:
         settings = _read_settings(env)
-        # Base Pythons with thousands of packages are common, and most environments import none of them.
-        unused = () if _uses_base_packages(settings) else ("site-packages",)
+        home = settings.get("home")
+        # site.py adds the packages of the base Python unless this setting forbids it. Base Pythons with thousands of packages are common, and most environments import none of them.
+        unused = (
+            ()
+            if settings.get("include-system-site-packages", "true").lower() == "true"
+            else ("site-packages",)
+        )
         trust.assert_unchangeable([env], without=(_UV_LOCK,))
-        trust.assert_unchangeable(_list_standard_libraries(settings), without=unused)
+        trust.assert_unchangeable(
+            sorted(Path(home).parent.glob("lib/python3.*")) if home else [], without=unused
+        )
     except trust.UntrustedError as error:
         raise UsageError(
             f"{env} is not examined: {error.reason}",
@@ -152,14 +159,3 @@ def _read_settings(env: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
-
-
-def _uses_base_packages(settings: Mapping[str, str]) -> bool:
-    """Return whether Python adds the packages of the base Python: site.py does so unless the setting forbids it."""
-    return settings.get("include-system-site-packages", "true").lower() == "true"
-
-
-def _list_standard_libraries(settings: Mapping[str, str]) -> list[Path]:
-    """Return the folders of the standard library that the environment's Python imports."""
-    home = settings.get("home")
-    return sorted(Path(home).parent.glob("lib/python3.*")) if home else []

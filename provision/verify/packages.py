@@ -294,7 +294,12 @@ class _Nomination:
         that only optional modules need.
         """
         optional = self._optional.get(package.name, frozenset())
-        problems = [p for node in list_reached([root]) for p in node.problems if not _is_in(p, optional)]
+        problems = [
+            p
+            for node in list_reached([root])
+            for p in node.problems
+            if p.kind != "missing" or p.library[3:].partition(".so")[0] not in optional
+        ]
         problems += find_undefined(root, self._packages.get("torch"))
         if not problems:
             return []
@@ -353,10 +358,6 @@ class _Nomination:
         if problem.kind != "missing" or not path or not name_nvidia_wheel(problem.library):
             return problem
         return replace(problem, kind="unsearched", found=path) if os.path.exists(path) else problem
-
-
-def _is_in(problem: Problem, optional: Collection[str]) -> bool:
-    return problem.kind == "missing" and problem.library[3:].partition(".so")[0] in optional
 
 
 # --- imports -------------------------------------------------------------------------------------

@@ -246,9 +246,9 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
     what = f"imports {value}"
     if setting:
         what = f"unsets {name}" if value is None else f"sets {name}={value!r}"
-    evidence = [Evidence(f"{what} at each start of Python", file, line=line)]
+    evidence = [Evidence(f"{what} at each start of Python", file, line)]
     if row["pth"]:
-        evidence.append(Evidence("the line that runs this file", row["pth"][0], line=row["pth"][1]))
+        evidence.append(Evidence("the line that runs this file", row["pth"][0], row["pth"][1]))
     return make_finding(
         "startup_file_sets_variable" if setting else "startup_file_imports_framework",
         tuple(evidence),

@@ -429,8 +429,8 @@ class Verification:
         for stage in stages:
             self.add(stage, Judgement("skip", why), None, framework)
 
-    def skip_rest(self, stages: Sequence[str], framework: str | None = None) -> None:
-        self.skip(stages, f"the {self.broken} stage failed", framework)
+    def skip_rest(self, stages: Sequence[str]) -> None:
+        self.skip(stages, f"the {self.broken} stage failed")
 
 
 def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:

@@ -63,7 +63,7 @@ def test_a_missing_import_is_a_warning_that_names_file_and_package(env):
     found = judged(env)
     stage, (finding,) = found.stages[-1], found.findings
     assert (found.verdict, stage.stage, stage.status) == ("cpu", "packages", "warn")
-    assert stage.detail == "filetype, imported in train.py, is not installed; 3 more"
+    assert stage.detail == "filetype, imported in train.py, is not installed, and 3 more modules"
     assert finding.title == "filetype, imported in train.py, is not installed, and 3 more modules"
     assert finding.fix == (
         "`gpuenv add filetype opencv-python google-cloud-storage`; find the package that the project means by strange_one"
@@ -112,7 +112,7 @@ def test_a_name_that_the_installed_release_lacks_is_a_warning(env):
     found = judged(env)
     stage, (finding,) = found.stages[-1], found.findings
     assert stage.status == "warn"
-    assert stage.detail == "walk of api.core, imported in train.py, is not in api 5.1; 2 more"
+    assert stage.detail == "walk of api.core, imported in train.py, is not in api 5.1, and 2 more names"
     assert finding.title == "walk of api.core, imported in train.py, is not in api 5.1, and 2 more names"
     assert [e.text for e in finding.evidence] == [
         "from api.core import walk: not in api 5.1", "import api.old.part: not in api 5.1", "from plain import two: not in plain",

@@ -17,7 +17,6 @@ from provision.detect.files import (
     list_device_files,
     name_platform,
     parse_file_version,
-    parse_glibc_version,
     parse_library_version,
     parse_proc_version,
     parse_smi_rows,
@@ -35,9 +34,7 @@ from provision.detect.host import (
     read_hardware,
 )
 from provision.detect.pythons import (
-    find_conda_version,
-    parse_pyenv_version,
-    parse_uv_version,
+    read_stated_version,
 )
 from provision.detect.query import parse_answer
 from provision.model import HardwareDevice
@@ -88,7 +85,7 @@ def test_a_failed_nvidia_smi_gives_no_rows():
 
 @given(st.text())
 def test_no_text_breaks_the_parsers(text):
-    for parse in (parse_proc_version, parse_library_version, parse_uv_version, parse_pyenv_version):
+    for parse in (parse_proc_version, parse_library_version):
         assert parse(text) is None or text
     assert parse_ldconfig(text, None) == () or "=>" in text
     assert parse_answer(text).gpus == ()
@@ -151,12 +148,6 @@ def test_a_library_version_is_read_from_its_file_name(soname, real, version):
 )
 def test_system_machine_and_libc_make_the_platform_name(system, machine, glibc, name):
     assert name_platform(system, machine, glibc) == name
-
-
-def test_the_glibc_version_is_read_from_its_text():
-    assert parse_glibc_version("glibc 2.36") == "2.36"
-    assert parse_glibc_version(None) is None
-    assert parse_glibc_version("") is None
 
 
 @rows("name", ["linux-x86_64-musl", "macos-arm64", "linux-ppc64le"])
@@ -235,23 +226,25 @@ def test_a_jetson_model_is_recognised():
     ],
 )
 def test_a_pyenv_folder_names_its_version(folder, told):
-    assert parse_pyenv_version(folder) == told
+    assert read_stated_version("pyenv", [folder]) == told
 
 
 def test_a_uv_folder_names_its_version():
-    assert parse_uv_version("cpython-3.12.8-linux-x86_64-gnu") == ("3.12.8", False)
-    assert parse_uv_version("cpython-3.13.1+freethreaded-linux-x86_64-gnu") == ("3.13.1", True)
-    assert parse_uv_version("pypy-3.10.16-linux-x86_64-gnu") is None
-    assert parse_uv_version("cpython-3.12-linux-x86_64-gnu") is None  # a link to the newest of its minor
+    assert read_stated_version("uv", ["cpython-3.12.8-linux-x86_64-gnu"]) == ("3.12.8", False)
+    assert read_stated_version("uv", ["cpython-3.13.1+freethreaded-linux-x86_64-gnu"]) == ("3.13.1", True)
+    assert read_stated_version("uv", ["pypy-3.10.16-linux-x86_64-gnu"]) is None
+    assert (
+        read_stated_version("uv", ["cpython-3.12-linux-x86_64-gnu"]) is None
+    )  # a link to the newest of its minor
 
 
 def test_the_conda_records_name_the_python_version():
-    assert find_conda_version(["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == (
+    assert read_stated_version("conda", ["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == (
         "3.11.7",
         False,
     )
-    assert find_conda_version(["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
-    assert find_conda_version(["python-dateutil-2.9.0-py_0.json", "history"]) is None
+    assert read_stated_version("conda", ["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
+    assert read_stated_version("conda", ["python-dateutil-2.9.0-py_0.json", "history"]) is None
 
 
 def test_credentials_in_values_are_hidden():

@@ -208,9 +208,9 @@ LOADING = (
     ("lines", "cause", "title"),
     [
         ((*HEAD, f'  File "{SITE}/cv2/__init__.py", line 9 in f', OWN, modules("cv2")),
-         "framework_bug_upgrade", "The program crashed in cv2 (line 9 of cv2/__init__.py)"),
+         "framework_bug_upgrade", "The program crashed in cv2 (cv2/__init__.py, line 9, f)"),
         ((*HEAD, *LOADING, f'  File "{SITE}/cv2/__init__.py", line 9 in <module>', OWN),
-         "package_files_damaged", "The program crashed while it loaded a library of cv2 (line 9 of cv2/__init__.py)"),
+         "package_files_damaged", "The program crashed in cv2 (cv2/__init__.py, line 9, <module>) while it loaded a library"),
         (("python[7]: segfault at 0 ip 00007f01 sp 00007ffd error 4 in libtorch_cuda.so[7f00+1000]",),
          "framework_bug_upgrade", "The program crashed in libtorch_cuda.so, a library of torch"),
         (("SIGSEGV received", "/usr/lib/libcudnn_ops.so.9(+0x1a2b) [0x7f1122334455]"),
