@@ -15,7 +15,7 @@ from pathlib import Path
 from ..model import NVIDIA_LIBRARY_FAMILIES, Gpu, LibraryFile
 from ..model.values import dataclass
 from ..system import trust, untrusted
-from ..system.loader_cache import loader_cache
+from ..system.loader_cache import is_there, loader_cache
 from ..system.redaction import redact_variable
 
 
@@ -38,14 +38,6 @@ def list_entries(folder: Path) -> tuple[Path, ...]:
         return tuple(sorted(folder.iterdir()))
     except OSError:
         return ()
-
-
-def is_there(path: Path) -> bool:
-    """Return whether a path exists. A path below an unreadable folder does not."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_version")

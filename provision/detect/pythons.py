@@ -15,7 +15,8 @@ from typing import Any
 from ..model import PythonInstallation
 from ..model.values import dataclass
 from ..system import process, trust
-from .files import is_there, list_entries, read_text, under
+from ..system.loader_cache import is_there
+from .files import list_entries, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = r"python(3(\.\d+)?)?(\.exe)?"

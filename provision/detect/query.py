@@ -18,11 +18,11 @@ from typing import Any
 from ..model import Gpu, GpuMemoryHolder
 from ..model.values import dataclass
 from ..system import process, trust
+from ..system.loader_cache import is_there
 from ..system.redaction import clean
 from .files import (
     SMI_FIELDS,
     format_cuda_version,
-    is_there,
     parse_library_version,
     parse_smi_rows,
     under,

@@ -138,7 +138,7 @@ _SYSTEM = re.compile(r"^(?:lib(?:c|pthread|m|dl|gcc_s|stdc\+\+)|ld-linux.*)\.so|
 _LOADER = ("create_module", "_call_with_frames_removed", "module_from_spec", "_load_unlocked", "exec_module",
            "_find_and_load_unlocked", "_find_and_load", "_handle_fromlist", "_gcd_import", "__init__", "LoadLibrary")  # fmt: skip
 _FRAMES = 200
-_FOLDERS = r"/(?:site-packages|dist-packages|lib/python3\.\d+)/"
+_FOLDERS = r"/(?:lib/python3\.\d+/)?(?:site|dist)-packages/|/lib/python3\.\d+/"
 _SAID = re.compile(
     r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"
     r"Fatal Python error: (?:Segmentation fault|Bus error)|\bsegfault at [0-9a-f]|(?:received|signal:?|by) .{0,12}SIGSEGV|"

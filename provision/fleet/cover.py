@@ -19,6 +19,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..system.search import find_smallest
+
 EXACT_CLASSES = 40
 
 
@@ -256,19 +258,8 @@ class _Answers:
         return any(mask & good == mask for good in self._good)
 
     def reduce(self, mask: int) -> int:
-        """Return a smallest set in a set that conflicts (QuickXplain, Junker 2004)."""
-        return sum(1 << place for place in self._needed(0, 0, bits(mask)))
-
-    def _needed(self, base: int, added: int, places: Sequence[int]) -> list[int]:
-        if added and self.objection(base):
-            return []
-        if len(places) == 1:
-            return list(places)
-        half = len(places) // 2
-        first, second = places[:half], places[half:]
-        of_second = self._needed(base | _mask(first), _mask(first), second)
-        of_first = self._needed(base | _mask(of_second), _mask(of_second), first)
-        return [*of_first, *of_second]
+        """Return a smallest set in a set that conflicts."""
+        return _mask(find_smallest(bits(mask), lambda places: self.objection(_mask(places)) is not None))
 
 
 def cover_with_packages(

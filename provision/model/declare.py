@@ -24,7 +24,7 @@ class Option(NamedTuple):
     completion of its words. `show_default` can be the text of the default in the help.
     """
 
-    help: str
+    help: str = ""
     is_argument: bool = False
     flags: tuple[str, ...] = ()
     panel: str | None = None
@@ -41,29 +41,14 @@ class Group(NamedTuple):
     taken: Callable[[str], bool]
 
 
-def option(default: Any, *flags: str, help: str, panel: str | None = None, metavar: str | None = None,
-           complete: str | None = None) -> Any:  # fmt: skip  # the word of typer and argparse
-    """Declare an option. Without `flags` its flag is the name of the field. A list option can be repeated."""
-    return _make_field(
-        default, Option(flags=flags, help=help, panel=panel, metavar=metavar, complete=complete)
-    )
+def option(default: Any, *flags: str, **about: Any) -> Any:
+    """Declare an option, `about` which Option says more. A list option can be repeated."""
+    return _make_field(default, Option(flags=flags, **about))
 
 
-# Six parameters: each is a keyword that goes unchanged into the declaration.
-def argument(
-    default: Any = REQUIRED, *, help: str = "", metavar: str | None = None, complete: str | None = None,
-    hidden: bool = False, show_default: bool | str = True,
-) -> Any:  # fmt: skip  # the word of typer and argparse
+def argument(default: Any = REQUIRED, **about: Any) -> Any:
     """Declare an argument, a word of the command line without a flag."""
-    declaration = Option(
-        help=help,
-        is_argument=True,
-        metavar=metavar,
-        complete=complete,
-        hidden=hidden,
-        show_default=show_default,
-    )
-    return _make_field(default, declaration)
+    return _make_field(default, Option(is_argument=True, **about))
 
 
 # Options of several commands.

@@ -20,7 +20,7 @@ _MOST = 1 << 26  # bytes; real caches have some hundred thousand
 def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) for each library of a machine in /etc/ld.so.cache, in its order."""
     cache = root / "etc" / "ld.so.cache"
-    if not _is_there(cache):
+    if not is_there(cache):
         return ()
     try:
         rows = parse_loader_cache(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
@@ -65,7 +65,7 @@ def parse_ldconfig(text: str, flavour: str | None) -> tuple[tuple[str, str], ...
 
 def _by_ldconfig(cache: Path, machine: str) -> tuple[tuple[str, str], ...]:
     for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if _is_there(Path(program)):
+        if is_there(Path(program)):
             try:
                 ended = process.run([program, "-p", "-C", str(cache)], timeout=20)
             except OSError:
@@ -74,7 +74,7 @@ def _by_ldconfig(cache: Path, machine: str) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     """Return whether a path exists. A folder without search permission means no."""
     try:
         return path.exists()

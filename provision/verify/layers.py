@@ -110,7 +110,7 @@ def _find_major(run: Verification) -> str | None:
 def _ask(run: Verification, environ: Mapping[str, str]) -> ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = find_library_paths(run)
-    return ask_driver(run.env, environ, run.ordinal, run.options.timeout, lambda: paths)
+    return ask_driver(run.env, environ, run.options, lambda: paths)
 
 
 def _measure(report: ProbeReport, stage: str) -> float | None:

@@ -15,6 +15,7 @@ from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..system import process
+from ..system.search import find_smallest
 from .libraries import list_libraries
 from .probe import run_probe
 from .state import Verification
@@ -141,26 +142,12 @@ def search_settings(
 def search_guilty(
     environ: Mapping[str, str], suspects: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
 ) -> tuple[Suspect, ...]:
-    """Return a smallest set of suspects whose removal cures, or () if the removal of all does not.
-
-    The search is QuickXplain (Junker 2004). It finds one guilty suspect among n in about log n runs.
-    """
+    """Return a smallest set of suspects whose removal cures, or () if the removal of all does not."""
 
     def cures(removed: Sequence[Suspect]) -> bool:
         return cured(remove_suspects(environ, removed))
 
-    def search(removed: Sequence[Suspect], among: Sequence[Suspect]) -> list[Suspect]:
-        """Return those among some that are guilty beside the removed ones. All together cure."""
-        if len(among) == 1:
-            return [*among]
-        first, second = among[: len(among) // 2], among[len(among) // 2 :]
-        for half in (first, second):
-            if cures([*removed, *half]):
-                return search(removed, half)
-        guilty = search([*removed, *second], first)
-        return [*guilty, *search([*removed, *guilty], second)]
-
-    return tuple(search((), suspects)) if suspects and cures(suspects) else ()
+    return tuple(find_smallest(suspects, cures)) if suspects and cures(suspects) else ()
 
 
 def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:

@@ -162,7 +162,6 @@ def begin(
     framework.
     """
     check_options(options)
-    _, ordinal = device_of(options, None)
     environ, libraries = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
     pool, report, read = ThreadPoolExecutor(5), None, None
@@ -182,15 +181,7 @@ def begin(
         if driver and options.device != "cpu":
             report, driver_child = start_in_thread(
                 pool,
-                lambda on_start: ask_driver(
-                    env,
-                    environ,
-                    ordinal,
-                    options.timeout,
-                    libraries.result,
-                    on_start,
-                    conditions=not options.quick,
-                ),
+                lambda on_start: ask_driver(env, environ, options, libraries.result, on_start),
             )
             driver_child.wait()
         # Imports in this thread would delay the start of these two children.
@@ -228,23 +219,21 @@ def start_in_thread(
 def ask_driver(
     env: Environment,
     environ: Mapping[str, str],
-    ordinal: int | None,
-    timeout: float,
+    options: Options,
     libraries: Callable[[], LibraryPaths | None],
     on_start: Callable[[], None] | None = None,
-    *,
-    conditions: bool = False,
 ) -> ProbeReport:
-    """Run driver, runtime and cudnn in one child. It waits for the paths of the `libraries` after the first.
-
-    With `conditions` it also reads the condition of the GPUs.
-    """
+    """Run driver, runtime and cudnn in one child. It waits for the paths of the `libraries` after the first."""
+    request = {
+        "ordinal": device_of(options, None)[1], "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN,
+        "conditions": not options.quick,
+    }  # fmt: skip
     return run_probe(
         env.python,
         PROBES,
-        {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN, "conditions": conditions},
+        request,
         environ=environ,
-        timeout=min(timeout, SECONDS),
+        timeout=min(options.timeout, SECONDS),
         options=("-I", "-S", "-B"),  # only the standard library is imported, and its bytecode exists
         later_input=libraries,
         on_start=on_start,
