@@ -19,7 +19,7 @@ from pathlib import Path
 from ..environment import registry
 from ..errors import BuildError
 from ..index import uv
-from ..index.downloads import FileRequest, download, is_right, part
+from ..index.downloads import Download, is_right, part
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..model.values import dataclass
@@ -37,12 +37,12 @@ _READERS = 4
 class MissingFiles:
     """The missing downloads with their `bytes`, and the free bytes of the disk."""
 
-    items: tuple[FileRequest, ...]
+    items: tuple[Download, ...]
     bytes: int
     free: int
 
 
-def needed(folder: Path, items: Sequence[FileRequest]) -> MissingFiles:
+def needed(folder: Path, items: Sequence[Download]) -> MissingFiles:
     """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
     with ThreadPoolExecutor(_READERS) as pool:
         there = list(pool.map(lambda i: i.path.is_file() and is_right(i.path, i.hashes), items))
@@ -52,7 +52,7 @@ def needed(folder: Path, items: Sequence[FileRequest]) -> MissingFiles:
     return MissingFiles(items=missing, bytes=total, free=free)
 
 
-def bytes_there(items: Sequence[FileRequest]) -> int:
+def bytes_there(items: Sequence[Download]) -> int:
     """Return the existing bytes of items, complete and partial, regardless of their hashes."""
     paths = ((i.path, i.size or 0) for i in items)
     return sum(min(_size(path if path.is_file() else part(path)), whole) for path, whole in paths)
@@ -66,13 +66,13 @@ class _StoppedError(Exception):
     """The download stops because another failed or the user interrupted it."""
 
 
-def collect(http: Http, items: Sequence[FileRequest], on_progress: Callable[[int, str], None]) -> None:
+def collect(http: Http, items: Sequence[Download], on_progress: Callable[[int, str], None]) -> None:
     """Download items in parallel. The first failure stops all downloads and is raised.
 
     `on_progress` receives the existing bytes and the name of the largest file under way, from several threads. The threads are daemons, so that an interrupt does
     not wait for a silent server.
     """
-    todo: queue.SimpleQueue[FileRequest | None] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[Download | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
     done = -sum(_size(part(i.path)) for i in items)  # existing parts are reported first
@@ -92,7 +92,7 @@ def collect(http: Http, items: Sequence[FileRequest], on_progress: Callable[[int
                 under_way[item.inside] = item.size or 0
             failed: BaseException | None = None
             try:
-                download(http, item, count)
+                item.fetch(http, count)
             except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
                 failed = error
             ended.put(failed)

@@ -16,7 +16,7 @@ from ..conda import engine
 from ..config.options import Choices
 from ..errors import LockError
 from ..index.config import is_pytorch, pip_settings, pytorch_address, split_pytorch
-from ..index.downloads import Addresses, FileRequest, add_credentials
+from ..index.downloads import Addresses, Download, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.wheel_names import expand_address
@@ -96,13 +96,13 @@ class BundledPackages:
     folder: Path
     locked: LockForBundle
 
-    def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[FileRequest]:
+    def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[Download]:
         """Return each package as a download. Sizes that the lock does not state are requested."""
         sizes = self._sizes([p for p in packages if p.size is None])
         by_path = {}
         for package in packages:
             path = self.folder / get_bundle_path(package, folder)
-            by_path[path] = FileRequest(
+            by_path[path] = Download(
                 path=path, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip

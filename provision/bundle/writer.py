@@ -17,7 +17,7 @@ from ..environment import place
 from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
-from ..index.downloads import FileRequest, digests
+from ..index.downloads import Download, digests
 from ..lock import needs
 from ..lock.archives import without_builds
 from ..lock.formats import locking
@@ -76,7 +76,7 @@ class BundleWriter:
     emit: Emit
     unserved: tuple[UnservedHosts, ...] = ()
     notes: list[str] = dataclasses.field(default_factory=list)
-    planned: list[FileRequest] = dataclasses.field(default_factory=list)
+    planned: list[Download] = dataclasses.field(default_factory=list)
 
     def write(self) -> Bundle:
         """Write everything, and return the manifest."""
@@ -109,9 +109,9 @@ class BundleWriter:
             there = f"{sum(i.path.is_file() for i in self.planned)} of {len(self.planned)} files"
         return place.RunRemains(text=f"{there} in {name}", hint="run the same command again to continue")
 
-    def own_packages(self) -> tuple[list[FileRequest], tuple[str, ...]]:
+    def own_packages(self) -> tuple[list[Download], tuple[str, ...]]:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
-        items: list[FileRequest] = []
+        items: list[Download] = []
         pythons: list[tuple[str, ...]] = []
         for locked in one_of_each_platform(self.locks):
             packages, minors = solve_own_packages(locked, self.emit)
@@ -154,7 +154,7 @@ class BundleWriter:
 
     # --- the manifest --------------------------------------------------------------------------------
 
-    def _begin(self, contents: Sequence[BundleContents], items: Sequence[FileRequest]) -> Bundle:
+    def _begin(self, contents: Sequence[BundleContents], items: Sequence[Download]) -> Bundle:
         """Write the locks and a manifest of all planned files, in place of the earlier one."""
         names = [locked.file_name for locked in self.locks]
         planned = [BundleFile(path=i.inside, size=i.size, sha256=i.hashes.get("sha256")) for i in items]
@@ -202,7 +202,7 @@ class BundleWriter:
 
     # --- downloads -----------------------------------------------------------------------------------
 
-    def _fetch(self, items: Sequence[FileRequest]) -> None:
+    def _fetch(self, items: Sequence[Download]) -> None:
         """Download what is missing, after an event with its size and the free disk space."""
         if not items:
             return
@@ -299,7 +299,7 @@ class BundleContents(BundledPackages):
             self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
         ).warn()
 
-    def build_tools(self) -> list[FileRequest]:
+    def build_tools(self) -> list[Download]:
         """Return the packages that build the lock's source archives on the target."""
         sources = [
             p for p in self.lock.packages
@@ -344,9 +344,9 @@ class BundleContents(BundledPackages):
             self.notes.append(text)
 
 
-def merge_items(items: Iterable[FileRequest]) -> list[FileRequest]:
+def merge_items(items: Iterable[Download]) -> list[Download]:
     """Return each file once. Raises LockError if two locks have different files with one name."""
-    merged: dict[str, FileRequest] = {}
+    merged: dict[str, Download] = {}
     for item in items:
         first = merged.setdefault(item.inside, item)
         if first.hashes != item.hashes:

@@ -38,8 +38,8 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileRequest:
-    """A file to download to `path`.
+class Download:
+    """A file to download to `path`. Its part, an incomplete file beside `path`, is resumed.
 
     `urls` are its possible addresses, the best first. They are read one by one. `shown` is its name in errors.
     `hashes` ({"sha256": "..."}) and `size` are the expected ones, if known. No link may lead out of `root`, by
@@ -58,53 +58,130 @@ class FileRequest:
         """The path below `root`."""
         return self.path.relative_to(self.root or self.path.parent).as_posix()
 
+    def fetch(self, http: Http, report: Progress) -> None:
+        """Download the file from the first address with the expected content.
 
-def download(http: Http, request: FileRequest, report: Progress) -> None:
-    """Download a file from the first address with the expected content. Resume a broken download.
+        `report` gets the number of new bytes, negative for discarded ones. An exception of `report` ends the download
+        and keeps the part. Raises LockError if no address has the file, BuildError for a wrong file and for a full disk.
+        """
+        half = part(self.path)
+        failure: LockError | BuildError = unreadable(self.shown, "no index has it")
+        for url in self.urls:
+            try:
+                differs = self._fetch_and_compare(http, url, report)
+            except LockError as error:
+                failure = error
+                continue
+            if differs is None:
+                with _blame_disk(half):
+                    rename(half, self.path, root=self.root or half.parent)
+                return
+            failure = BuildError(
+                f"{self.shown} is not the locked file: its {differs} differs",
+                hint="lock again if the index replaced the file: gpuenv lock",
+            )
+        raise failure
 
-    `report` gets the number of new bytes, negative for discarded ones. An exception of `report` ends the download
-    and keeps the part. Raises LockError if no address has the file, BuildError for a wrong file and for a full disk.
-    """
-    half = part(request.path)
-    failure: LockError | BuildError = unreadable(request.shown, "no index has it")
-    for url in request.urls:
-        try:
-            differs = _fetch_and_compare(http, url, half, request, report)
-        except LockError as error:
-            failure = error
-            continue
-        if differs is None:
+    def _fetch_and_compare(self, http: Http, url: str, report: Progress) -> str | None:
+        """Fetch the file of an address, and remove a wrong one.
+
+        Returns None for the expected file, else the properties that differ ("hash").
+        """
+        half, differs = part(self.path), ""
+        for _ in range(2):
+            resumed = _get_size(half) > 0
+            try:
+                self._fetch(http, url, report)
+                if is_right(half, self.hashes):
+                    return None
+                differs = "hash"
+            except _OtherFileError:
+                differs = "size and hash"
+            _forget(half, report)
+            if not resumed:  # a resumed part may be of an older file
+                break
+        return differs
+
+    def _fetch(self, http: Http, url: str, report: Progress) -> None:
+        """Fetch the rest of the part. Raises _OtherFileError.
+
+        After every try that received bytes, TRIES more follow, at most _MOST_TRIES in all. So a download over a bad
+        connection succeeds.
+        """
+        half = part(self.path)
+        before = _get_size(half)
+        report(before)
+        if self.size is not None and before > self.size:
+            _forget(half, report)
+        left, tried, slow = TRIES, 0, False
+        while (have := _get_size(half)) == 0 or have != self.size:
+            tried += 1
+            try:
+                with http.stream(url, start=have) as answer:
+                    size = self._write_part(answer, have, http.patience, report)
+                if answer.total is None or size >= answer.total:
+                    break
+                failure = unreadable(self.shown, f"the connection ended after {size} of {answer.total} bytes")
+            except urllib.error.HTTPError as e:
+                e.close()
+                failure = read_error(self.shown, e)
+                if e.code == 416 and have:
+                    _forget(half, report)  # the part is not shorter than the file
+                elif e.code not in PASSING:
+                    raise failure from None
+            except (OSError, http_client.HTTPException) as e:
+                failure, slow = read_error(self.shown, e), isinstance(e, _SlowError)
+                if is_permanent(e):
+                    raise failure from None
+            left = TRIES if _get_size(half) > have and not slow else left - 1
+            if not left or tried >= _MOST_TRIES:
+                raise failure
+            time.sleep(0.5 * 2 ** (TRIES - left))
+
+    def _write_part(self, answer: Stream, have: int, patience: float, report: Progress) -> int:
+        """Append a response to the part, or replace the part if the response starts at 0. Raises _OtherFileError.
+
+        At most `size` bytes are written. A response needs SLOWEST bytes per second over each `patience` seconds.
+        """
+        half = part(self.path)
+        root = self.root or half.parent
+        if answer.start not in (0, have):
+            raise OSError(f"the server sent bytes from {answer.start}, expected {have}")
+        most = self.size if self.size is not None else answer.total or MOST
+        if (answer.total or most) != most or most > MOST:
+            raise _OtherFileError
+        if answer.start == 0 and have:
+            report(-have)
+        with _blame_disk(half):
+            root.mkdir(parents=True, exist_ok=True)
+            file = open_part(half, root=root, append=answer.start > 0)
+        with file:
+            size, since, came = answer.start, time.monotonic(), 0
+            while piece := answer.body.read1(_PIECE):
+                size += len(piece)
+                if size > most:
+                    raise _OtherFileError
+                with _blame_disk(half):
+                    file.write(piece)
+                report(len(piece))
+                came += len(piece)
+                if (passed := time.monotonic() - since) > patience:
+                    if came < SLOWEST * passed:
+                        raise _SlowError(f"only {came} bytes arrived in {passed:.0f} s")
+                    since, came = time.monotonic(), 0
+                if size == most:
+                    break  # a server may send more, or keep the connection open
             with _blame_disk(half):
-                rename(half, request.path, root=request.root or half.parent)
-            return
-        failure = BuildError(
-            f"{request.shown} is not the locked file: its {differs} differs",
-            hint="lock again if the index replaced the file: gpuenv lock",
-        )
-    raise failure
+                os.fsync(file.fileno())
+        return half.stat().st_size
 
 
-def _fetch_and_compare(
-    http: Http, url: str, half: Path, request: FileRequest, report: Progress
-) -> str | None:
-    """Fetch the file of an address, and remove a wrong one.
+class _OtherFileError(Exception):
+    """A server has a file of another size than the expected one."""
 
-    Returns None for the expected file, else the properties that differ ("hash").
-    """
-    differs = ""
-    for _ in range(2):
-        resumed = _get_size(half) > 0
-        try:
-            _fetch(http, url, half, request, report)
-            if is_right(half, request.hashes):
-                return None
-            differs = "hash"
-        except _OtherFileError:
-            differs = "size and hash"
-        _forget(half, report)
-        if not resumed:  # a resumed part may be of an older file
-            break
-    return differs
+
+class _SlowError(OSError):
+    """A download is so slow that it would never end."""
 
 
 def part(path: Path) -> Path:
@@ -131,88 +208,6 @@ def _forget(half: Path, report: Progress) -> None:
 
 def _get_size(half: Path) -> int:
     return half.stat().st_size if half.exists() else 0
-
-
-class _OtherFileError(Exception):
-    """A server has a file of another size than the expected one."""
-
-
-class _SlowError(OSError):
-    """A download is so slow that it would never end."""
-
-
-def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> None:
-    """Fetch the rest of a part. Raises _OtherFileError.
-
-    After every try that received bytes, TRIES more follow, at most _MOST_TRIES in all. So a download over a bad
-    connection succeeds.
-    """
-    before = _get_size(half)
-    report(before)
-    if request.size is not None and before > request.size:
-        _forget(half, report)
-    left, tried, slow = TRIES, 0, False
-    while (have := _get_size(half)) == 0 or have != request.size:
-        tried += 1
-        try:
-            with http.stream(url, start=have) as answer:
-                size = _write_part(answer, request, have, http.patience, report)
-            if answer.total is None or size >= answer.total:
-                break
-            failure = unreadable(request.shown, f"the connection ended after {size} of {answer.total} bytes")
-        except urllib.error.HTTPError as e:
-            e.close()
-            failure = read_error(request.shown, e)
-            if e.code == 416 and have:
-                _forget(half, report)  # the part is not shorter than the file
-            elif e.code not in PASSING:
-                raise failure from None
-        except (OSError, http_client.HTTPException) as e:
-            failure, slow = read_error(request.shown, e), isinstance(e, _SlowError)
-            if is_permanent(e):
-                raise failure from None
-        left = TRIES if _get_size(half) > have and not slow else left - 1
-        if not left or tried >= _MOST_TRIES:
-            raise failure
-        time.sleep(0.5 * 2 ** (TRIES - left))
-
-
-def _write_part(answer: Stream, request: FileRequest, have: int, patience: float, report: Progress) -> int:
-    """Append a response to a part, or replace the part if the response starts at 0. Raises _OtherFileError.
-
-    At most the requested size is written. A response needs SLOWEST bytes per second over each `patience` seconds.
-    """
-    half = part(request.path)
-    root = request.root or half.parent
-    if answer.start not in (0, have):
-        raise OSError(f"the server sent bytes from {answer.start}, expected {have}")
-    most = request.size if request.size is not None else answer.total or MOST
-    if (answer.total or most) != most or most > MOST:
-        raise _OtherFileError
-    if answer.start == 0 and have:
-        report(-have)
-    with _blame_disk(half):
-        root.mkdir(parents=True, exist_ok=True)
-        file = open_part(half, root=root, append=answer.start > 0)
-    with file:
-        size, since, came = answer.start, time.monotonic(), 0
-        while piece := answer.body.read1(_PIECE):
-            size += len(piece)
-            if size > most:
-                raise _OtherFileError
-            with _blame_disk(half):
-                file.write(piece)
-            report(len(piece))
-            came += len(piece)
-            if (passed := time.monotonic() - since) > patience:
-                if came < SLOWEST * passed:
-                    raise _SlowError(f"only {came} bytes arrived in {passed:.0f} s")
-                since, came = time.monotonic(), 0
-            if size == most:
-                break  # a server may send more, or keep the connection open
-        with _blame_disk(half):
-            os.fsync(file.fileno())
-    return half.stat().st_size
 
 
 @contextmanager

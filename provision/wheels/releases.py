@@ -304,15 +304,15 @@ class SourceArchives:
             if left < 0:
                 raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
 
-        from ..index.downloads import Addresses, FileRequest, download
+        from ..index.downloads import Addresses, Download
 
         addresses = Addresses(http, self._folders, offline=self.sources.offline)
         with make_scratch("source") as scratch:
             path = scratch / file_name(package)
-            download(http, FileRequest(
+            Download(
                 path=path, urls=addresses.find(package, self._indexes(package.name)), shown=redact(package.url),
                 hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
-            ), count)  # fmt: skip
+            ).fetch(http, count)  # fmt: skip
             return read_archive(path, package.name, package.version)
 
 

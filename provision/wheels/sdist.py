@@ -46,7 +46,6 @@ class SourceArchive:
 
     name: str
     version: str
-    metadata_version: str = ""
     requires: tuple[str, ...] | None = None
     requires_python: str | None = None
     extras: tuple[str, ...] = ()
@@ -85,7 +84,7 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     compiles, tools = _Build(files, languages).describe()
     return SourceArchive(
         name=name or str(canonicalize_name(about.get("name") or "")), version=version or about.get("version") or "",
-        metadata_version=about.get("metadata_version") or "", requires=requires if stated else None,
+        requires=requires if stated else None,
         requires_python=_parse_specifier(about.get("requires_python")),
         extras=_list_extras(about.get("provides_extra") or (), requires or ()), changeable=changeable,
         stated_in=stated_in, compiles=compiles, tools=tools, compiled_files=sum(map(len, languages.values())),

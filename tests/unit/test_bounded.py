@@ -22,7 +22,7 @@ from provision.bundle.wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archives, downloads
 from provision.index.archives import RangeFile, read_local_metadata
-from provision.index.downloads import FileRequest, add_credentials, download, part
+from provision.index.downloads import Download, add_credentials, part
 from provision.index.http import Http
 
 
@@ -70,7 +70,7 @@ def no_waiting(monkeypatch):
 
 def wanted(tmp_path, url, size=None, body=None):
     hashes = {"sha256": hashlib.sha256(body).hexdigest()} if body is not None else {"sha256": "0" * 64}
-    return FileRequest(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
+    return Download(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
 
 
 # --- time ------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_download_that_trickles_is_given_up(tmp_path):
         trickle(handler)
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="bytes arrived in"):
-        download(Http(timeout=0.15), wanted(tmp_path, url, 1000000), lambda _: None)
+        wanted(tmp_path, url, 1000000).fetch(Http(timeout=0.15), lambda _: None)
     assert len(seen) == downloads.TRIES
     assert part(tmp_path / "f").stat().st_size > 0, "the part stays"
 
@@ -128,7 +128,7 @@ def test_a_download_stops_at_the_expected_size(tmp_path, told):
             sent.append(65536)
 
     with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
-        download(Http(timeout=5), wanted(tmp_path, url, 1000), lambda _: None)
+        wanted(tmp_path, url, 1000).fetch(Http(timeout=5), lambda _: None)
     assert not part(tmp_path / "f").exists()
     assert sum(sent) < 20_000_000, "the connection is closed, not drained"
 
@@ -141,7 +141,7 @@ def test_a_file_of_another_size_needs_no_folder(tmp_path):
         handler.wfile.write(b"\0" * 2000)
 
     with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
-        download(Http(timeout=5), wanted(tmp_path / "new", url, 1000), lambda _: None)
+        wanted(tmp_path / "new", url, 1000).fetch(Http(timeout=5), lambda _: None)
     assert not (tmp_path / "new").exists()
 
 
@@ -157,7 +157,7 @@ def test_a_server_that_keeps_the_line_open_behind_the_file_is_not_waited_for(tmp
 
     with answering(respond) as (url, _):
         began = time.monotonic()
-        download(Http(timeout=600), wanted(tmp_path, url, len(body), body), lambda _: None)
+        wanted(tmp_path, url, len(body), body).fetch(Http(timeout=600), lambda _: None)
         assert time.monotonic() - began < 300
         done.set()
 
@@ -193,7 +193,7 @@ def test_nonsense_as_content_length_is_the_servers_error(tmp_path, number):
             Http(timeout=5).get(f"{url}/simple/")
         assert caught.value.unreachable and len(caught.value.message) < 200 and len(seen) == 1
         with pytest.raises(LockError, match="the Content-Length header of the response is not a size"):
-            download(Http(timeout=5), wanted(tmp_path, url), lambda _: None)
+            wanted(tmp_path, url).fetch(Http(timeout=5), lambda _: None)
         with pytest.raises(LockError, match="is not a size"):
             Http(timeout=5).sizes([url])
 
@@ -237,7 +237,7 @@ def test_nonsense_as_content_range_is_the_servers_error(tmp_path, told):
         with pytest.raises(LockError):
             RangeFile(Http(timeout=5), url).read()
         with contextlib.suppress(LockError, BuildError):
-            download(Http(timeout=5, tries=1), wanted(tmp_path, url, 100), lambda _: None)
+            wanted(tmp_path, url, 100).fetch(Http(timeout=5, tries=1), lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_redirect_to_no_address_is_the_servers_error(tmp_path, place):
         with pytest.raises(LockError):
             Http(timeout=5, tries=1).get(url)
         with pytest.raises(LockError):
-            download(Http(timeout=5), wanted(tmp_path, url), lambda _: None)
+            wanted(tmp_path, url).fetch(Http(timeout=5), lambda _: None)
 
 
 # --- credentials -----------------------------------------------------------------------------------

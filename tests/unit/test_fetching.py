@@ -10,7 +10,7 @@ import pytest
 
 from provision.errors import BuildError, LockError
 from provision.index import downloads
-from provision.index.downloads import Addresses, FileRequest, download, part
+from provision.index.downloads import Addresses, Download, part
 from provision.index.http import Http
 from provision.model import LockedPackage
 
@@ -73,10 +73,10 @@ def fetch(server, tmp_path, monkeypatch):
 
     def run(*urls, hashes=SHA, size=SIZE):
         told = []
-        wanted = FileRequest(
+        wanted = Download(
             path=tmp_path / "f", urls=urls or (f"{server.url}/f",), shown="the file", hashes=hashes, size=size
         )
-        download(Http(), wanted, told.append)
+        wanted.fetch(Http(), told.append)
         assert (tmp_path / "f").read_bytes() == BODY and not part(tmp_path / "f").exists()
         return sum(told)
 
@@ -153,23 +153,23 @@ def test_a_full_disk_is_no_network_error(server, tmp_path):
         pytest.skip("no /dev/full")
     half = part(tmp_path / "f")
     half.symlink_to("/dev/full")
-    wanted = FileRequest(
+    wanted = Download(
         path=tmp_path / "f", root=Path("/"), urls=(f"{server.url}/f",), shown="the file", hashes=SHA
     )
     with pytest.raises(BuildError, match="is full"):
-        download(Http(), wanted, lambda _: None)
+        wanted.fetch(Http(), lambda _: None)
     assert len(server.seen) == 1
 
 
 def test_an_interrupt_ends_the_download_and_keeps_the_part(server, tmp_path):
-    wanted = FileRequest(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+    wanted = Download(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
 
     def told(count):
         if count:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download(Http(), wanted, told)
+        wanted.fetch(Http(), told)
     assert part(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
 
 

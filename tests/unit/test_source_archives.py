@@ -37,7 +37,7 @@ def test_pkg_info_states_name_version_and_requirements(tmp_path, form):
         "Some.Name", "1.0", "a>=1", "b; extra=='x'", since="2.4", dynamic=("requires-dist",)
     )
     found = described(tmp_path, {"PKG-INFO": text + "Requires-Python: >=3.9\nProvides-Extra: x\n"}, form)
-    assert (found.name, found.version, found.metadata_version) == ("some-name", "1.0", "2.4")
+    assert (found.name, found.version) == ("some-name", "1.0")
     assert found.requires == ("a>=1", "b; extra=='x'") and found.extras == ("x",)
     assert found.requires_python == ">=3.9" and found.stated_in == "PKG-INFO" and found.changeable
 
