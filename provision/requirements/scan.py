@@ -121,6 +121,11 @@ _SIDE_WORDS = frozenset(
      "examples", "benchmark", "benchmarks", "tools", "style", "typing", "release", "optional", "github")
 )  # fmt: skip
 
+_OTHER_DEVICES = frozenset(
+    ("cpu", "amd", "rocm", "apple", "mac", "macos", "osx", "mps", "win", "windows", "intel", "xpu", "ipex", "tpu", "npu",
+     "ascend", "dml", "directml", "vulkan")
+)  # fmt: skip
+
 
 def _find_lists(folder: Path) -> list[str]:
     """Return the requirement files of a folder, those near the top first."""
@@ -181,17 +186,27 @@ def _choose_lists(names: list[str], mentions: Mapping[str, str], *, declared: bo
     """
     if "requirements.txt" in names:
         return [("requirements.txt", mentions.get("requirements.txt", ""))]
-    usable = [n for n in names if not _SIDE_WORDS.intersection(re.split(r"[/_.-]", n.lower()))]
+    usable = [n for n in names if not _has_word(n, _SIDE_WORDS)]
+    usable = [n for n in usable if not _has_word(n, _OTHER_DEVICES)] or usable
     if declared or not usable:
         return []
     installed = [n for n in mentions if n in usable]
     if installed:
-        return [(installed[0], mentions[installed[0]])]
+        main = PurePosixPath(installed[0]).with_name("requirements.txt").as_posix()
+        return [
+            (main, f"beside {installed[0]}")
+            if main in usable and main not in installed
+            else (installed[0], mentions[installed[0]])
+        ]
     preferred = [n for n in usable if _PREFERRED.fullmatch(n) and n.startswith("requirements")]
     if preferred or len(usable) == 1:
         only = "" if preferred else "the only file of requirements"
         return [((preferred or usable)[0], only)]
     return []
+
+
+def _has_word(name: str, words: frozenset[str]) -> bool:
+    return not words.isdisjoint(re.split(r"[/_.-]", name.lower()))
 
 
 def _read_file(
@@ -313,7 +328,7 @@ def _choose_extra(
 ) -> None:
     """Choose the extra that names a framework where the project's dependencies bring none.
 
-    Of several, those of the framework that most programs import; of these, that for a GPU, or the only one that a document
+    Of several, those of the framework that most programs import; of these, that for a GPU, or the first one that a document
     installs. Otherwise the user chooses.
     """
     implying = {canonicalize_name(row.package) for row in known.imports.values() if row.implies}
@@ -341,8 +356,8 @@ def _choose_extra(
     installed = re.findall(
         rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(folder))
     )
-    shown = [e for e in brings if any(e in map(str.strip, words.split(",")) for words in installed)]
-    chosen = next((option for option in (list(brings), for_gpu, shown) if len(option) == 1), None)
+    shown = [e for words in installed for e in map(str.strip, words.split(",")) if e in brings]
+    chosen = next((option for option in (list(brings), for_gpu, shown[:1]) if len(option) == 1), None)
     if chosen:
         findings.extras = chosen
         framework, origin = brings[chosen[0]]
@@ -463,6 +478,7 @@ def _decide_by_imports(
     # A project that computes its requirements in code declares some too.
     unread = states_requirements(folder) and (findings.computed or not findings.project)
     declared = bool(findings.named or findings.requirements or unread)
+    several = [name for name in findings.left if not _has_word(name, _SIDE_WORDS)]
     if findings.left and not (declared or findings.project):
         findings.remarks.append(
             "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
@@ -481,9 +497,10 @@ def _decide_by_imports(
         findings.origins["device"] = next(iter(findings.cpu.values()))
     by = seen.get("onnxruntime", ImportedModule())
     is_main = bool(onnxruntime) and bool(ranked) and len(by.files) > len(users[ranked[0]])
+    imported_one = None
     if not findings.frameworks and ranked and not is_main:
-        first = next(iter(others), ranked[0])
-        findings.frameworks[first] = f"imported in {list_first(users[first])}"
+        imported_one = next(iter(others), ranked[0])
+        findings.frameworks[imported_one] = f"imported in {list_first(users[imported_one])}"
     if not findings.frameworks and (onnxruntime or "onnxruntime" in seen):
         imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
         listed = findings.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
@@ -502,7 +519,8 @@ def _decide_by_imports(
             or _is_covered(module, package, findings, known)
         ):
             continue
-        if package and not declared:
+        # Who installs a framework by hand installs its companions by the same line.
+        if package and (not (declared or several) or known.companions.get(package, "") == imported_one):
             findings.packages[package] = f"imported in {list_first(where)}"
             findings.named[canonicalize_name(package)] = package
         elif package or not any(other.startswith(f"{module}.") for other in seen):
@@ -541,6 +559,8 @@ def _is_covered(module: str, package: str | None, findings: FolderFindings, know
     row = known.imports.get(module)
     others = row.also if row else ()
     names = {canonicalize_name(name) for name in (module, package, *others) if name}
+    # python-bidi has the module bidi
+    words = set() if package else {word for name in findings.named for word in name.split("-")}
     brought = known.stack if findings.frameworks else frozenset()
     with_framework = package == "keras" and "tensorflow" in findings.frameworks
-    return bool(names & findings.named.keys() or names & brought) or with_framework
+    return bool(names & (findings.named.keys() | brought | words)) or with_framework

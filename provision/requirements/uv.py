@@ -315,11 +315,11 @@ def _list_tables(value: Any, key: str = "name") -> list[dict[str, Any]]:
 
 
 def _add_locked(findings: FolderFindings, rows: list[dict[str, Any]], labels: dict[str, str]) -> None:
-    """Add the frameworks among the project's dependencies, and the builds that uv.lock states."""
+    """Add the builds that uv.lock states, and where no file names a framework, those that dependencies require."""
     brought, named = _list_required(rows), set(findings.frameworks)
     for framework in PROJECT_FRAMEWORKS:
         locked = [r for r in rows if canonicalize_name(r["name"]) == framework]
-        if not locked or framework not in {*brought, *named}:
+        if not locked or framework not in (named or brought):
             continue
         if framework not in named:
             findings.frameworks[framework] = f"uv.lock, required by {quote_text(brought[framework])}"
@@ -376,7 +376,8 @@ def _list_needs(row: dict[str, Any], extras: tuple[str, ...]) -> Iterator[dict[s
 
 
 def _choose(findings: FolderFindings, labels: dict[str, str]) -> None:
-    """Set the CUDA of the project, or the CPU, if all frameworks have the same."""
+    """Set the CUDA of the project, or the CPU, if all its frameworks have the same."""
+    labels = {f: label for f, label in labels.items() if f in (findings.frameworks or labels)}
     if len(set(labels.values())) > 1:
         builds = ", ".join(f"{framework} for {label}" for framework, label in labels.items())
         findings.remarks.append(f"uv uses {builds}: an environment has only one CUDA")

@@ -246,6 +246,32 @@ CASES = {
          "mine/__init__.py": "import torch, timm, onnxruntime\n", "mine/b.py": "import torch, numpy\n"},
         {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "undeclared numpy\n",
     ),
+    "the first extra that a document installs": (
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncore = ['torch']\nall = ['mine[core]', 'timm']\n",
+         "README.md": "pip install mine[all]\n", "Dockerfile": "RUN pip install mine[core]\n", "mine/__init__.py": ""},
+        {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "torch (extra all",
+    ),
+    "a file for another device that the README names first": (
+        {"README.md": "pip install -r requirements_cpu.txt\npip install -r requirements_cu128.txt\n",
+         "requirements_cpu.txt": "numpy\n", "requirements_cu128.txt": "numpy\n", "requirements_rocm.txt": "",
+         "a.py": "import torch, torchaudio, tqdm\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements_cu128.txt",), "packages": ("torchaudio",)},
+        "torchaudio (imported in a.py)",
+    ),
+    "a file beside the main one that a workflow installs": (
+        {".github/workflows/test.yml": "- pip install -r lib/requirements_eval.txt\n",
+         "lib/requirements_eval.txt": "torch\npesq\n", "lib/requirements.txt": "torch\n"},
+        {"frameworks": ("torch",), "requirements": ("lib/requirements.txt",)}, "beside lib/requirements_eval.txt",
+    ),
+    "projects that are packages": (
+        {"one/requirements.txt": "tensorflow\n", "one/__init__.py": "", "one/a.py": "import tensorflow, numpy\n",
+         "two/requirements.txt": "jax\n"},
+        {"frameworks": ("tensorflow",)}, "run gpuenv init in the folder of one",
+    ),
+    "names that declared packages have in theirs": (
+        {"requirements.txt": "torch\npython-bidi\nsurya-ocr\n", "a.py": "import bidi, surya.x, rya\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared rya\n",
+    ),
     "a file that the README installs": (
         {"README.md": "# Mine\npip install -r big/requirements.txt\n", "big/requirements.txt": "jax\n",
          "other/requirements.txt": "torch\n"},

@@ -97,6 +97,15 @@ def test_a_framework_that_only_uv_lock_names_is_listed(locked):
     assert "uv.lock has torch 2.7.1; write torch==2.7.1 to keep it" in text
 
 
+def test_a_framework_of_a_package_counts_only_where_no_file_names_one(locked):
+    text = (locked.work / "pyproject.toml").read_text()
+    more = f"{INDEXES}\n[tool.uv.sources]\ntorch = {{index = 'cpu'}}\n"
+    (locked.work / "pyproject.toml").write_text(text.replace("['trainer']", "['trainer', 'jax']") + more)
+    found, text = initialised(locked)
+    assert (found.frameworks, found.cuda, found.device) == (("jax",), None, None)
+    assert "uv.lock has torch" not in text
+
+
 def test_uv_sources_decide_before_uv_lock(locked):
     path = locked.work / "pyproject.toml"
     path.write_text(path.read_text() + INDEXES + "[tool.uv.sources]\ntorch = {index = 'cpu'}\n")
