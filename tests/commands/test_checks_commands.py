@@ -4,7 +4,8 @@ import json
 
 import pytest
 from command import Command
-from hostile_folder import ASK, LYING_JAX
+from framework_envs import LYING_JAX
+from hostile_folder import ASK
 from loopback import Index, serving
 
 CONFIG = (

@@ -12,6 +12,23 @@ import pip
 import pytest
 from once import once
 
+LYING_JAX = """
+import sys, types, __main__
+numpy = sys.modules["numpy"] = types.SimpleNamespace(float32=1, float16=1, bfloat16=1, zeros=None)
+devices = lambda kind: []
+__main__.sweep = lambda *_: __main__.tell(
+    "convolution", device=-1, case="conv2d", dtype="float32", which="forward", ok=True, error=0.0, tolerance=1.0, reason="")
+"""
+"""A framework that passes the proof, so that what follows it runs."""
+
+
+def write_jax(site):
+    """Write a JAX into a site-packages folder that passes the proof in milliseconds, where a real one takes seconds."""
+    for name, text in (("jax", LYING_JAX), ("jaxlib", "")):
+        (site / name).mkdir()
+        (site / name / "__init__.py").write_text(f"__version__ = '0.11.0'\n{text}")
+
+
 WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch", "onnxruntime": "onnxruntime"}
 
 

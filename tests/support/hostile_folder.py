@@ -11,6 +11,7 @@ from pathlib import Path
 import project_packages
 from bundle_site import add_own
 from command import Command
+from framework_envs import LYING_JAX
 from loopback import Index
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -41,16 +42,6 @@ packages: [extra]
 checks:
   - run: CHECK
 """
-
-
-LYING_JAX = """
-import sys, types, __main__
-numpy = sys.modules["numpy"] = types.SimpleNamespace(float32=1, float16=1, bfloat16=1, zeros=None)
-devices = lambda kind: []
-__main__.sweep = lambda *_: __main__.tell(
-    "convolution", device=-1, case="conv2d", dtype="float32", which="forward", ok=True, error=0.0, tolerance=1.0, reason="")
-"""
-"""A framework that passes the proof, so that what follows it runs."""
 
 
 class HostileFolder:

@@ -13,7 +13,7 @@ from provision.index.http import Http
 class Handler(http.server.BaseHTTPRequestHandler):
     """Serves `server.pages` (path -> status, headers, body), whole or in ranges; counts requests."""
 
-    protocol_version = "HTTP/1.1"
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
     def do_GET(self):
         self.server.seen.append((self.command, self.path, dict(self.headers)))

@@ -1,11 +1,11 @@
-"""Extensions compiled against a framework: real libraries, loaded by a real torch's process."""
+"""Extensions compiled against a framework: real libraries, loaded by the framework's process."""
 
 import dataclasses
 import subprocess
 from pathlib import Path
 
 import pytest
-from framework_envs import framework_env, venv
+from framework_envs import venv, write_jax
 from verify_stub import verification
 
 from provision.verify import frameworks, locate_environment, proof
@@ -40,30 +40,31 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
     assert frameworks.find_extensions("jax", [str(site)]) == []
 
 
-@pytest.mark.network
-def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
-    python = framework_env("torch") / "bin/python"
-    run = dataclasses.replace(verification("cpu"), env=locate_environment(python))
+@pytest.fixture
+def run(tmp_path):
+    env, site = venv(tmp_path / "env")
+    write_jax(site)
+    return dataclasses.replace(verification("cpu"), env=locate_environment(env))
+
+
+def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
     good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
 
     def ask(*files):
-        return frameworks.ask_framework(run, "torch", ENVIRON, extensions=[("torchvision 0.1", f) for f in files])  # fmt: skip
+        return frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("torchvision 0.1", f) for f in files])  # fmt: skip
 
-    assert proof.judge_extensions("torch", ask(good)) is None
-    judged = proof.judge_extensions("torch", ask(good, bad))
-    assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with torch" in judged.detail
+    assert proof.judge_extensions("jax", ask(good)) is None
+    judged = proof.judge_extensions("jax", ask(good, bad))
+    assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with jax" in judged.detail
     finding = judged.finding
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
     assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
 
 
-@pytest.mark.network
-def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_path):
-    python = framework_env("torch") / "bin/python"
-    run = dataclasses.replace(verification("cpu"), env=locate_environment(python))
+def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(run, tmp_path):
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    report = frameworks.ask_framework(run, "torch", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
-    judged = proof.judge_extensions("torch", report)
+    report = frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
+    judged = proof.judge_extensions("jax", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

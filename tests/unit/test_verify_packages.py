@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from elf_files import library, module, package
-from framework_envs import framework_env, venv
+from framework_envs import venv, write_jax
 
 from provision.model import DlopenedLibrary, OptionalLibraries, Profiles
 from provision.profiles import load
@@ -275,11 +275,8 @@ def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
 
 @pytest.fixture
 def with_jax(made):
-    """An environment that finds a real framework in another one."""
-    env, site = made
-    jax = framework_env("jax")
-    (site / "jax.pth").write_text(f"{next(jax.glob('lib/python*/site-packages'))}\n")
-    return env, site
+    write_jax(made[1])
+    return made
 
 
 def stage_of(ran):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from framework_envs import framework_env, venv
+from framework_envs import venv, write_jax
 from hypothesis import given, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
@@ -83,7 +83,7 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
     ]
 
 
-# --- on a real framework whose process also opens a libcudnn, as GPU builds do -------------------
+# --- on a framework whose process also opens a libcudnn, as GPU builds do -------------------
 
 LOADER = """
 import ctypes, os
@@ -106,11 +106,11 @@ def jax_with_cudnn(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUENV_STUB", scenario(tmp_path, spec(cudnn=91400))["GPUENV_STUB"])
 
     def make(how):
-        source = next(framework_env("jax").glob("lib/python*/site-packages"))
         env, site = venv(tmp_path / "env")
+        write_jax(site)
         build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
         (site / "opens_cudnn.py").write_text(LOADER.format(how=how))
-        (site / "opens_cudnn.pth").write_text(f"{source}\nimport opens_cudnn\n")
+        (site / "opens_cudnn.pth").write_text("import opens_cudnn\n")
         return env
 
     return make
@@ -120,7 +120,6 @@ def judge(env):
     return verify(locate_environment(env), Options(device="cpu", timeout=120), emit=lambda _: None)
 
 
-@pytest.mark.network
 def test_the_environments_own_cudnn_passes(jax_with_cudnn):
     verdict = judge(jax_with_cudnn("ctypes.CDLL(own)"))
     assert verdict.verdict == "cpu"
@@ -130,7 +129,6 @@ def test_the_environments_own_cudnn_passes(jax_with_cudnn):
     assert verdict.stages[-1].status == "pass"
 
 
-@pytest.mark.network
 @pytest.mark.slow
 def test_one_guilty_entry_among_five_innocent_ones_is_found(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
@@ -150,7 +148,6 @@ def test_one_guilty_entry_among_five_innocent_ones_is_found(jax_with_cudnn, tmp_
     assert verdict.hint == f"Remove {guilty.parent} from LD_LIBRARY_PATH."
 
 
-@pytest.mark.network
 @pytest.mark.slow
 def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
@@ -164,7 +161,6 @@ def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypat
     assert verdict.hint == f"Remove {one.parent} from LD_LIBRARY_PATH; remove {two} from LD_PRELOAD."
 
 
-@pytest.mark.network
 def test_no_variable_is_accused_where_the_guilty_file_is_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):
     """The environment itself opens a copy outside: no setting is guilty, and none is accused."""
     other = build_runtime(tmp_path / "other", "libcudnn.so.9")
