@@ -1,5 +1,6 @@
 """Fixtures and settings of all tests. What tests and the scripts of tests/faults import is in tests/support."""
 
+import gc
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ hypothesis.settings.register_profile(
     database=None,
     deadline=None,
     suppress_health_check=_SLOW_OR_FIXTURE,
-    max_examples=60,
+    max_examples=40,
 )
 hypothesis.settings.register_profile(
     "explore",
@@ -57,6 +58,12 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish():
+    """The tests themselves are never garbage: without this each collection looks at all of them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser):
