@@ -28,7 +28,7 @@ from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
-from ..lock.changes import describe_changes
+from ..lock.changes import describe_changes, list_changes
 from ..lock.needs import WheelNeeds
 from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..lock.request import judge_request, read_named
@@ -178,6 +178,8 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
         if works and _can_change(env, choices, before, wanted):
             state.require_vouched(env)
             return state.read_lock(env)
+        if not works:
+            raise UsageError(place.describe_missing_python(env), hint=RECREATE)
         raise _refuse_other_options(env, before, wanted)
     elsewhere = bool(choices.elsewhere or choices.platform)
     plan = state.read_plan(env)
@@ -222,7 +224,7 @@ def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, A
     ]
     refusal = f"{env} ({words}) was built with other options"
     if not old:
-        refusal = f"{env} ({words}) is incomplete: the record of its options is missing, or its Python does not start"
+        refusal = f"{env} ({words}) is incomplete: the record of its options is missing"
     return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
 
 
@@ -286,10 +288,15 @@ def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
                 registry.remove_unused_pythons(job.env)
     else:
         refuse_other_stack(job.env, old.plan, job.lock.plan)
-        changed = describe_changes(old, job.lock)
+        difference = compare_locks(old, job.lock)
+        changed = describe_changes(old, job.lock) or [
+            f"{p.name} {p.version} from another file" for p in difference.into
+        ]
         note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
         job.emit(Event("note", "build", note))
-        result = _replace(job, old) if compare_locks(old, job.lock) else _record_options(job)
+        result = _replace(job, old) if difference else _record_options(job)
+        if result.environment:
+            result = dataclasses.replace(result, packages=list_changes(old, job.lock))
     if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
         files = list_watched_files(job.choices, job.context)
         state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))

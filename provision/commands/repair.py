@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,8 +78,8 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         emit(Event("start", "repair", f"comparing {env} with its lock"))
         done, verdict = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)), None
         changed = bool(done.packages or done.removed)
+        _check_python(env, lock)
         if changed:
-            _check_python(env, lock)
 
             def restore(prefix: Path) -> None:
                 nonlocal done
@@ -116,8 +117,10 @@ def _preview(env: Path, work: RepairWork) -> Preview:
 def _lock_of(env: Path) -> Lock:
     """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
-        problem = "does not exist" if not env.exists() else "was not made by gpuenv and has no lock"
-        raise UsageError(f"{env} {problem}", hint="build it: gpuenv create")
+        if not env.exists():
+            raise UsageError(f"{env} does not exist", hint="build it: gpuenv create")
+        hint = f"to lock and record the packages that it has: gpuenv create {shlex.quote(str(env))} --adopt"
+        raise UsageError(f"{env} was not made by gpuenv and has no lock", hint=hint)
     return state.read_lock(env)
 
 

@@ -170,7 +170,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
     of_project = env == find_project_env() and locate_project_file() is not None
     hint = "build it: gpuenv create" if of_project else f"build it: gpuenv create {env} --framework torch"
     if path.exists():
-        hint = "give the folder of an environment or its Python"
+        hint = place.suggest_environment(path)
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
     raise UsageError(place.describe_missing_python(path), hint=hint)

@@ -336,12 +336,13 @@ class _Number(str):
 
 def parse_document(data: bytes) -> dict[str, Any]:
     """Parse a pyproject.toml. Raises NotReadError."""
-    from ..system.toml import tomllib
+    from ..system.toml import parse_toml
 
+    text = decode_yaml(data)
     try:
-        return tomllib.loads(decode_yaml(data), parse_float=_Number)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise NotReadError(f"not TOML: {error}") from error
+        return parse_toml(text, parse_float=_Number)
+    except ValueError as error:
+        raise NotReadError(str(error)) from error
 
 
 def read_table_of(data: bytes) -> dict[str, Any] | None:

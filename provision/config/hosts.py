@@ -5,22 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from ..detect import judge_device
 from ..errors import MachineError, UsageError
-from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain, name_few
+from ..model import (
+    ASSUMED_GLIBC,
+    Device,
+    FleetHost,
+    Machine,
+    Profiles,
+    Target,
+    UnservedHosts,
+    from_plain,
+    name_few,
+)
 from ..model.values import dataclass
 from ..system import trust
-from .options import STDIN, Choices
+from .options import HOW_TO_DESCRIBE, STDIN, Choices
 from .project import apply_project
 from .target import complete_driver, read_request_target
 
 _MOST = 16 << 20  # bytes per line
-_HINT = "write one with `gpuenv detect --json`"
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
 _NAMED_CHOICES = ("python", "cuda", "manager", "device")
 _KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
@@ -78,9 +87,9 @@ class _Reading:
             self.add(named, target, chosen, self.choices)
         except json.JSONDecodeError as error:
             where = f" (line {error.lineno})" if b"\n" in text.strip() else ""
-            self.leave_out(host, f"it is not JSON{where}", _HINT)
+            self.leave_out(host, f"it is not JSON{where}", HOW_TO_DESCRIBE)
         except (ValueError, RecursionError) as error:
-            self.leave_out(host, str(error), _HINT)
+            self.leave_out(host, str(error), HOW_TO_DESCRIBE)
         except MachineError as error:
             self.leave_out(host, error.message, error.hint)
 
@@ -155,20 +164,31 @@ def read_hosts(
             _read_file(reading, path)
         else:
             _read_named(reading, path, choices)
-    if not reading.named and not any(u.hint != _HINT for u in reading.left_out):
+    if not reading.named and not any(u.hint != HOW_TO_DESCRIBE for u in reading.left_out):
         first = next((f": {u.host}: {u.reason}" for u in reading.left_out), "")
-        raise UsageError(f"--target names no host{first}", hint=_HINT)
+        raise UsageError(f"--target names no host{first}", hint=HOW_TO_DESCRIBE)
     notes = (
         f"{name_few(hosts)}: planned for the CPU. {reason}"
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
-    return list(reading.parts.values()), reading.left_out, tuple(notes)
+    return list(reading.parts.values()), reading.left_out, (*notes, *_note_glibc(reading.named))
+
+
+def _note_glibc(targets: Mapping[str, Target]) -> Iterator[str]:
+    """Yield what is assumed for the hosts that state no glibc."""
+    silent = [name for name, one in targets.items() if not one.glibc and one.platform.startswith("linux")]
+    if silent:
+        others = " that of the other hosts in their plan, otherwise" if len(silent) < len(targets) else ""
+        yield (
+            f"glibc of {name_few(silent)} is not known: a lock assumes{others} {ASSUMED_GLIBC}. To state it, {HOW_TO_DESCRIBE}, "
+            f'or add "glibc": "2.35" (`ldd --version` names it there)'
+        )
 
 
 def _files(folder: Path) -> list[Path]:
     files = sorted(p for p in folder.iterdir() if p.suffix == ".json")
     if not files:
-        raise UsageError(f"--target {folder}: the folder has no .json file", hint=_HINT)
+        raise UsageError(f"--target {folder}: the folder has no .json file", hint=HOW_TO_DESCRIBE)
     return files
 
 
@@ -177,9 +197,9 @@ def _read_file(reading: _Reading, path: Path) -> None:
     try:
         text = trust.read_project(path)
     except OSError as error:
-        reading.leave_out(str(path), error.strerror or "it cannot be read", _HINT)
+        reading.leave_out(str(path), error.strerror or "it cannot be read", HOW_TO_DESCRIBE)
     except ValueError as error:
-        reading.leave_out(str(path), str(error), _HINT)
+        reading.leave_out(str(path), str(error), HOW_TO_DESCRIBE)
     else:
         reading.read(text, name, str(path))
 
@@ -190,7 +210,7 @@ def _read_lines(reading: _Reading) -> None:
     while line := sys.stdin.buffer.readline(_MOST + 1):
         number += 1
         if len(line) > _MOST:
-            reading.leave_out(f"line {number}", f"it is longer than {_MOST >> 20} MiB", _HINT)
+            reading.leave_out(f"line {number}", f"it is longer than {_MOST >> 20} MiB", HOW_TO_DESCRIBE)
             while line and not line.endswith(b"\n"):
                 line = sys.stdin.buffer.readline(_MOST)
         elif line.strip():

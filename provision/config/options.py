@@ -76,6 +76,7 @@ def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None
     return f"Did you mean {near[0]}?" if near else None
 
 
+HOW_TO_DESCRIBE = "run `gpuenv detect --json > machine.json` on that machine"
 STDIN = "-"
 """The value of --target that reads hosts from standard input."""
 

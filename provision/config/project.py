@@ -31,7 +31,7 @@ from ..system.redaction import find_secrets
 from .env import locate_project_file
 from .file import CONFIG_NAME, PYPROJECT, TABLE, YAML_NAMES, read_table_of, remove_table
 from .grants import read_user_grants
-from .options import NONE, Choices, get_cache_dir
+from .options import HOW_TO_DESCRIBE, NONE, Choices, get_cache_dir
 
 _CACHE_FORMAT = "1"
 _TABLE_MARK = f"#{TABLE}"
@@ -150,7 +150,7 @@ def apply_project(c: Choices) -> Choices:
         if named:
             raise UsageError(
                 f"--target {named}: no such file, and no {CONFIG_NAME} here that names it",
-                hint="write one with `gpuenv detect --json`",
+                hint=HOW_TO_DESCRIBE,
             )
         return c
     if c.framework and not named:
@@ -222,7 +222,7 @@ def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> C
         known = f"it has {', '.join(said.targets)}; or " if said.targets else ""
         raise UsageError(
             f"--target {name}: no such file, and {config.name} has no target of that name",
-            hint=f"{known}write a file with `gpuenv detect --json`, or add the target to {config.name}",
+            hint=f"{known}{HOW_TO_DESCRIBE}, or add the target to {config.name}",
         )
     words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
     merged = {k: v for k, v in words.items() if v and not getattr(c, k)}

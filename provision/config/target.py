@@ -24,7 +24,7 @@ from ..model import (
 from ..resolve import gpu_named
 from ..resolve.question import has_prefix, version
 from ..system import trust
-from .options import Choices, get_cache_dir
+from .options import HOW_TO_DESCRIBE, Choices, get_cache_dir
 from .rows import load
 
 _DEFAULT_GLIBC = "2.35"
@@ -155,15 +155,18 @@ def _read_machine(data: Any) -> Machine | None:
 
 def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
-    hint = "write one with `gpuenv detect --json`"
     try:
         return read(json.loads(trust.read_project(path)))
     except OSError as error:
-        raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
+        raise UsageError(f"--{option} {path}: {error.strerror}", hint=HOW_TO_DESCRIBE) from error
     except json.JSONDecodeError as error:
-        raise UsageError(f"--{option} {path} is not JSON (line {error.lineno})", hint=hint) from error
+        raise UsageError(
+            f"--{option} {path} is not JSON (line {error.lineno})", hint=HOW_TO_DESCRIBE
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
+        raise UsageError(
+            f"--{option} {path} is not a valid {option} file: {error}", hint=HOW_TO_DESCRIBE
+        ) from error
 
 
 def choose_device(c: Choices, machine: Machine | None, target: Target) -> tuple[str, str]:

@@ -369,9 +369,9 @@ def _choose_frameworks(
     chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
     if not chosen:
         raise UsageError(
-            "no file here names a framework, and no program imports one"
-            + "".join(f"; {remark}" for remark in findings.remarks[:2]),
-            hint=f"{'correct that, or name one' if findings.remarks else 'name one'}: gpuenv init --framework "
+            "no file here names a framework, and no program imports one",
+            log="\n".join(findings.remarks[:3]) or None,
+            hint=f"{'correct these, or name one' if findings.remarks else 'name one'}: gpuenv init --framework "
             "torch (or tensorflow, jax, onnxruntime)",
         )
     return chosen

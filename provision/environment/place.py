@@ -366,7 +366,9 @@ def describe_missing_python(path: Path) -> str:
     """Say why a path is no environment: it is missing, or its Python is."""
     if not path.exists():
         return f"{path} does not exist"
-    return f"{path} has no Python: bin/python is missing"
+    python = path / "bin/python"
+    state = f"is a link to {python.readlink()}, which does not exist" if python.is_symlink() else "is missing"
+    return f"{path} has no Python: bin/python {state}"
 
 
 def _find_manager(root: Path) -> str | None:
@@ -392,6 +394,8 @@ def suggest_environment(path: Path) -> str:
     inside = [p for p in (path / ".venv", path / "venv", path / "env") if _is_environment(p)]
     if inside:
         return f"Did you mean {inside[0]}?"
+    if made_by_gpuenv(path):
+        return f"rebuild it: gpuenv create {path} --recreate"
     parent = path.parent
     beside = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
     close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)

@@ -40,7 +40,7 @@ def wheel_tags(python: str, platform: str, glibc: str | None) -> Mapping[Tag, in
     """Return the tags that CPython of a minor version ("3.12", free-threaded "3.14t") supports on a platform with a glibc,
     each with its rank, the best first."""
     kind, _, machine = platform.partition("-")
-    platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or "2.17", machine)
+    platforms = ["win_amd64"] if kind == "windows" else _manylinux(glibc or model.ASSUMED_GLIBC, machine)
     parts = tuple(int(p) for p in python.rstrip("t").split("."))
     interpreter = "cp" + "".join(map(str, parts))
     abis = [f"{interpreter}t"] if python.endswith("t") else None

@@ -127,7 +127,11 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
                 check_lock(lock, choices, kind.target, None)
             except LockError as error:
                 reason = f"{path.name}: {error.message.replace('this machine', 'these hosts')}"
-                hint = "lock for them again: gpuenv lock --target" if lock.classes else error.hint
+                hint = (
+                    "lock for them again, with the files of `gpuenv detect --json`: gpuenv lock --target"
+                    if lock.classes
+                    else error.hint
+                )
                 unserved.append(
                     UnservedHosts(hosts=len(kind.hosts), classes=(kind.id,), reason=reason, hint=hint)
                 )
@@ -140,7 +144,8 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
             )
     found = Fleet(
         classes=tuple(kind for _, _, kinds in current for kind in kinds), plans=tuple(plans),
-        unserved=tuple(unserved), at_least=len(plans), notes=tuple(left_out),
+        unserved=tuple(unserved), at_least=len(plans),
+        notes=(*left_out, *([f"still usable: {name_few([Path(f.file).name for f in files])}"] if files else [])),
     )  # fmt: skip
     return FleetLocks(fleet=found, locks=tuple(files))
 

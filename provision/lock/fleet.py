@@ -214,7 +214,7 @@ class FleetPackages:
         if not (self.upgrade and classes):
             return solve_like(context, self.choices, emit)
         path = self.path(classes)
-        text = f"lock file {path.name}, for {name_few([c.id for c in classes])}"
+        text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
         old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
         return solve_like(context, self.choices, emit, old_lock, self.upgrade)

@@ -158,7 +158,10 @@ def _no_solution(
     message += f": see {', '.join(lines[:5])}" if lines else ""
     hint = "relax one of the requirements in the log above"
     if old := _PLATFORM.search(_plain(log)):
-        hint = f"the packages are for glibc {old[1]}.{old[2]}. If the machine has a newer one, name it: --glibc, or glibc of the target"
+        hint = (
+            f"the packages are for glibc {old[1]}.{old[2]}, which is assumed of a machine that states none. If it has a newer one "
+            "(`ldd --version`), name it: --glibc for one machine, `glibc` in the file, line or gpuenv.yaml of a --target"
+        )
     pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))
     return LockError(
         message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from .commands import PackageChange
 from .environment import Environment
 from .machine import Finding, Machine
 from .plan import Lock, Plan
@@ -62,7 +63,7 @@ class StepFailure:
 class CreateResult:
     """The result of `create`, with the values of all stages that ran.
 
-    `kernel` is the name of a requested Jupyter kernel, and `kernel_error` the reason why there is none.
+    `packages` are those that an update of an environment added, removed or replaced. `kernel` is the name of a requested Jupyter kernel, and `kernel_error` the reason why there is none.
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.create/1"
@@ -72,6 +73,7 @@ class CreateResult:
     lock: Lock | None = None
     environment: Environment | None = None
     verdict: Verdict | None = None
+    packages: tuple[PackageChange, ...] = ()
     kernel: str | None = None
     kernel_error: StepFailure | None = None
 

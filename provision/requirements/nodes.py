@@ -70,6 +70,12 @@ def parse_yaml(text: str) -> YamlNode | None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        if (
+            mark
+            and text.splitlines()[mark.line : mark.line + 1]
+            and text.splitlines()[mark.line][mark.column : mark.column + 1] == "\t"
+        ):
+            reason = "a tab: lines are indented with spaces"
         raise NotReadError(f"not YAML: {reason}", mark.line + 1 if mark else None) from error
     except (RecursionError, ValueError) as error:
         raise NotReadError(f"not YAML: {type(error).__name__}") from error

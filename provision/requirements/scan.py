@@ -479,7 +479,7 @@ def _decide_by_imports(
     unread = states_requirements(folder) and (findings.computed or not findings.project)
     declared = bool(findings.named or findings.requirements or unread)
     several = [name for name in findings.left if not _has_word(name, _SIDE_WORDS)]
-    if findings.left and not (declared or findings.project):
+    if findings.left and not (declared or findings.project or findings.remarks):
         findings.remarks.append(
             "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
         )

@@ -18,13 +18,13 @@ _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
     """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
-    from ..system.toml import tomllib
+    from ..system.toml import parse_toml
 
     text = untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n")
     try:
-        return tomllib.loads(text), text
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise UsageError(f"{name} is not TOML: {error}", hint="correct that line") from error
+        return parse_toml(text), text
+    except ValueError as error:
+        raise UsageError(f"{name} is {error}", hint="correct that line") from error
 
 
 def read_pyproject(folder: Path) -> dict[str, Any]:

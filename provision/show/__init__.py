@@ -77,7 +77,7 @@ def make_emitter(screen: Screen) -> Callable[[Event], None]:
 
 def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
     """Show a command's value: as one JSON document, or as text and the next step, if an event named one. An event with
-    a summary replaces the text. With --quiet only the last line is shown, unless the result is not `good`."""
+    a summary replaces the text. With --quiet only the last line before the next step is shown, unless the result is not `good`."""
     screen.rest()
     kind = type(value).__name__
     screen.last_only = screen.quiet and good and not screen.json and kind in _DEEDS
@@ -88,7 +88,7 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
             screen.wrapped(clean(screen.summary), first="")
         else:
             _load_function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
-        if screen.next_step:
+        if screen.next_step and not screen.last_only:
             screen.line(clean(screen.next_step))
         screen.end()
     if kind in _REMARKS:

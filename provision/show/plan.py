@@ -191,10 +191,12 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
     )
     by_id = {c.id: c for c in fleet.classes}
     for price in fleet.prices:
-        name = "" if price.chosen else f"with {count(price.plans, 'plan')} (--plans fewest): "
+        name = "" if price.chosen else f"--plans fewest ({count(price.plans, 'plan')}): "
         shown = price.held if screen.verbose else price.held[:_MOST_HELD]
         for held in shown:
-            screen.wrapped(f"{name}{_describe_held(held, price.more, by_id)}", indent="    ", first="")
+            screen.wrapped(
+                f"{name}{_describe_held(held, price.plans + price.more, by_id)}", indent="    ", first=""
+            )
             if held.upgrade:
                 screen.wrapped(f"or an upgrade: {held.upgrade}", indent="    ", first="  ")
     if fleet.plans:
@@ -248,8 +250,8 @@ def _short_list(fleet: Fleet) -> list[PlanDifference]:
     return [first[number] for number in sorted(first)]
 
 
-def _describe_held(held: HeldHosts, more: int, by_id: Mapping[str, HostClass]) -> str:
-    """Return because of whom others get which versions, and what more plans would give them."""
+def _describe_held(held: HeldHosts, plans: int, by_id: Mapping[str, HostClass]) -> str:
+    """Return because of whom others get which versions, and what that number of plans would give them."""
     names = [host for one in held.by for host in by_id[one].hosts]
     who = f"{count(held.by_hosts, 'host')} ({name_few(names)})"
     have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
@@ -257,8 +259,7 @@ def _describe_held(held: HeldHosts, more: int, by_id: Mapping[str, HostClass]) -
         version if len(held.newer) == 1 else f"{name} {version}" for name, version in held.newer.items()
     )
     others = f"{count(held.hosts, 'other host')} get{'s' * (held.hosts == 1)} {have}"
-    plans = "one more plan gives" if more == 1 else f"{more} more plans give"
-    return f"because of {who}, {others}; {plans} {'it' if held.hosts == 1 else 'them'} {newer}"
+    return f"because of {who}, {others}; --plans {plans} gives {'it' if held.hosts == 1 else 'them'} {newer}"
 
 
 def _describe_proof(fleet: Fleet) -> str:
@@ -303,4 +304,4 @@ def _describe_class(row: HostClass) -> str:
         driver = "no driver given, any is assumed"
     glibc = f"glibc {target.glibc}" if target.glibc and f"glibc{target.glibc}" not in name else ""
     known = ", ".join(filter(None, (boards, driver, glibc)))
-    return f"{row.id}: {known}" if known else row.id
+    return f"{row.id}{f': {known}' if known else ''} ({name_few(row.hosts)})"

@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model import WHEEL_NAMES, format_bytes
+from ..model import WHEEL_NAMES, format_bytes, name_few
 from ..system.redaction import clean
 from .plan import show_plan
 from .table import format_row, show_table
@@ -49,13 +49,23 @@ def show_created(screen: Screen, result: CreateResult) -> None:
     if result.plan:
         show_plan(screen, result.plan, drifted=_find_drifted(result))
     if result.environment:
-        words = "built" if result.environment.changed else "up to date, nothing was rebuilt"
-        screen.line(f"{result.environment.path}: {words}")
+        made = _describe_update(result.packages) or "built"
+        words = made if result.environment.changed else "up to date, nothing was rebuilt"
+        screen.wrapped(f"{result.environment.path}: {words}", indent="    ", first="")
     if result.verdict:
         show_verdict(screen, result.verdict)
     elif result.environment:
         where = " on a machine that has the GPU" if result.plan and result.plan.device == "cuda" else ""
         screen.wrapped(f"unproven. To verify, run `gpuenv verify {result.environment.path}`{where}", first="")
+
+
+def _describe_update(packages: Sequence[PackageChange]) -> str:
+    """Return what was added, removed and changed: "added tqdm 4.70.1; removed einops 0.8.2"."""
+    added = [f"{p.name} {p.after}" for p in packages if not p.before]
+    removed = [f"{p.name} {p.before}" for p in packages if not p.after]
+    other = [f"{p.name} {p.before} -> {p.after}" for p in packages if p.before and p.after]
+    parts = (("added", added), ("removed", removed), ("changed", other))
+    return "; ".join(f"{verb} {name_few(names, 6)}" for verb, names in parts if names)
 
 
 def _find_drifted(result: CreateResult) -> dict[str, str]:

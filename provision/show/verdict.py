@@ -48,7 +48,7 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     colour, words = (
         ("green", _describe_cpu(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
     )
-    fits = len(f"verdict: {words}  ({verdict.env})") <= screen.width()
+    fits = screen.last_only or len(f"verdict: {words}  ({verdict.env})") <= screen.width()
     screen.line(screen.colour(f"verdict: {words}", colour) + (f"  ({verdict.env})" if fits else ""))
     if not fits:
         screen.line(f"  ({verdict.env})")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from ..environment import state
 from ..environment.distributions import Distribution, list_distributions
 from ..model import (
     FRAMEWORKS,
@@ -135,6 +136,8 @@ def _make_change_finding(
     if main.kind in ("replaced", "removed"):
         title = f"{main.name} {main.locked} was {main.kind}"
         title += f" by {main.found}" if main.kind == "replaced" else ""
+        if _is_never_installed(run, changes):
+            title = f"the lock was changed, and the environment was not: {main.text}"
     return make_finding(
         "environment_changed",
         _list_evidence(changes),
@@ -184,11 +187,21 @@ def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> st
     if "python" in kinds:
         lock = shlex.quote(f"{run.env.path}/.gpuenv/{VENV_LOCK}")
         steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
+    elif _is_never_installed(run, changes):
+        steps.append(f"Install the project's lock: gpuenv sync {path}")
     elif not kinds <= set(_MACHINE):
         steps.append(f"Restore the locked packages: gpuenv repair {path}")
     if not kinds.isdisjoint(_MACHINE):
         steps.append("To select builds for this machine, run the create command again with --recreate")
     return ". ".join(steps) + "."
+
+
+def _is_never_installed(run: Verification, changes: Sequence[EnvironmentChange]) -> bool:
+    """Return whether the lock names releases that the lock inside the environment does not: the project's is newer."""
+    if not run.env.made_by_gpuenv:
+        return False
+    inside = {p.name: p.version for p in state.read_lock(Path(run.env.path)).packages}
+    return any(c.kind in ("replaced", "removed") and inside.get(c.name) != c.locked for c in changes)
 
 
 def _find_cause(run: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> str | None:

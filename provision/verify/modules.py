@@ -197,7 +197,7 @@ def explain_missing(missing: Sequence[ProjectImport]) -> Finding | None:
         return None
     packages = list(dict.fromkeys(one.package for one in missing if one.package))
     unknown = [clean_line(one.module, 60) for one in missing if not one.package][:_SHOWN]
-    steps = [f"`gpuenv add {' '.join(packages[:_SHOWN])}`"] if packages else []
+    steps = [f"`gpuenv add {' '.join(packages[:_SHOWN])}`, or remove the import"] if packages else []
     if unknown:
         noun = "package" if len(unknown) == 1 else "packages"
         steps.append(f"find the {noun} that the project means by {', '.join(unknown)}")

@@ -35,7 +35,7 @@ from ..model import (
 from ..system import trust, untrusted
 from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
-from ..system.toml import tomllib
+from ..system.toml import parse_toml
 from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
 from ..system.wheel_file import label_of, parse_wheel, plain_name
 
@@ -160,7 +160,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
     try:
         content = trust.read_project(path, env=env)
         refuse_conflict(path, content)
-        data = tomllib.loads(content.decode())
+        data = parse_toml(content.decode())
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):

@@ -36,7 +36,8 @@ def test_drop_takes_back_what_add_did(go, name, text):
     below = go.work / "src"
     below.mkdir()
     go.work = below  # the project is found from below as well
-    ok(go("add", "more", "needs-base", "--no-verify"))
+    ran = ok(go("add", "more", "needs-base", "--no-verify"))
+    assert f"{env}: added base 1.0, more 1.0, needs-base 1.0" in " ".join(ran.out.split())
     assert installed(env) == {**before, "more": "1.0", "needs-base": "1.0", "base": "1.0"}
     assert "more" in file.read_text() and '"needs-base"' in lock.read_text()
     assert not (below / "pylock.toml").exists() and not (below / ".venv").exists()
@@ -44,6 +45,7 @@ def test_drop_takes_back_what_add_did(go, name, text):
     assert installed(env) == before
     assert file.read_text() == text and lock.read_text() == first
     assert "-more" in ran.err and "-base" in ran.err
+    assert f"{env}: removed base 1.0, more 1.0, needs-base 1.0" in " ".join(ran.out.split())
     ran = ok(go("create", "--no-verify", "--json"))
     assert ran.json["environment"]["changed"] is False
 

@@ -278,13 +278,23 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     """One V100 with an old driver beside new A100s: with the default it has a plan of its own."""
     hosts = [{"host": f"a{i}", **machine(A100, "580.65.06")} for i in range(9)]
     hosts.append({"host": "old1", **machine(("7.0", "Tesla V100"), "470.256.02")})
+    del hosts[-1]["target"]["glibc"]
     lines = "".join(json.dumps(h) + "\n" for h in hosts)
     ask = ("resolve", "-f", "torch", "--python", "3.11", "--target", "-")
-    said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in ((), ("--plans", "fewest"))}
+    asked: list[tuple[str, ...]] = [(), ("--plans", "fewest"), ("--plans", "2")]
+    said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in asked}
     assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
-    held = r"because of 1 host \(old1\), 9 other hosts get torch 2\.\d+\.\d+; one more plan gives them 2\.\d+\.\d+"
-    assert re.search(rf"with 1 plan \(--plans fewest\): {held} PLAN ", said[()])
-    assert re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
+    held = (
+        r"because of 1 host \(old1\), 9 other hosts get torch 2\.\d+\.\d+; --plans 2 gives them (2\.\d+\.\d+)"
+    )
+    assert re.search(rf"--plans fewest \(1 plan\): {held} PLAN ", said[()])
+    told = re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
+    assert told and f"PLAN HOSTS BUILDS AND HOST CLASSES 1 9 torch {told[1]} " in said["--plans", "2"]
+    assert "driver 470.256.02 (old1)" in said[()]
+    assert (
+        "note: glibc of old1 is not known: a lock assumes that of the other hosts in their plan, otherwise 2.17."
+        in said[()]
+    )
 
 
 @pytest.mark.parametrize(

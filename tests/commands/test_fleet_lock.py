@@ -224,8 +224,9 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
         refused = gpuenv(*ask[:3], *more)
         assert refused.code == 2 and said in " ".join(refused.err.split())
     (gpuenv.work / "pylock.other.toml").write_text('lock-version = "1.0"\npackages = []\n')
-    (note,) = gpuenv(*ask, "--driver", "595").json["fleet"]["notes"]
+    note, usable = gpuenv(*ask, "--driver", "595").json["fleet"]["notes"]
     assert "not checked: the lock pylock.other.toml" in note
+    assert usable == f"still usable: {', '.join(NAMES)}"
     (gpuenv.work / "empty").mkdir()
     refused = gpuenv("resolve", "--locks", "empty", "--driver", "595")
     assert "the folder has no lock of gpuenv (pylock.toml, conda-lock.yml)" in " ".join(refused.err.split())

@@ -120,6 +120,9 @@ def test_verify_locked_compares_with_the_lock_of_the_project(go):
     (go.work / "asked.txt").write_text("listed\nmore\n")
     ok(go("lock", *CPU))
     assert compared()["status"] == "fail" and "more" in compared()["detail"]
+    fixes = [f["fix"] for f in go("verify", "--locked", "--json").json["findings"]]
+    assert any("gpuenv sync" in fix for fix in fixes), fixes
+    assert not any("gpuenv repair" in fix for fix in fixes), "it restores the environment's own lock"
     go.work.rename(go.work.with_name("moved"))
     go.work = go.work.with_name("moved")
     assert compared()["status"] == "fail" and "more" in compared()["detail"]

@@ -326,10 +326,19 @@ def test_repair_refuses_an_environment_of_another_tool(gpuenv):
         assert ran.code == 2 and "gpuenv create" in ran.json["error"]["hint"], ran.out
 
 
-def test_another_python_cannot_be_repaired_in_place(made):
-    (made.site / FILE).unlink()
-    (made.path / "bin" / "python").unlink()
+@pytest.mark.parametrize("whole", [True, False])
+def test_another_python_cannot_be_repaired_in_place(made, whole):
+    if not whole:
+        (made.site / FILE).unlink()
+    python = made.path / "bin" / "python"
+    python.unlink()
     assert "--recreate" in made.repair(code=7)["error"]["hint"]
+    python.symlink_to("/nowhere/python")
+    assert "bin/python is a link to /nowhere/python, which" in made.repair(code=7)["error"]["message"]
+    for words in (("verify",), ("run", "python")):
+        assert f"rebuild it: gpuenv create {made.path} --recreate" in " ".join(
+            made.gpuenv(*words).err.split()
+        )
 
 
 def test_repair_names_what_it_restored_and_why(made):

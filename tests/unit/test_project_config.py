@@ -202,7 +202,7 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("a: &x [1]\nb: *x", "anchor"),
         ("python: '3.11'\n---\npython: '3.12'", "second document"),
         ("python: '3.11", "not YAML"),
-        ("\tpython: '3.11'", "not YAML"),
+        ("\tpython: '3.11'", "not YAML: a tab"),
         ("requirements: ['a\\0b']", None),
         ('requirements: ["a\\0b"]', "expected a form like"),
     ],

@@ -308,7 +308,10 @@ def test_requirements_and_a_project_together_name_files_below_the_project(folder
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[project\n", "not TOML"),
+        ("[project\n", "not TOML: line 1, column 9: Expected"),
+        ('[project]\nname = "x\n', "not TOML: line 2, column 10: the closing quote is missing"),
+        ("[project]\ndependencies = [\n", "not TOML: at the end of the file: the value is missing"),
+        ("x = 1\nx = 2\n", "the key is there twice"),
         ("[tool.black]\n", "no [project] table"),
         ("[project]\nname='x'\ndynamic=['dependencies']\n", "line 3 computes its requirements"),
         ("[project]\nname='x'\ndependencies='numpy'\n", "list of strings"),
