@@ -158,7 +158,7 @@ def lost_by_each(request, fitting):
 def test_no_class_loses_more_than_one_feature_release_and_there_are_never_fewer_plans():
     sizes = []
 
-    @settings(max_examples=15)
+    @settings(max_examples=25)
     @given(fleets())
     def holds(drawn):
         request, targets = drawn
