@@ -27,6 +27,8 @@ from ..system import process, trust
 from ..system.scratch import make_scratch
 from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name
 
+LONGEST_SOLVE = 900.0
+"""The most seconds of one solve."""
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
 """The commands that choose versions or take files from indexes."""
 

@@ -30,7 +30,6 @@ from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives, applying
 from ..wheels.sdist import SourceArchive
 from .named import requirement
-from .uv_errors import find_unusable
 
 _MOST_VERSIONS = 8
 """The most archives of one package to read in a search."""
@@ -149,6 +148,8 @@ class SourceRules:
 
     def learn_from(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
+        from .uv_errors import find_unusable  # most solves need no words of uv
+
         log = " ".join((error.log or "").split())
         self.refused |= find_unusable(log)
         for release, version, required in _DEPENDS.findall(log):

@@ -56,7 +56,6 @@ from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
-from .uv_errors import TIMEOUT, explain, find_table, find_variant
 from .variants import Chosen, choose
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -196,16 +195,19 @@ class Solve:
             done = self._run(form, cached=cached)
             if self._times.exempt_undated(done.stderr):
                 continue
+            if not done.ok:
+                from . import uv_errors  # most solves need no words of uv
+
             versions = parse_versions(done.stdout) if done.ok else {}
             # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
             beside = (n for n, v in versions.items() if (n, v) in self._tables and n not in self._variants)
-            variant = next(beside, None) if done.ok else find_variant(done.stderr)
+            variant = next(beside, None) if done.ok else uv_errors.find_variant(done.stderr)
             if variant and self.judge and not self._plain:
                 self._choose_variant(variant, self.judge)
             elif done.ok:
                 if not self.rules.learn(versions, self.needs, self.plan):
                     return done.stdout
-            elif not self._plain and (table := find_table(done.stderr)):
+            elif not self._plain and (table := uv_errors.find_table(done.stderr)):
                 self._plain = True
                 text = (
                     f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
@@ -259,7 +261,7 @@ class Solve:
             # Variants are considered as the target would, and not the machine that uv runs on.
             variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_machine_of(self.judge)}
         settings = uv.Settings(
-            only_wheels=only_files(sources), git_logins=logins, timeout=TIMEOUT, variables=variables,
+            only_wheels=only_files(sources), git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
             on_line=self._note_line,
         )  # fmt: skip
         began = time.monotonic()
@@ -285,6 +287,8 @@ class Solve:
 
     def _explain(self, done: process.Finished) -> LockError:
         roots, lines = [*self.roots, *self._dependencies()], (*self.lines, *self.needs)
+        from .uv_errors import explain
+
         error = explain(done, self.sources, roots, lines, self.rules.archives)
         error.message = ". ".join([error.message, *self._left_out.values()])
         return error

@@ -31,9 +31,6 @@ from .candidates import first
 from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .named import NamedPackage
 from .state import Outcome, Refusal, Solution, State
-from .uv_errors import explain
-
-_TIMEOUT = 900.0
 
 
 def choose(state: State) -> None:
@@ -164,9 +161,11 @@ def wheels_for(
             "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
             "--format", UV_LOCK_FORMAT, "--only-binary", ":all:", "--no-header", "--quiet",
         ]  # fmt: skip
-        settings = uv.Settings(only_wheels=only_files(sources), timeout=_TIMEOUT)
+        settings = uv.Settings(only_wheels=only_files(sources), timeout=uv.LONGEST_SOLVE)
         done = uv.run_uv(words, sources, python=sys.executable, settings=settings)
     if not done.ok:
+        from .uv_errors import explain
+
         raise explain(done, sources, requirements, (), SourceArchives(sources))
     locked = read_pylock(done.stdout)
     by_python = {minor: _select_wheels(locked, replace(plan, python=minor)) for minor in minors}

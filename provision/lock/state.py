@@ -25,7 +25,6 @@ from .facts import Facts, stated_bounds
 from .named import NamedPackage, read_named_packages
 from .pages import Pages
 from .system_needs import MeasuredRows
-from .uv_errors import first_reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +83,8 @@ class Refusal:
     @property
     def reason(self) -> str:
         """The first of uv's reasons, or the message."""
+        from .uv_errors import first_reason  # most solves need no words of uv
+
         return first_reason(self.error.log or "") or self.error.message
 
 

@@ -14,11 +14,10 @@ import os
 import re
 import shutil
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ..environment.distributions import Distribution, read_distributions
@@ -30,6 +29,9 @@ from ..system.cache import cache_folder
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.files import hash_readable
 from ..wheels.pylock import file_name
+
+if TYPE_CHECKING:
+    import zipfile
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.\d+)*),", re.MULTILINE)
@@ -117,6 +119,9 @@ def _read(package: LockedPackage, places: Sequence[Path]) -> SystemNeeds | None:
 
 
 def _read_file(path: Path) -> SystemNeeds | None:
+    import zipfile  # the decompressors of Python: most wheels were read before
+    import zlib
+
     try:
         with zipfile.ZipFile(path) as wheel:
             infos = [

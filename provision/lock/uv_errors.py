@@ -18,13 +18,11 @@ from ..index import refusals
 from ..index.config import pip_settings
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
+from ..index.uv import LONGEST_SOLVE
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few, requirement_name
 from ..system import process
 from ..system.redaction import clean, redact
 from ..wheels.releases import SourceArchives
-
-TIMEOUT = 900.0
-"""The most seconds of one solve."""
 
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
 _FETCHED = re.compile(r"/git(?:\.exe)? fetch [^`]*?'(\w+://[^'\s]+)'")
@@ -61,7 +59,7 @@ def explain(
     log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
     if done.timed_out:
         return LockError(
-            f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
+            f"solving the packages took longer than {LONGEST_SOLVE:.0f} s", log=log,
             hint="try again, or add bounds to the packages in the log above",
         )  # fmt: skip
     if stored := refusals.find_storage_failure(log):

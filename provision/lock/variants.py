@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError, ResolveError
-from ..index.archives import metadata
 from ..index.config import own_cache
 from ..index.places import default_index, list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
@@ -227,6 +225,9 @@ def _choose_file(pages: IndexMetadata, file: File, package: Requirement, index: 
     folder.mkdir(exist_ok=True)
     path = folder / plain_name(file.name)
     info = "-".join(file.name.split("-")[:2]) + ".dist-info"
+    import zipfile
+
+    from ..index.archives import metadata  # the decompressors of Python: few locks need them
     from ..index.downloads import add_credentials
 
     from_index = dataclasses.replace(file, url=add_credentials(file.url, [index]))

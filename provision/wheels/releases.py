@@ -27,7 +27,6 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 from packaging.version import Version
 
 from ..errors import BuildError, LockError
-from ..index.archives import metadata, read_local_metadata
 from ..index.config import own_cache, pip_settings
 from ..index.places import list_indexes
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
@@ -78,10 +77,14 @@ class IndexMetadata:
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a wheel, or None if they cannot be read. They are kept by its sha256."""
         if file.url.startswith("file:"):
+            from ..index.archives import read_local_metadata  # needs the decompressors of Python
+
             return _parse_requirements(read_local_metadata(Path(unquote(urlsplit(file.url).path))))
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and isinstance(known := _recall(kept), list):
             return tuple(map(str, known))
+        from ..index.archives import metadata
+
         try:
             requirements = _parse_requirements(metadata(self.http, file))
         except LockError:

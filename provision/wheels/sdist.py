@@ -19,7 +19,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError, UsageError
-from ..index.archives import DAMAGED, list_sdist
 from ..model import requirement_name
 from ..model.values import dataclass
 from ..system import untrusted
@@ -68,6 +67,8 @@ class SourceArchive:
 
 def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive:
     """Describe a source archive on this machine. Raises LockError for an unreadable one."""
+    from ..index.archives import DAMAGED, list_sdist  # needs the decompressors of Python
+
     try:
         files = list_sdist(path, _is_read)
     except DAMAGED as error:
