@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ class Message:
         return f"{self.file}:{self.line}: {self.kind}: {self.text}"
 
 
+@functools.cache
 def list_messages(root: Path = ROOT) -> list[Message]:
     """Return the messages of the code and of the profiles."""
     messages: set[Message] = set()

@@ -53,12 +53,16 @@ def shelf(torches, index, tmp_path):
 
 
 REQUESTS = [
-    "torch", "torch plain<2", "torch serving", "serving torch", "torch ranged serving", "torch deep serving",
-    "torch kernels ranged", "torch unmet", "torch cuda-eleven plain", "torch sourced", "torch sourced-exact plain",
-    "torch sourced-mixed", "torch wheel-of-sources",
-]  # fmt: skip
+    "torch serving",
+    "torch deep serving",
+    "torch kernels ranged",
+    "torch unmet",
+    "torch sourced",
+    "torch sourced-mixed",
+]
 MORE = [
-    "torch", "torch==2.14.0", "torch==2.13.0", "torch plain", "torch serving<2", "torch plain serving", "torch ranged",
+    "torch", "torch plain<2", "serving torch", "torch ranged serving", "torch cuda-eleven plain",
+    "torch sourced-exact plain", "torch wheel-of-sources", "torch==2.14.0", "torch==2.13.0", "torch plain", "torch serving<2", "torch plain serving", "torch ranged",
     "torch brings", "torch deep", "torch kernels", "torch kernels<2", "torch kernels plain", "torch unmet serving",
     "torch cuda-eleven", "torch sourced-plain", "torch sourced-deep", "torch sourced-exact", "torch sourced serving",
 ]  # fmt: skip
