@@ -230,12 +230,11 @@ class LockedSet:
         Nothing is yielded if the solver did not state who requires what. That is read last, because it can
         take another solve.
         """
-        if self.question.request.device != "cuda" or not self._majors:
-            return
+        on_gpu = self.question.request.device == "cuda" and bool(self._majors)
         for package in self.packages:
             if package.name in self.named or package.name in self._planned:
                 continue
-            other_cuda = self._other_major(package)
+            other_cuda = self._other_major(package) if on_gpu else None
             why = self._why(other_cuda) if other_cuda else self._of_measured(package)
             if why and self.required_by:
                 yield Conflict(

@@ -111,8 +111,10 @@ def test_a_named_package_that_does_not_fit_is_a_conflict():
     assert conflicts(known, locked("codec", "1.0"), builds=[build("2.10.0", "12.8")]) == []
 
 
-def test_an_unnamed_package_is_judged_too_and_who_brings_it_is_named():
-    known = facts(needs_cuda("codec", "1.0", "12"), named=["media"])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_unnamed_package_is_judged_too_and_who_brings_it_is_named(device):
+    """On the CPU as well: the import compares the releases of CUDA, or fails for want of a symbol."""
+    known = facts(needs_cuda("codec", "1.0", "12"), named=["media"], device=device)
     found = conflicts(known, locked("media", "3"), locked("codec", "1.0"), required_by={"codec": ("media",)})
     assert found == ["media brings codec 1.0, and codec 1.0 needs libcudart.so.12; torch has CUDA 13"]
 
