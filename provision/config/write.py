@@ -14,7 +14,7 @@ from ..errors import DataError, UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, ProjectConfig, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
 from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
-from ..requirements.scan import scan_folder
+from ..requirements.scan import Scan
 from ..system.files import suggest_fix
 from ..templates import read
 from .edit import write_files
@@ -296,7 +296,8 @@ def _write_config(
         if frameworks and tuple(frameworks) != kept.frameworks:
             remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
         return kept.frameworks
-    findings = scan_folder(folder, known, environ)
+    findings = Scan(folder=folder, known=known, environ=environ)
+    findings.run()
     chosen = _choose_frameworks(frameworks, known.companions, findings)
     try:
         output.contents[path] = render_config(findings, chosen).encode()

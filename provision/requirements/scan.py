@@ -7,6 +7,7 @@ verdict of an environment names the imports that are missing in it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from pathlib import PurePosixPath
@@ -43,76 +44,347 @@ _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git)?(?:@[^/#]*)?(?:#.*)?$")
 _LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
-def scan_folder(folder: Path, known: PackageFacts, environ: Mapping[str, str]) -> FolderFindings:
-    """Scan a folder without running anything in it."""
-    findings = FolderFindings(not_installed=find_reason(folder))
-    covered = _read_project(findings, folder, known, environ)
-    _read_lists(findings, folder, known, environ, covered)
-    _read_conda_file(findings, folder, known, environ)
-    read_uv(findings, folder)
-    seen = find_project_imports(folder, known)
-    if not findings.frameworks:
-        _choose_extra(findings, folder, known, environ, seen)
-    _decide_by_imports(findings, folder, known, seen)
-    return findings
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Scan(FolderFindings):
+    """The findings in a folder, and what they are made from. `run` is the order."""
 
+    folder: Path
+    known: PackageFacts
+    environ: Mapping[str, str]
 
-# --- the project and its requirement files -----------------------------------------------------
+    def run(self) -> None:
+        """Scan the folder without running anything in it."""
+        self.not_installed = find_reason(self.folder)
+        covered = self._read_project()
+        self._read_lists(covered)
+        self._read_conda_file()
+        read_uv(self, self.folder)
+        seen = find_project_imports(self.folder, self.known)
+        if not self.frameworks:
+            self._choose_extra(seen)
+        self._decide_by_imports(seen)
 
+    # --- the project and its requirement files -------------------------------------------------
 
-def _read_project(
-    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
-) -> set[str]:
-    """Record what pyproject.toml, setup.py and setup.cfg state, and return the files that they read."""
-    if not states_requirements(folder):
-        return set()
-    try:
-        required = _read_file(findings, folder, None, known, environ)
-    except UsageError as error:
-        findings.remarks.append(f"the project is left out: {error.message}")
-        return set()
-    _record_file(findings, None, required)
-    findings.computed = required.computed
-    findings.remarks += required.missing
-    if required.requires_python:
-        findings.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
-    return set(required.files)
-
-
-def _read_lists(
-    findings: FolderFindings,
-    folder: Path,
-    known: PackageFacts,
-    environ: Mapping[str, str],
-    covered: set[str],
-) -> None:
-    """Record the requirement file that the project installs, and name the others."""
-    names = _find_lists(folder)
-    mentions = _find_mentions(folder, names)
-    for name, why in _choose_lists(names, mentions, declared=bool(findings.named or findings.frameworks)):
-        if str((folder / name).absolute()) in covered:
-            continue
+    def _read_project(self) -> set[str]:
+        """Record what pyproject.toml, setup.py and setup.cfg state, and return the files that they read."""
+        if not states_requirements(self.folder):
+            return set()
         try:
-            required = _read_file(findings, folder, name, known, environ)
+            required = self._read_file(None)
         except UsageError as error:
-            findings.remarks.append(f"{name} is not listed: {error.message}")
-            continue
-        if why_not := _find_contradiction(findings, required):
-            findings.remarks.append(f"{name} is not listed: {why_not}")
-            continue
-        covered |= set(required.files)
-        if required.missing:
-            findings.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
-            _carry_frameworks(findings, required.frameworks, required.bounds, {}, default=name)
-            _carry_needs(findings, folder, required.needs)
-            continue
-        _record_file(findings, name, required, why)
-        if not states_requirements(folder) and any(n.local == str(folder.resolve()) for n in required.needs):
-            findings.project = "."  # the file requires the folder, which install: false omits
-    findings.left |= {
-        name: mentions.get(name, "") for name in names if str((folder / name).absolute()) not in covered
-    }
+            self.remarks.append(f"the project is left out: {error.message}")
+            return set()
+        self._record_file(None, required)
+        self.computed = required.computed
+        self.remarks += required.missing
+        if required.requires_python:
+            self.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
+        return set(required.files)
 
+    def _read_lists(self, covered: set[str]) -> None:
+        """Record the requirement file that the project installs, and name the others."""
+        names = _find_lists(self.folder)
+        mentions = _find_mentions(self.folder, names)
+        for name, why in _choose_lists(names, mentions, declared=bool(self.named or self.frameworks)):
+            if str((self.folder / name).absolute()) in covered:
+                continue
+            try:
+                required = self._read_file(name)
+            except UsageError as error:
+                self.remarks.append(f"{name} is not listed: {error.message}")
+                continue
+            if why_not := self._find_contradiction(required):
+                self.remarks.append(f"{name} is not listed: {why_not}")
+                continue
+            covered |= set(required.files)
+            if required.missing:
+                self.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
+                self._carry_frameworks(required.frameworks, required.bounds, {}, default=name)
+                self._carry_needs(required.needs)
+                continue
+            self._record_file(name, required, why)
+            if not states_requirements(self.folder) and any(
+                n.local == str(self.folder.resolve()) for n in required.needs
+            ):
+                self.project = "."  # the file requires the folder, which install: false omits
+        self.left |= {
+            name: mentions.get(name, "")
+            for name in names
+            if str((self.folder / name).absolute()) not in covered
+        }
+
+    def _read_file(self, name: str | None) -> ProjectRequirements:
+        return read_project_requirements(
+            self.environ, _LINUX, base=self.folder, requirements=[self.folder / name] if name else [], folder=None if name else self.folder,
+            planned=self.known.stack, companions=self.known.companions, skip_missing=True,
+            install=name is not None or not self.not_installed,
+        )  # fmt: skip
+
+    def _record_file(self, name: str | None, required: ProjectRequirements, why: str = "") -> None:
+        """Record a file that gpuenv.yaml can list. `name` is None for the project itself."""
+        if name is None:
+            self.project = "."
+        else:
+            self.requirements[name] = why
+        own = {need for need in required.needs if need.local and need.editable and not need.constraint}
+        self.named |= {n.package: n.text for n in required.needs if n.name and n not in own}
+        repositories = ((_REPOSITORY.search(n.text), n) for n in required.needs if n.vcs and not n.name)
+        self.named |= {canonicalize_name(found[1]): n.text for found, n in repositories if found}
+        for need in required.needs:
+            if need.package in _ONNXRUNTIME:
+                self.origins.setdefault("onnxruntime", need.origin)
+        self.bounded |= {bound.name for bound in required.bounds}
+        for package, bounds, origin in _list_limits(required):
+            self.limits.setdefault(package, (bounds, origin))
+        cpu = {one.framework: one for one in required.cpu}
+        for framework, origin in required.origins:
+            if framework in cpu and _asks_for_cpu(cpu[framework]):
+                self.cpu.setdefault(framework, origin)
+            else:
+                self.frameworks.setdefault(framework, origin)
+
+    def _find_contradiction(self, required: ProjectRequirements) -> str | None:
+        """Return a pin of a file that the project's own bounds forbid, or the other way round."""
+        for name, theirs, origin in _list_limits(required):
+            ours, of = self.limits.get(name, ("", ""))
+            for pinned, bounds in ((theirs, ours), (ours, theirs)):
+                pin = pinned.removeprefix("==")
+                if (
+                    bounds
+                    and re.fullmatch(r"==[\w.]+", pinned)
+                    and not SpecifierSet(bounds).contains(pin, prereleases=True)
+                ):
+                    return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
+        return None
+
+    def _carry_frameworks(
+        self,
+        frameworks: Iterable[str],
+        bounds: Iterable[VersionBound],
+        origins: Mapping[str, str],
+        *,
+        default: str,
+    ) -> None:
+        """Copy frameworks with their bounds from a file that gpuenv.yaml cannot list."""
+        bounds = list(bounds)
+        for framework in frameworks:
+            matching = [bound for bound in bounds if bound.name == framework]
+            origin = matching[0].origin if matching else origins.get(framework, default)
+            specifier = ",".join(dict.fromkeys(bound.specifier for bound in matching))
+            if specifier and (framework in self.bounded or self.bounds.get(framework)):
+                self.remarks.append(
+                    f"{framework}{specifier} ({origin}) is not listed, because another file sets the bounds of {framework}"
+                )
+            elif specifier or framework not in self.frameworks:
+                self.frameworks[framework] = origin
+                self.bounds[framework] = specifier
+
+    def _carry_needs(self, needs: Iterable[RequirementLine]) -> None:
+        """Copy packages from a file that gpuenv.yaml cannot list."""
+        for need in needs:
+            if need.local and need.local == str(self.folder.resolve()):
+                self.project = self.project or "."
+            elif need.name is None or need.local or need.constraint:
+                self.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
+            elif self.named.get(name := need.package) in {None, need.name} - {need.text}:
+                # no file requires it so far, or one does without the bounds of this one
+                self.named[name] = need.text
+                self.packages[need.text] = need.origin
+
+    # --- extras --------------------------------------------------------------------------------
+
+    def _choose_extra(self, seen: Mapping[str, ImportedModule]) -> None:
+        """Choose the extra that names a framework where the project's dependencies bring none.
+
+        Of several, those of the framework that most programs import; of these, that for a GPU, or the first one that a document
+        installs. Otherwise the user chooses.
+        """
+        implying = {canonicalize_name(row.package) for row in self.known.imports.values() if row.implies}
+        if not self.project or implying & self.named.keys():
+            return
+        reading = files.ReadingState(
+            environ=self.environ, base=self.folder, roots=(find_root(self.folder),), skip_missing=True
+        )
+        try:
+            extras = read_project(reading, self.folder.absolute(), (), ()).extras
+            listed = {
+                extra: collect_extras(find_project_name(self.folder), extras, [extra]) for extra in extras
+            }
+        except UsageError:
+            return  # recorded when the project was read
+        brings: dict[str, tuple[str, str]] = {}
+        for extra, lines in listed.items():
+            for text, origin in lines:
+                name = requirement_name(text)
+                framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
+                if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
+                    brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
+        users = {name: len(seen[name].files) for name, _ in brings.values() if name in seen}
+        main = [name for name in users if users[name] == max(users.values())]
+        if len(main) == 1:
+            brings = {extra: found for extra, found in brings.items() if found[0] == main[0]}
+        for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
+        own = re.escape(find_project_name(self.folder) or "")
+        installed = re.findall(
+            rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(self.folder))
+        )
+        shown = [e for words in installed for e in map(str.strip, words.split(",")) if e in brings]
+        chosen = next((option for option in (list(brings), for_gpu, shown[:1]) if len(option) == 1), None)
+        if chosen:
+            self.extras = chosen
+            framework, origin = brings[chosen[0]]
+            self.frameworks[framework] = origin
+            self.named |= {requirement_name(text): text for text, _ in listed[chosen[0]]}
+        elif brings:
+            names = ", ".join(map(quote_text, brings))
+            self.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")
+
+    # --- conda's environment.yml, pixi.toml ----------------------------------------------------
+
+    def _read_conda_file(self) -> None:
+        """Copy the requirements of a conda environment file or of pixi.toml."""
+        name = next((n for n in files.FILES if (self.folder / n).is_file()), None) or self._find_created()
+        if name is None or (name == files.PIXI and (self.frameworks or self.named)):
+            return
+        try:
+            read = files.read_environment_file(
+                self.folder, name, self.known.conda, self.known.wheels, self.environ
+            )
+        except UsageError as error:
+            self.remarks.append(error.message)
+            return
+        if read.is_export and (self.frameworks or self.named):
+            self.left[name] = "an export of one machine's environment"
+            return
+        self.python, self.cuda, self.device = read.python, read.cuda, read.device
+        self.origins |= read.origins
+        self.find_links += read.find_links
+        self.remarks += read.left
+        lines = list(self._parse_lines(read.lines))
+        try:
+            result = SortedRequirements(markers={}, planned=self.known.stack)
+            result.add(lines)
+        except UsageError as error:
+            self.remarks.append(f"{name} is ignored: {error.message}")
+            return
+        had_project = self.project
+        origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
+        self._carry_frameworks(result.frameworks, result.bounds, origins, default=name)
+        self._carry_needs(result.needs)
+        self.remarks += result.left_out
+        for included in read.included:
+            self._include(included, name)
+        if self.project and not had_project:
+            self._include(None, name)
+
+    def _find_created(self) -> str | None:
+        """Return the only environment file that documents create an environment of. Several are left to the user."""
+        named: dict[str, str] = {
+            name: f"{path.relative_to(self.folder).as_posix()} line {number}"
+            for path, text in _read_documents(self.folder)
+            for number, line in enumerate(text.splitlines(), 1)
+            for name in _CREATES.findall(line)
+            if (self.folder / name).is_file()
+        }
+        if len(named) == 1:
+            return next(iter(named))
+        self.left |= named
+        return None
+
+    def _parse_lines(self, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:
+        for line in lines:
+            try:
+                yield parse_line(line)
+            except UsageError as error:
+                self.remarks.append(error.message)
+
+    def _include(self, name: str | None, by: str) -> None:
+        """Record a requirements file, or the project (None), that an environment file names."""
+        if name in self.requirements:
+            return
+        self.left.pop(name or "", None)
+        try:
+            required = self._read_file(name)
+            self._record_file(name, required, by)
+        except UsageError as error:
+            self.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
+            self.project = self.project if name else None
+
+    # --- imports -------------------------------------------------------------------------------
+
+    def _decide_by_imports(self, seen: Mapping[str, ImportedModule]) -> None:
+        """Choose the framework if no file names one, and the packages if no file declares any.
+
+        A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
+        unknown name on an index.
+        """
+        # A project that computes its requirements in code declares some too.
+        unread = states_requirements(self.folder) and (self.computed or not self.project)
+        declared = bool(self.named or self.requirements or unread)
+        several = [name for name in self.left if not _has_word(name, _SIDE_WORDS)]
+        if self.left and not (declared or self.project or self.remarks):
+            self.remarks.append(
+                "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
+            )
+        users = _find_framework_users({m: i.files for m, i in seen.items()}, self.known)
+        if not users:
+            users = _find_framework_users({m: i.others for m, i in seen.items()}, self.known)
+            if declared and not self.frameworks:  # examples and tests do not decide what a project requires
+                self.remarks += [f"{name} is imported only in {list_first(users[name])}" for name in users]
+                users = {}
+        ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
+        onnxruntime = [self.named[n] for n in _ONNXRUNTIME if n in self.named]
+        others = [name for name in ranked if name not in self.cpu]
+        if not self.frameworks and self.cpu and not others:
+            self.frameworks, self.device = self.cpu, "cpu"
+            self.origins["device"] = next(iter(self.cpu.values()))
+        by = seen.get("onnxruntime", ImportedModule())
+        is_main = bool(onnxruntime) and bool(ranked) and len(by.files) > len(users[ranked[0]])
+        imported_one = None
+        if not self.frameworks and ranked and not is_main:
+            imported_one = next(iter(others), ranked[0])
+            self.frameworks[imported_one] = f"imported in {list_first(users[imported_one])}"
+        if not self.frameworks and (onnxruntime or "onnxruntime" in seen):
+            imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
+            listed = self.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
+            self.frameworks["onnxruntime"] = listed if onnxruntime else imported
+        self.remarks += [
+            f"{name} is imported in {list_first(users[name])}, but not declared"
+            for name in ranked
+            if name not in self.frameworks and name not in self.cpu
+        ]
+        for module in sorted(seen, key=str.lower):
+            package, where = find_package(module, self.known), seen[module].files
+            if (
+                not where
+                or self.computed
+                or module in (*PROJECT_FRAMEWORKS, "onnxruntime")
+                or self._is_covered(module, package)
+            ):
+                continue
+            # Who installs a framework by hand installs its companions by the same line.
+            if package and (
+                not (declared or several) or self.known.companions.get(package, "") == imported_one
+            ):
+                self.packages[package] = f"imported in {list_first(where)}"
+                self.named[canonicalize_name(package)] = package
+            elif package or not any(other.startswith(f"{module}.") for other in seen):
+                self.undeclared[module] = (package, f"imported in {list_first(where)}")
+
+    def _is_covered(self, module: str, package: str | None) -> bool:
+        """Return whether a file of the project, the plan or the framework provides a module."""
+        row = self.known.imports.get(module)
+        others = row.also if row else ()
+        names = {canonicalize_name(name) for name in (module, package, *others) if name}
+        # python-bidi has the module bidi
+        words = set() if package else {word for name in self.named for word in name.split("-")}
+        brought = self.known.stack if self.frameworks else frozenset()
+        with_framework = package == "keras" and "tensorflow" in self.frameworks
+        return bool(names & (self.named.keys() | brought | words)) or with_framework
+
+
+# --- files of the folder ---------------------------------------------------------------------------
 
 _MOST_FOLDERS, _MOST_DEEP = 300, 3
 _PREFERRED = re.compile(r"(?:.*/)?(?:requirements|base|main|core|common)\.txt")
@@ -209,45 +481,6 @@ def _has_word(name: str, words: frozenset[str]) -> bool:
     return not words.isdisjoint(re.split(r"[/_.-]", name.lower()))
 
 
-def _read_file(
-    findings: FolderFindings, folder: Path, name: str | None, known: PackageFacts, environ: Mapping[str, str]
-) -> ProjectRequirements:
-    return read_project_requirements(
-        environ, _LINUX, base=folder, requirements=[folder / name] if name else [], folder=None if name else folder,
-        planned=known.stack, companions=known.companions, skip_missing=True,
-        install=name is not None or not findings.not_installed,
-    )  # fmt: skip
-
-
-def _record_file(
-    findings: FolderFindings,
-    name: str | None,
-    required: ProjectRequirements,
-    why: str = "",
-) -> None:
-    """Record a file that gpuenv.yaml can list. `name` is None for the project itself."""
-    if name is None:
-        findings.project = "."
-    else:
-        findings.requirements[name] = why
-    own = {need for need in required.needs if need.local and need.editable and not need.constraint}
-    findings.named |= {n.package: n.text for n in required.needs if n.name and n not in own}
-    repositories = ((_REPOSITORY.search(n.text), n) for n in required.needs if n.vcs and not n.name)
-    findings.named |= {canonicalize_name(found[1]): n.text for found, n in repositories if found}
-    for need in required.needs:
-        if need.package in _ONNXRUNTIME:
-            findings.origins.setdefault("onnxruntime", need.origin)
-    findings.bounded |= {bound.name for bound in required.bounds}
-    for package, bounds, origin in _list_limits(required):
-        findings.limits.setdefault(package, (bounds, origin))
-    cpu = {one.framework: one for one in required.cpu}
-    for framework, origin in required.origins:
-        if framework in cpu and _asks_for_cpu(cpu[framework]):
-            findings.cpu.setdefault(framework, origin)
-        else:
-            findings.frameworks.setdefault(framework, origin)
-
-
 def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]]:
     """Yield the name, bounds and origin of each package that the requirements bound."""
     yield from ((b.name, b.specifier, b.origin) for b in required.bounds if not b.pythons)
@@ -259,153 +492,10 @@ def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]
                     yield need.package, str(one.specifier), need.origin
 
 
-def _find_contradiction(findings: FolderFindings, required: ProjectRequirements) -> str | None:
-    """Return a pin of a file that the project's own bounds forbid, or the other way round."""
-    for name, theirs, origin in _list_limits(required):
-        ours, of = findings.limits.get(name, ("", ""))
-        for pinned, bounds in ((theirs, ours), (ours, theirs)):
-            pin = pinned.removeprefix("==")
-            if (
-                bounds
-                and re.fullmatch(r"==[\w.]+", pinned)
-                and not SpecifierSet(bounds).contains(pin, prereleases=True)
-            ):
-                return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
-    return None
-
-
 def _asks_for_cpu(build: CpuOnlyFramework) -> bool:
     """Return whether the requirements name a build for the CPU. A plain `jax` leaves the build open."""
     names = (need.text.lower() for need in build.needs if not need.constraint)
     return all(re.match(r"[\w.-]+[-_]cpu\b|[\w.-]+\s*\[\s*cpu\s*\]", name) for name in names)
-
-
-def _carry_frameworks(
-    findings: FolderFindings,
-    frameworks: Iterable[str],
-    bounds: Iterable[VersionBound],
-    origins: Mapping[str, str],
-    *,
-    default: str,
-) -> None:
-    """Copy frameworks with their bounds from a file that gpuenv.yaml cannot list."""
-    bounds = list(bounds)
-    for framework in frameworks:
-        matching = [bound for bound in bounds if bound.name == framework]
-        origin = matching[0].origin if matching else origins.get(framework, default)
-        specifier = ",".join(dict.fromkeys(bound.specifier for bound in matching))
-        if specifier and (framework in findings.bounded or findings.bounds.get(framework)):
-            findings.remarks.append(
-                f"{framework}{specifier} ({origin}) is not listed, because another file sets the bounds of {framework}"
-            )
-        elif specifier or framework not in findings.frameworks:
-            findings.frameworks[framework] = origin
-            findings.bounds[framework] = specifier
-
-
-def _carry_needs(findings: FolderFindings, folder: Path, needs: Iterable[RequirementLine]) -> None:
-    """Copy packages from a file that gpuenv.yaml cannot list."""
-    for need in needs:
-        if need.local and need.local == str(folder.resolve()):
-            findings.project = findings.project or "."
-        elif need.name is None or need.local or need.constraint:
-            findings.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
-        elif findings.named.get(name := need.package) in {None, need.name} - {need.text}:
-            # no file requires it so far, or one does without the bounds of this one
-            findings.named[name] = need.text
-            findings.packages[need.text] = need.origin
-
-
-# --- extras --------------------------------------------------------------------------------------
-
-
-def _choose_extra(
-    findings: FolderFindings,
-    folder: Path,
-    known: PackageFacts,
-    environ: Mapping[str, str],
-    seen: Mapping[str, ImportedModule],
-) -> None:
-    """Choose the extra that names a framework where the project's dependencies bring none.
-
-    Of several, those of the framework that most programs import; of these, that for a GPU, or the first one that a document
-    installs. Otherwise the user chooses.
-    """
-    implying = {canonicalize_name(row.package) for row in known.imports.values() if row.implies}
-    if not findings.project or implying & findings.named.keys():
-        return
-    reading = files.ReadingState(environ=environ, base=folder, roots=(find_root(folder),), skip_missing=True)
-    try:
-        extras = read_project(reading, folder.absolute(), (), ()).extras
-        listed = {extra: collect_extras(find_project_name(folder), extras, [extra]) for extra in extras}
-    except UsageError:
-        return  # recorded when the project was read
-    brings: dict[str, tuple[str, str]] = {}
-    for extra, lines in listed.items():
-        for text, origin in lines:
-            name = requirement_name(text)
-            framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
-            if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
-                brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
-    users = {name: len(seen[name].files) for name, _ in brings.values() if name in seen}
-    main = [name for name in users if users[name] == max(users.values())]
-    if len(main) == 1:
-        brings = {extra: found for extra, found in brings.items() if found[0] == main[0]}
-    for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
-    own = re.escape(find_project_name(folder) or "")
-    installed = re.findall(
-        rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(folder))
-    )
-    shown = [e for words in installed for e in map(str.strip, words.split(",")) if e in brings]
-    chosen = next((option for option in (list(brings), for_gpu, shown[:1]) if len(option) == 1), None)
-    if chosen:
-        findings.extras = chosen
-        framework, origin = brings[chosen[0]]
-        findings.frameworks[framework] = origin
-        findings.named |= {requirement_name(text): text for text, _ in listed[chosen[0]]}
-    elif brings:
-        names = ", ".join(map(quote_text, brings))
-        findings.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")
-
-
-# --- conda's environment.yml, pixi.toml ----------------------------------------------------------
-
-
-def _read_conda_file(
-    findings: FolderFindings, folder: Path, known: PackageFacts, environ: Mapping[str, str]
-) -> None:
-    """Copy the requirements of a conda environment file or of pixi.toml."""
-    name = next((n for n in files.FILES if (folder / n).is_file()), None) or _find_created(findings, folder)
-    if name is None or (name == files.PIXI and (findings.frameworks or findings.named)):
-        return
-    try:
-        read = files.read_environment_file(folder, name, known.conda, known.wheels, environ)
-    except UsageError as error:
-        findings.remarks.append(error.message)
-        return
-    if read.is_export and (findings.frameworks or findings.named):
-        findings.left[name] = "an export of one machine's environment"
-        return
-    findings.python, findings.cuda, findings.device = read.python, read.cuda, read.device
-    findings.origins |= read.origins
-    findings.find_links += read.find_links
-    findings.remarks += read.left
-    lines = list(_parse_lines(findings, read.lines))
-    try:
-        result = SortedRequirements(markers={}, planned=known.stack)
-        result.add(lines)
-    except UsageError as error:
-        findings.remarks.append(f"{name} is ignored: {error.message}")
-        return
-    had_project = findings.project
-    origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
-    _carry_frameworks(findings, result.frameworks, result.bounds, origins, default=name)
-    _carry_needs(findings, folder, result.needs)
-    findings.remarks += result.left_out
-    for included in read.included:
-        _include(findings, folder, included, name, known, environ)
-    if findings.project and not had_project:
-        _include(findings, folder, None, name, known, environ)
 
 
 _CREATES = re.compile(
@@ -413,118 +503,11 @@ _CREATES = re.compile(
 )
 
 
-def _find_created(findings: FolderFindings, folder: Path) -> str | None:
-    """Return the only environment file that documents create an environment of. Several are left to the user."""
-    named: dict[str, str] = {
-        name: f"{path.relative_to(folder).as_posix()} line {number}"
-        for path, text in _read_documents(folder)
-        for number, line in enumerate(text.splitlines(), 1)
-        for name in _CREATES.findall(line)
-        if (folder / name).is_file()
-    }
-    if len(named) == 1:
-        return next(iter(named))
-    findings.left |= named
-    return None
-
-
-def _parse_lines(findings: FolderFindings, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:
-    for line in lines:
-        try:
-            yield parse_line(line)
-        except UsageError as error:
-            findings.remarks.append(error.message)
-
-
-# Six parameters: the result, the file and who names it, and the facts that all readers of files here share.
-def _include(
-    findings: FolderFindings,
-    folder: Path,
-    name: str | None,
-    by: str,
-    known: PackageFacts,
-    environ: Mapping[str, str],
-) -> None:
-    """Record a requirements file, or the project (None), that an environment file names."""
-    if name in findings.requirements:
-        return
-    findings.left.pop(name or "", None)
-    try:
-        required = _read_file(findings, folder, name, known, environ)
-        _record_file(findings, name, required, by)
-    except UsageError as error:
-        findings.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
-        findings.project = findings.project if name else None
-
-
-# --- imports -------------------------------------------------------------------------------------
-
-
 def find_project_imports(folder: Path, known: PackageFacts) -> dict[str, ImportedModule]:
     """Return the modules of packages that a project's programs import."""
     names = {m for m, row in known.imports.items() if not row.common}
     names |= {*PROJECT_FRAMEWORKS, "onnxruntime", *(name.replace("-", "_") for name in known.companions)}
     return find_imports(folder, [module for module in known.imports if "." in module], names)
-
-
-def _decide_by_imports(
-    findings: FolderFindings, folder: Path, known: PackageFacts, seen: Mapping[str, ImportedModule]
-) -> None:
-    """Choose the framework if no file names one, and the packages if no file declares any.
-
-    A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
-    unknown name on an index.
-    """
-    # A project that computes its requirements in code declares some too.
-    unread = states_requirements(folder) and (findings.computed or not findings.project)
-    declared = bool(findings.named or findings.requirements or unread)
-    several = [name for name in findings.left if not _has_word(name, _SIDE_WORDS)]
-    if findings.left and not (declared or findings.project or findings.remarks):
-        findings.remarks.append(
-            "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
-        )
-    users = _find_framework_users({m: i.files for m, i in seen.items()}, known)
-    if not users:
-        users = _find_framework_users({m: i.others for m, i in seen.items()}, known)
-        if declared and not findings.frameworks:  # examples and tests do not decide what a project requires
-            findings.remarks += [f"{name} is imported only in {list_first(users[name])}" for name in users]
-            users = {}
-    ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
-    onnxruntime = [findings.named[n] for n in _ONNXRUNTIME if n in findings.named]
-    others = [name for name in ranked if name not in findings.cpu]
-    if not findings.frameworks and findings.cpu and not others:
-        findings.frameworks, findings.device = findings.cpu, "cpu"
-        findings.origins["device"] = next(iter(findings.cpu.values()))
-    by = seen.get("onnxruntime", ImportedModule())
-    is_main = bool(onnxruntime) and bool(ranked) and len(by.files) > len(users[ranked[0]])
-    imported_one = None
-    if not findings.frameworks and ranked and not is_main:
-        imported_one = next(iter(others), ranked[0])
-        findings.frameworks[imported_one] = f"imported in {list_first(users[imported_one])}"
-    if not findings.frameworks and (onnxruntime or "onnxruntime" in seen):
-        imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
-        listed = findings.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
-        findings.frameworks["onnxruntime"] = listed if onnxruntime else imported
-    findings.remarks += [
-        f"{name} is imported in {list_first(users[name])}, but not declared"
-        for name in ranked
-        if name not in findings.frameworks and name not in findings.cpu
-    ]
-    for module in sorted(seen, key=str.lower):
-        package, where = find_package(module, known), seen[module].files
-        if (
-            not where
-            or findings.computed
-            or module in (*PROJECT_FRAMEWORKS, "onnxruntime")
-            or _is_covered(module, package, findings, known)
-        ):
-            continue
-        # Who installs a framework by hand installs its companions by the same line.
-        if package and (not (declared or several) or known.companions.get(package, "") == imported_one):
-            findings.packages[package] = f"imported in {list_first(where)}"
-            findings.named[canonicalize_name(package)] = package
-        elif package or not any(other.startswith(f"{module}.") for other in seen):
-            findings.undeclared[module] = (package, f"imported in {list_first(where)}")
 
 
 def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts) -> dict[str, list[str]]:
@@ -552,15 +535,3 @@ def find_package(module: str, known: PackageFacts) -> str | None:
         return module.replace("_", "-")
     row = known.imports.get(module)
     return row.package if row else None
-
-
-def _is_covered(module: str, package: str | None, findings: FolderFindings, known: PackageFacts) -> bool:
-    """Return whether a file of the project, the plan or the framework provides a module."""
-    row = known.imports.get(module)
-    others = row.also if row else ()
-    names = {canonicalize_name(name) for name in (module, package, *others) if name}
-    # python-bidi has the module bidi
-    words = set() if package else {word for name in findings.named for word in name.split("-")}
-    brought = known.stack if findings.frameworks else frozenset()
-    with_framework = package == "keras" and "tensorflow" in findings.frameworks
-    return bool(names & (findings.named.keys() | brought | words)) or with_framework
