@@ -11,6 +11,7 @@ from command import KEPT, Command
 from fork_server import ForkServers
 from golden import Golden
 from hypothesis import HealthCheck
+from in_process import read_once
 from loopback import Index, serving
 from once import run_folder
 
@@ -77,6 +78,7 @@ def _forking(request):
     """Runs of gpuenv are calls, but where `own_process` is asked for. Without a function to call before `exec` Python
     starts a program with vfork, which does not copy the page tables of a process with all tests in its memory (30 ms)."""
     process.die_with_parent = lambda: None
+    read_once(profiles)
     Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})

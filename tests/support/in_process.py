@@ -66,9 +66,9 @@ def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
     return write
 
 
-def _read_once(profiles, read={}):  # noqa: B006  # kept on purpose
-    """Reading of gpuenv's own rows that parses each file once; with rows of a test beside them a run parses all."""
-    real, shipped = profiles.read_file, profiles.directory()
+def read_once(profiles):
+    """Let gpuenv's own rows be parsed once; with rows of a test beside them each run would parse all."""
+    real, shipped, read = profiles.read_file, profiles.directory(), {}
 
     def read_file(path: Path):
         if path.parent != shipped:
@@ -79,12 +79,12 @@ def _read_once(profiles, read={}):  # noqa: B006  # kept on purpose
             read[key] = real(path)
         return read[key]
 
-    return read_file
+    profiles.read_file = read_file
 
 
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
-    from provision import __main__ as started, profiles
+    from provision import __main__ as started
     from provision.bundle import wheels
     from provision.config import rows
     from provision.system import grants, process, trust
@@ -103,9 +103,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         for known in (grants._own_origins, grants._granted, grants._starts, grants._logins):
             after.callback(known.clear)  # a process has one user, whose own indexes do not change
         after.callback(setattr, wheels, "write", wheels.write)
-        after.callback(setattr, profiles, "read_file", profiles.read_file)
         wheels.write = _write_once(wheels)
-        profiles.read_file = _read_once(profiles)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)
