@@ -61,85 +61,6 @@ def _list_choices(known: Mapping[str, Any], what: str) -> str:
     return f"choose from: {', '.join(sorted(known))}" if known else f"the project defines no {what}"
 
 
-def collect_groups(data: dict[str, Any], places: TomlLocations, wanted: Sequence[str]) -> Listed:
-    """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
-    requirements: Listed = []
-    done: set[str] = set()
-    for name in wanted:
-        _add_group(data, places, normalize_name(name), (), done, requirements)
-    return requirements
-
-
-# Six parameters and 41 lines: the state of one recursion, and one error for each way in which a group can be invalid.
-def _add_group(
-    data: dict[str, Any],
-    places: TomlLocations,
-    key: str,
-    within: tuple[str, ...],
-    done: set[str],
-    requirements: Listed,
-) -> None:
-    """Add the requirements of a group and of the groups that it includes, each group once."""
-    if key in within:
-        raise UsageError(
-            f"{places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
-            hint="remove one include-group",
-        )
-    if len(within) > _MOST_DEEP:
-        raise UsageError(
-            f"{places.name}: dependency groups include each other more than {_MOST_DEEP} deep",
-            hint="include fewer groups",
-        )
-    if key in done:
-        return
-    done.add(key)
-    groups = {
-        normalize_name(name): (name, value) for name, value in table_at(data, "dependency-groups").items()
-    }
-    if key not in groups:
-        requirements += _read_poetry_group(data, places, key, groups)
-        return
-    name, value = groups[key]
-    where = f"dependency-groups.{name}"
-    if not isinstance(value, list):
-        raise UsageError(f"{places.name} [{where}]: expected a list", hint="see PEP 735")
-    for entry in value:
-        if isinstance(entry, str):
-            requirements.append((entry, places.locate_value(entry, "dependency-groups", where)))
-        elif isinstance(entry, dict) and list(entry) == ["include-group"]:
-            _add_group(
-                data, places, normalize_name(str(entry["include-group"])), (*within, key), done, requirements
-            )
-        else:
-            raise UsageError(
-                f"{places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
-                hint="see PEP 735",
-            )
-
-
-def _read_poetry_group(
-    data: dict[str, Any], places: TomlLocations, key: str, others: Mapping[str, Any]
-) -> Listed:
-    """Return the requirements of a Poetry group. The old table "dev-dependencies" is the group "dev"."""
-    table = table_at(data, "tool", "poetry")
-    groups = {normalize_name(name): name for name in table_at(table, "group")}
-    if key in groups:
-        of_group = table_at(table, "group", groups[key]).get("dependencies")
-        dependencies = poetry.read_dependencies(
-            of_group, places, f"tool.poetry.group.{groups[key]}.dependencies"
-        )
-    elif key == "dev" and "dev-dependencies" in table:
-        dependencies = poetry.read_dependencies(
-            table["dev-dependencies"], places, "tool.poetry.dev-dependencies"
-        )
-    else:
-        raise UsageError(
-            f"the project has no dependency group {quote_text(key)!r}",
-            hint=_list_choices({**others, **groups}, "groups"),
-        )
-    return [(text, origin) for text, origin, _ in dependencies]
-
-
 @dataclass(kw_only=True, slots=True)
 class StatedRequirements:
     """The texts that a project's files state, with their origins. `extras` are all of the project's.
@@ -165,71 +86,41 @@ def read_project(
 
     Without `install` the files need no project: settings of tools are enough.
     """
-    data, places = _read_pyproject(reading, folder)
-    members = {} if "project" in data else uv.list_members(folder, data)
-    stated = _read_stated(
-        reading, folder, data, places, may_be_empty=bool(groups) or not install or bool(members)
-    )
+    project = _Folder(reading, folder)
+    members = {} if "project" in project.data else uv.list_members(folder, project.data)
+    stated = project.stated(install=install, may_be_empty=bool(groups) or not install or bool(members))
     stated.name = stated.name or find_project_name(folder)
-    keys = uv.read_keys(reading, folder, data, places)
-    stated.installable = install and _is_built(folder, data)
-    _refuse_unread(stated, stated.installable)
+    keys = uv.read_keys(reading, folder, project.data, project.places)
     wanted = {normalize_name(extra) for extra in extras}
     if stated.computed:
         stated.unread_extras, wanted, extras = sorted(wanted), set(), ()
     for name, place in members.items():  # `uv sync` installs them all where the root is no project
-        wanted -= _read_member(reading, place, name, stated, keys, wanted, install=install)
+        wanted -= _read_member(_Folder(reading, place), name, stated, keys, wanted, install=install)
     listed = [
         *stated.requires,
         *collect_extras(stated.name, stated.extras, [e for e in extras if normalize_name(e) in wanted]),
-        *collect_groups(data, places, groups),
+        *project.collect_groups(groups),
     ]
-    _add_lines(reading, folder, listed, keys)
+    project.add_lines(listed, keys)
     reading.lines += [uv.apply_source(line, keys, []) for line in keys.lines]
     reading.find_links += keys.used
     stated.planned_sources = keys.name_planned and not stated.computed
     return stated
 
 
-def _read_pyproject(reading: ReadingState, folder: Path) -> tuple[dict[str, Any], TomlLocations]:
-    path = folder / "pyproject.toml"
-    if not path.is_file():
-        return {}, TomlLocations("pyproject.toml", "")
-    name = reading.name_file(path)
-    data, text = read_toml(path, name)
-    reading.files[str(path)] = None
-    return data, TomlLocations(name, text)
-
-
-def _add_lines(reading: ReadingState, folder: Path, listed: Listed, keys: uv.UvKeys) -> None:
-    for written, origin in listed:
-        text = keys.find_override(written) or written
-        line = SourceLine(text=text, origin=origin, folders=(folder,), roots=reading.roots)
-        reading.lines.append(uv.apply_source(line, keys, reading.notes))
-
-
-def _is_built(folder: Path, data: dict[str, Any]) -> bool:
-    """Return whether a folder is installed beside its dependencies."""
-    off = (table_at(data, "tool", "poetry").get("package-mode"), table_at(data, "tool", "uv").get("package"))
-    return False not in off and ("build-system" in data or (folder / "setup.py").is_file())
-
-
 def _read_member(
-    reading: ReadingState, folder: Path, name: str, root: StatedRequirements, keys: uv.UvKeys, wanted: set[str], *, install: bool,
-) -> set[str]:  # fmt: skip
+    member: _Folder, name: str, root: StatedRequirements, keys: uv.UvKeys, wanted: set[str], *, install: bool
+) -> set[str]:
     """Add a member of a workspace to what its root states, and return those of the wanted extras that it has."""
-    data, places = _read_pyproject(reading, folder)
-    stated = _read_stated(reading, folder, data, places, may_be_empty=True)
-    is_built = install and _is_built(folder, data)
-    _refuse_unread(stated, is_built)
+    reading, folder = member.reading, member.folder
+    stated = member.stated(install=install, may_be_empty=True)
     root.computed = root.computed or stated.computed
     extras = wanted & {normalize_name(extra) for extra in stated.extras}
-    listed = [*stated.requires, *collect_extras(name, stated.extras, sorted(extras))]
-    own = uv.read_member_keys(reading, folder, data, places, keys)
-    _add_lines(reading, folder, listed, own)
-    if is_built:
+    own = uv.read_member_keys(reading, folder, member.data, member.places, keys)
+    member.add_lines([*stated.requires, *collect_extras(name, stated.extras, sorted(extras))], own)
+    if stated.installable:
         reading.lines.append(
-            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=places.name, folders=(folder,), roots=reading.roots,
+            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=member.places.name, folders=(folder,), roots=reading.roots,
                        editable=True, stated=own.name_planned and not stated.computed)
         )  # fmt: skip
     root.extras |= stated.extras
@@ -238,179 +129,265 @@ def _read_member(
     return extras
 
 
-def _refuse_unread(stated: StatedRequirements, is_built: bool) -> None:
-    """Raise UsageError for requirements that only a build can tell, in a folder that is not built."""
-    if stated.computed and not is_built:
-        raise UsageError(
-            f"{stated.computed} computes its requirements in code",
-            hint="pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code",
-        )
+@dataclass(slots=True)
+class _Folder:
+    """The folder of a project, with its pyproject.toml. `places` has the lines of its keys."""
 
+    reading: ReadingState
+    folder: Path
+    data: dict[str, Any] = field(init=False)
+    places: TomlLocations = field(init=False)
 
-def _read_stated(
-    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, *, may_be_empty: bool
-) -> StatedRequirements:
-    if "project" in data:
-        return _read_standard(reading, folder, data, places)
-    if "dependencies" in table_at(data, "tool", "poetry"):
-        return _read_poetry(data, places)
-    if _has_setup(folder):
-        return _read_setuptools(reading, folder)
-    if not data:
-        raise UsageError(
-            f"{folder} has no pyproject.toml, setup.cfg or setup.py",
-            hint="name a folder that has one with --project, or a requirements file with -r",
-        )
-    if may_be_empty:
-        return StatedRequirements()
-    raise UsageError(
-        f"{places.name} has no [project] table",
-        hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
-    )
+    def __post_init__(self) -> None:
+        self.data, self.places = {}, TomlLocations("pyproject.toml", "")
+        path = self.folder / "pyproject.toml"
+        if path.is_file():
+            name = self.reading.name_file(path)
+            self.data, text = read_toml(path, name)
+            self.places = TomlLocations(name, text)
+            self.reading.files[str(path)] = None
 
+    def add_lines(self, listed: Listed, keys: uv.UvKeys) -> None:
+        for written, origin in listed:
+            text = keys.find_override(written) or written
+            line = SourceLine(text=text, origin=origin, folders=(self.folder,), roots=self.reading.roots)
+            self.reading.lines.append(uv.apply_source(line, keys, self.reading.notes))
 
-def _has_setup(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("setup.cfg", "setup.py"))
-
-
-def _read_standard(
-    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations
-) -> StatedRequirements:
-    """Read the [project] table of the packaging specification."""
-    project = table_at(data, "project")
-    dynamic = _read_texts(project.get("dynamic", []), "project.dynamic", places)
-    stated = StatedRequirements(name=project.get("name") if isinstance(project.get("name"), str) else None)
-    requires = _read_texts(project.get("dependencies", []), "project.dependencies", places)
-    stated.requires = [(t, places.locate_value(t, "project", "project.dependencies")) for t in requires]
-    for extra, value in table_at(project, "optional-dependencies").items():
-        where = f"project.optional-dependencies.{extra}"
-        texts = _read_texts(value, where, places)
-        stated.extras[extra] = [
-            (t, places.locate_value(t, "project.optional-dependencies", where)) for t in texts
-        ]
-    python = project.get("requires-python")
-    if isinstance(python, str):
-        stated.requires_python, stated.python_origin = python, places.locate_key("requires-python", "project")
-    elif "requires-python" in dynamic:
-        setup = _read_setuptools(reading, folder, only_python=True)
-        stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
-    if "dependencies" in dynamic:
-        _read_dynamic(reading, folder, data, places, stated)
-    if "optional-dependencies" in dynamic:
-        stated.extras |= _read_dynamic_extras(reading, folder, data)
-    return stated
-
-
-def _read_dynamic(
-    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, to: StatedRequirements
-) -> None:
-    """Read the dependencies that pyproject.toml declares dynamic, from the file that states them."""
-    where = table_at(data, "tool", "setuptools", "dynamic").get("dependencies")
-    hatch = table_at(data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
-    files = where.get("file") if isinstance(where, dict) else hatch
-    if files is not None:
-        to.requires = _read_named_files(reading, folder, files)
-    elif "dependencies" in table_at(data, "tool", "poetry"):
-        to.requires = _read_poetry(data, places).requires
-    elif _has_setup(folder):
-        setup = _read_setuptools(reading, folder)
-        to.requires, to.computed = setup.requires, setup.computed
-    else:
-        to.computed = places.locate_key("dynamic", "project")
-
-
-def _read_dynamic_extras(reading: ReadingState, folder: Path, data: dict[str, Any]) -> dict[str, Listed]:
-    where = table_at(data, "tool", "setuptools", "dynamic", "optional-dependencies")
-    if where:
-        return {
-            extra: _read_named_files(reading, folder, value.get("file"))
-            for extra, value in where.items()
-            if isinstance(value, dict) and value.get("file") is not None
-        }
-    if _has_setup(folder):
-        return _read_setuptools(reading, folder).extras
-    return {}
-
-
-def _read_named_files(reading: ReadingState, folder: Path, files: Any) -> Listed:
-    """Return the requirements of the requirements files that pyproject.toml names."""
-    listed = [files] if isinstance(files, str) else files
-    if not isinstance(listed, list) or not all(isinstance(f, str) for f in listed):
-        raise UsageError(
-            "pyproject.toml: the key `file` (`files` of Hatch) must be a path or a list of paths",
-            hint="correct that line",
-        )
-    apart = ReadingState(
-        environ=reading.environ, base=reading.base, roots=reading.roots, files=reading.files,
-        skip_missing=reading.skip_missing, missing=reading.missing,
-    )  # fmt: skip
-    for file in listed:
-        name = "pyproject.toml" if (folder / "pyproject.toml").exists() else "setup.cfg"
-        refuse_outside(folder / file, [find_root(folder)], name, "name it on the command line with -r")
-        read_requirements_file(apart, folder / file, by=name)
-    return [(line.text, line.origin) for line in apart.lines]
-
-
-def _read_setuptools(reading: ReadingState, folder: Path, *, only_python: bool = False) -> StatedRequirements:
-    """Read [options] of setup.cfg, and what is missing there from the literal arguments of setup() in setup.py."""
-    stated = StatedRequirements()
-    options: dict[str, str] = {}
-    if (path := folder / "setup.cfg").is_file():
-        name = reading.name_file(path)
-        reading.files[str(path)] = None
-        sections = read_setup_cfg(path, name)
-        options = sections.get("options", {})
-        stated.requires = _split_rows(
-            options.get("install_requires", ""), f"{name} [options.install_requires]"
-        )
-        for extra, text in sections.get("options.extras_require", {}).items():
-            stated.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
-        if python := options.get("python_requires", "").strip():
-            stated.requires_python, stated.python_origin = python, f"{name} [options.python_requires]"
-    if (path := folder / "setup.py").is_file():
-        name = reading.name_file(path)
-        reading.files[str(path)] = None
-        words = read_setup_arguments(path, name) or {}
-        _add_setup_arguments(
-            stated, words, TomlLocations.of(path, name), stated="install_requires" in options
-        )
-    if only_python:
+    def stated(self, *, install: bool, may_be_empty: bool) -> StatedRequirements:
+        """Return what the files state. Raises UsageError, also where only a build can tell it and none is made."""
+        stated = self._read_stated(may_be_empty=may_be_empty)
+        tool = table_at(self.data, "tool")
+        off = (table_at(tool, "poetry").get("package-mode"), table_at(tool, "uv").get("package"))
+        built = "build-system" in self.data or (self.folder / "setup.py").is_file()
+        stated.installable = install and built and False not in off
+        if stated.computed and not stated.installable:
+            raise UsageError(
+                f"{stated.computed} computes its requirements in code",
+                hint="pass a requirements file with -r: gpuenv cannot read the requirements without running the project's code",
+            )
         return stated
-    stated.requires = _read_rows(reading, folder, stated.requires)
-    stated.extras = {extra: _read_rows(reading, folder, rows) for extra, rows in stated.extras.items()}
-    return stated
 
+    def _read_stated(self, *, may_be_empty: bool) -> StatedRequirements:
+        if "project" in self.data:
+            return self._read_standard()
+        if "dependencies" in table_at(self.data, "tool", "poetry"):
+            return self._read_poetry()
+        if self._has_setup():
+            return self._read_setuptools()
+        if not self.data:
+            raise UsageError(
+                f"{self.folder} has no pyproject.toml, setup.cfg or setup.py",
+                hint="name a folder that has one with --project, or a requirements file with -r",
+            )
+        if may_be_empty:
+            return StatedRequirements()
+        raise UsageError(
+            f"{self.places.name} has no [project] table",
+            hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
+        )
 
-def _read_rows(reading: ReadingState, folder: Path, rows: Listed) -> Listed:
-    """Return requirements with those of the files that "file:" names."""
-    requirements: Listed = []
-    for text, origin in rows:
-        if text.startswith("file:"):
-            files = [f.strip() for f in text.removeprefix("file:").split(",")]
-            requirements += _read_named_files(reading, folder, files)
+    def _has_setup(self) -> bool:
+        return any((self.folder / name).is_file() for name in ("setup.cfg", "setup.py"))
+
+    def _read_standard(self) -> StatedRequirements:
+        """Read the [project] table of the packaging specification."""
+        project = table_at(self.data, "project")
+        dynamic = [t for t, _ in self._read_listed(project.get("dynamic", []), "project", "project.dynamic")]
+        stated = StatedRequirements(
+            name=project.get("name") if isinstance(project.get("name"), str) else None
+        )
+        requires = project.get("dependencies", [])
+        stated.requires = self._read_listed(requires, "project", "project.dependencies")
+        for extra, value in table_at(project, "optional-dependencies").items():
+            table = "project.optional-dependencies"
+            stated.extras[extra] = self._read_listed(value, table, f"{table}.{extra}")
+        python = project.get("requires-python")
+        if isinstance(python, str):
+            stated.requires_python = python
+            stated.python_origin = self.places.locate_key("requires-python", "project")
+        elif "requires-python" in dynamic:
+            setup = self._read_setuptools(only_python=True)
+            stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
+        if "dependencies" in dynamic:
+            self._read_dynamic(stated)
+        if "optional-dependencies" in dynamic:
+            stated.extras |= self._read_dynamic_extras()
+        return stated
+
+    def _read_dynamic(self, to: StatedRequirements) -> None:
+        """Read the dependencies that pyproject.toml declares dynamic, from the file that states them."""
+        where = table_at(self.data, "tool", "setuptools", "dynamic").get("dependencies")
+        hatch = table_at(self.data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
+        files = where.get("file") if isinstance(where, dict) else hatch
+        if files is not None:
+            to.requires = self._read_named_files(files)
+        elif "dependencies" in table_at(self.data, "tool", "poetry"):
+            to.requires = self._read_poetry().requires
+        elif self._has_setup():
+            setup = self._read_setuptools()
+            to.requires, to.computed = setup.requires, setup.computed
         else:
-            requirements.append((text, origin))
-    return requirements
+            to.computed = self.places.locate_key("dynamic", "project")
 
+    def _read_dynamic_extras(self) -> dict[str, Listed]:
+        where = table_at(self.data, "tool", "setuptools", "dynamic", "optional-dependencies")
+        if where:
+            return {
+                extra: self._read_named_files(value.get("file"))
+                for extra, value in where.items()
+                if isinstance(value, dict) and value.get("file") is not None
+            }
+        if self._has_setup():
+            return self._read_setuptools().extras
+        return {}
 
-def _read_poetry(data: dict[str, Any], places: TomlLocations) -> StatedRequirements:
-    table = table_at(data, "tool", "poetry")
-    found = table.get("dependencies"), places, "tool.poetry.dependencies"
-    dependencies = poetry.read_dependencies(*found)
-    stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
-    stated.requires = [(t, o) for t, o, optional in dependencies if not optional]
-    stated.requires_python, stated.python_origin = poetry.read_python(*found)
-    named = {requirement_name(t): (t, o) for t, o, _ in dependencies}
-    for extra, names in table_at(table, "extras").items():
-        if isinstance(names, list):
-            stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]
-    return stated
+    def _read_named_files(self, files: Any) -> Listed:
+        """Return the requirements of the requirements files that pyproject.toml names."""
+        listed = [files] if isinstance(files, str) else files
+        if not isinstance(listed, list) or not all(isinstance(f, str) for f in listed):
+            raise UsageError(
+                "pyproject.toml: the key `file` (`files` of Hatch) must be a path or a list of paths",
+                hint="correct that line",
+            )
+        apart = ReadingState(
+            environ=self.reading.environ, base=self.reading.base, roots=self.reading.roots, files=self.reading.files,
+            skip_missing=self.reading.skip_missing, missing=self.reading.missing,
+        )  # fmt: skip
+        for file in listed:
+            name = "pyproject.toml" if (self.folder / "pyproject.toml").exists() else "setup.cfg"
+            refuse_outside(
+                self.folder / file, [find_root(self.folder)], name, "name it on the command line with -r"
+            )
+            read_requirements_file(apart, self.folder / file, by=name)
+        return [(line.text, line.origin) for line in apart.lines]
 
+    def _read_setuptools(self, *, only_python: bool = False) -> StatedRequirements:
+        """Read [options] of setup.cfg, and what is missing there from the literal arguments of setup() in setup.py."""
+        stated = StatedRequirements()
+        options: dict[str, str] = {}
+        if (path := self.folder / "setup.cfg").is_file():
+            name = self.reading.name_file(path)
+            self.reading.files[str(path)] = None
+            sections = read_setup_cfg(path, name)
+            options = sections.get("options", {})
+            stated.requires = _split_rows(
+                options.get("install_requires", ""), f"{name} [options.install_requires]"
+            )
+            for extra, text in sections.get("options.extras_require", {}).items():
+                stated.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
+            if python := options.get("python_requires", "").strip():
+                stated.requires_python, stated.python_origin = python, f"{name} [options.python_requires]"
+        if (path := self.folder / "setup.py").is_file():
+            name = self.reading.name_file(path)
+            self.reading.files[str(path)] = None
+            words = read_setup_arguments(path, name) or {}
+            _add_setup_arguments(
+                stated, words, TomlLocations.of(path, name), stated="install_requires" in options
+            )
+        if only_python:
+            return stated
+        stated.requires = self._read_rows(stated.requires)
+        stated.extras = {extra: self._read_rows(rows) for extra, rows in stated.extras.items()}
+        return stated
 
-def _read_texts(value: Any, at: str, places: TomlLocations) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise UsageError(f"{places.name} [{at}]: expected a list of strings", hint="correct that key")
-    return value
+    def _read_rows(self, rows: Listed) -> Listed:
+        """Return requirements with those of the files that "file:" names."""
+        requirements: Listed = []
+        for text, origin in rows:
+            if text.startswith("file:"):
+                files = [f.strip() for f in text.removeprefix("file:").split(",")]
+                requirements += self._read_named_files(files)
+            else:
+                requirements.append((text, origin))
+        return requirements
+
+    def _read_poetry(self) -> StatedRequirements:
+        table = table_at(self.data, "tool", "poetry")
+        found = table.get("dependencies"), self.places, "tool.poetry.dependencies"
+        dependencies = poetry.read_dependencies(*found)
+        stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
+        stated.requires = [(t, o) for t, o, optional in dependencies if not optional]
+        stated.requires_python, stated.python_origin = poetry.read_python(*found)
+        named = {requirement_name(t): (t, o) for t, o, _ in dependencies}
+        for extra, names in table_at(table, "extras").items():
+            if isinstance(names, list):
+                stated.extras[extra] = [named[n] for n in map(normalize_name, names) if n in named]
+        return stated
+
+    def collect_groups(self, wanted: Sequence[str]) -> Listed:
+        """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
+        requirements: Listed = []
+        done: set[str] = set()
+        for name in wanted:
+            self._add_group(normalize_name(name), (), done, requirements)
+        return requirements
+
+    def _add_group(self, key: str, within: tuple[str, ...], done: set[str], requirements: Listed) -> None:
+        """Add the requirements of a group and of the groups that it includes, each group once."""
+        if key in within:
+            raise UsageError(
+                f"{self.places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
+                hint="remove one include-group",
+            )
+        if len(within) > _MOST_DEEP:
+            raise UsageError(
+                f"{self.places.name}: dependency groups include each other more than {_MOST_DEEP} deep",
+                hint="include fewer groups",
+            )
+        if key in done:
+            return
+        done.add(key)
+        groups = {
+            normalize_name(name): (name, value)
+            for name, value in table_at(self.data, "dependency-groups").items()
+        }
+        if key not in groups:
+            requirements += self._read_poetry_group(key, groups)
+            return
+        name, value = groups[key]
+        where = f"dependency-groups.{name}"
+        if not isinstance(value, list):
+            raise UsageError(f"{self.places.name} [{where}]: expected a list", hint="see PEP 735")
+        for entry in value:
+            if isinstance(entry, str):
+                requirements.append((entry, self.places.locate_value(entry, "dependency-groups", where)))
+            elif isinstance(entry, dict) and list(entry) == ["include-group"]:
+                self._add_group(
+                    normalize_name(str(entry["include-group"])), (*within, key), done, requirements
+                )
+            else:
+                raise UsageError(
+                    f"{self.places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
+                    hint="see PEP 735",
+                )
+
+    def _read_poetry_group(self, key: str, others: Mapping[str, Any]) -> Listed:
+        """Return the requirements of a Poetry group. The old table "dev-dependencies" is the group "dev"."""
+        table = table_at(self.data, "tool", "poetry")
+        groups = {normalize_name(name): name for name in table_at(table, "group")}
+        if key in groups:
+            of_group = table_at(table, "group", groups[key]).get("dependencies")
+            dependencies = poetry.read_dependencies(
+                of_group, self.places, f"tool.poetry.group.{groups[key]}.dependencies"
+            )
+        elif key == "dev" and "dev-dependencies" in table:
+            dependencies = poetry.read_dependencies(
+                table["dev-dependencies"], self.places, "tool.poetry.dev-dependencies"
+            )
+        else:
+            raise UsageError(
+                f"the project has no dependency group {quote_text(key)!r}",
+                hint=_list_choices({**others, **groups}, "groups"),
+            )
+        return [(text, origin) for text, origin, _ in dependencies]
+
+    def _read_listed(self, value: Any, table: str, at: str) -> Listed:
+        """Return the texts of a list at a path of keys, each with its origin. Raises UsageError."""
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise UsageError(
+                f"{self.places.name} [{at}]: expected a list of strings", hint="correct that key"
+            )
+        return [(text, self.places.locate_value(text, table, at)) for text in value]
 
 
 def _split_rows(text: str, origin: str) -> Listed:
