@@ -93,11 +93,6 @@ def parse_library_version(path: str | None) -> str | None:
     return match[1] if match else None
 
 
-def format_cuda_version(number: int) -> str | None:
-    """Return CUDA's number as text: 13000 is "13.0", and 0 (no answer) is None."""
-    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
-
-
 def parse_smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu, ...], str | None]:
     """Return (GPUs, driver version) from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits`.
 

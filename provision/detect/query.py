@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model import Gpu, GpuMemoryHolder
+from ..model import Gpu, GpuMemoryHolder, format_cuda
 from ..model.values import dataclass
 from ..system import process, trust
 from ..system.loader_cache import is_there
 from ..system.redaction import clean
 from .files import (
     SMI_FIELDS,
-    format_cuda_version,
     parse_library_version,
     parse_smi_rows,
     under,
@@ -99,7 +98,7 @@ def _read(nvml: Any) -> DriverAnswer:
         source="nvml",
         code=0,
         driver=nvml.nvmlSystemGetDriverVersion(),
-        cuda=format_cuda_version(number or 0),
+        cuda=format_cuda(number or 0),
         gpus=tuple(gpus),
         troubles=tuple(troubles),
     )
@@ -284,7 +283,7 @@ def parse_answer(text: str, end: str | None = None, *, hung: bool = False) -> Dr
         "source": "libcuda",
         "path": load.get("path"),
         "driver": None if stub else parse_library_version(load.get("path")),
-        "cuda": format_cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
+        "cuda": format_cuda(version.get("value", 0) if version.get("code") == 0 else 0),
         "gpus": tuple(_make_gpu(fact) for fact in facts if fact["step"] == "device"),
     }
     if "error" in load:

@@ -15,7 +15,7 @@ from dataclasses import field
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, normalize_name
+from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, format_cuda, format_cudnn, normalize_name
 from ..model.values import dataclass
 from .lines import Line, ShellCommand, read_commands
 
@@ -119,12 +119,8 @@ def _dot(digits: str) -> str:
 
 def spell_cudnn(text: str) -> str:
     """Return a version of cuDNN with dots: 8907 is 8.9.7, 90100 is 9.1.0, (8, 3, 2) is 8.3.2."""
-    numbers = re.findall(r"\d+", text)
-    if len(numbers) > 1:
-        return ".".join(numbers)
-    n = int(text)
-    major, minor = divmod(n // 100, 100) if n >= 90000 else divmod(n // 100, 10)
-    return f"{major}.{minor}.{n % 100}"
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    return format_cudnn(numbers if len(numbers) > 1 else numbers[0]) or text
 
 
 def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
@@ -257,7 +253,7 @@ def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 
 def _read_cuda_number(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Read a CUDA of one number: 11040 is 11.4."""
-    facts.add("driver_cuda", f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}", where)
+    facts.add("driver_cuda", format_cuda(int(match[1])) or "", where)
 
 
 def _read_cuda_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:

@@ -27,7 +27,7 @@ from ..model import (
 )
 from ..profiles.findings import PLACES, fill_text, render_step
 from .facts import CONDITIONS, get_major
-from .hardware import find_cuda_built, find_driver_floor
+from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import Line, package_of, read_frame
 from .rules import Candidate, Case, compile_pattern, list_rows
@@ -437,7 +437,7 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
     built = find_cuda_built(case)
     if built:
         values.setdefault("cuda_build", built)
-        if floor := find_driver_floor(case, built):
+        if floor := case.find_driver_floor(built):
             values["floor"] = floor
     stated = values.get("missing_cuda") or built or facts.first("cuda") or facts.first("driver_cuda")
     major = get_major(stated) if stated else "12"
@@ -551,6 +551,6 @@ def _choose_build(framework: str, case: Case) -> tuple[str, str, str] | None:
     build = plan.builds[0]
     whose = [f"driver {target.driver}"] if target.driver else []
     whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
-    if not target.driver and (floor := find_driver_floor(case, build.cuda or "")):
+    if not target.driver and (floor := case.find_driver_floor(build.cuda or "")):
         whose.append(f"driver {floor} or newer")
     return build.version, build.cuda or "", " with ".join(whose)

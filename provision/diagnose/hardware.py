@@ -31,7 +31,7 @@ def judge_driver(case: Case) -> list[Candidate]:
     have, speaks = facts.first("driver"), facts.first("driver_cuda")
     if case.said("forward_compat", "library_mismatch") or not built or not (have or speaks):
         return []
-    floor = find_driver_floor(case, built)
+    floor = case.find_driver_floor(built)
     if have:
         too_old = floor is not None and Version(have) < Version(floor)
     else:
@@ -67,14 +67,6 @@ def find_cuda_built(case: Case) -> str | None:
         if version and len(cudas) == 1:
             return cudas.pop()
     return None
-
-
-def find_driver_floor(case: Case, cuda: str) -> str | None:
-    """Return the oldest driver for a CUDA on the text's system."""
-    windows = case.facts.holds("os=windows") or case.facts.holds("os=wsl")
-    major = next((row for row in case.profiles.majors if row.major == get_major(cuda)), None)
-    row = major or next((row for row in case.profiles.cuda if row.cuda == cuda), None)
-    return (row.windows if windows else row.linux) if row else None
 
 
 def judge_kernel_module(case: Case) -> list[Candidate]:

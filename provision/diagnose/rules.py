@@ -279,8 +279,12 @@ class Case:
 
     def serves(self, kernels: Sequence[str], capability: str) -> bool:
         """Return whether a GPU runs any of the kernels."""
-        tegra = frozenset(g.capability for g in self.profiles.gpus if g.tegra)
-        return how_they_run(tuple(kernels), capability, tegra) is not None
+        return how_they_run(tuple(kernels), capability, self.profiles.tegra) is not None
+
+    def find_driver_floor(self, cuda: str) -> str | None:
+        """Return the oldest driver for a CUDA on the text's system."""
+        windows = self.facts.holds("os=windows") or self.facts.holds("os=wsl")
+        return self.profiles.find_driver_floor(cuda, windows=windows)
 
     def said(self, *names: str) -> tuple[Evidence, ...]:
         """Return the first lines of the first of these messages that the text has."""

@@ -658,3 +658,18 @@ class Profiles:
     replacements: tuple[Replacement, ...] = ()
     satellites: tuple[Satellite, ...] = ()
     traps: tuple[PackageTrap, ...] = ()
+
+    @property
+    def tegra(self) -> frozenset[str]:
+        """The capabilities of Tegra parts."""
+        return frozenset(g.capability for g in self.gpus if g.tegra)
+
+    def find_driver_floor(self, cuda: str, *, windows: bool) -> str | None:
+        """Return the oldest driver for a CUDA release.
+
+        It is that of minor-version compatibility if its major has it, otherwise the native one (CUDA
+        Compatibility document).
+        """
+        major = next((row for row in self.majors if row.major == cuda.partition(".")[0]), None)
+        row = major or next((row for row in self.cuda if row.cuda == cuda), None)
+        return (row.windows if windows else row.linux) if row else None

@@ -184,3 +184,18 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+def format_cuda(number: int) -> str | None:
+    """Return CUDA's number as text: 13000 is "13.0", and 0 (no answer) is None."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
+
+
+def format_cudnn(version: str | int | Sequence[int] | None) -> str | None:
+    """Return cuDNN's version in three parts: 8907 is 8.9.7, 91002 is 9.10.2, [9, 19, 0] is 9.19.0."""
+    if version is None or isinstance(version, str):
+        return version
+    if isinstance(version, int):
+        major, minor = divmod(version // 100, 100 if version >= 90000 else 10)
+        version = (major, minor, version % 100)
+    return ".".join(map(str, version))

@@ -151,7 +151,7 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
                 f"is built for CUDA {cuda}; the driver supports CUDA {question.speaks}",
             )
         return
-    floor = floor_of(question, cuda)
+    floor = question.find_driver_floor(cuda)
     compat = question.compat
     # The newer libcuda has minor-version compatibility too, so its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
@@ -166,21 +166,6 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
         )
     for gpu in target.gpus:
         yield from _driver_serves(question, gpu)
-
-
-def floor_of(question: Question, cuda: str) -> str | None:
-    """Return the oldest driver for a CUDA release.
-
-    It is that of minor-version compatibility if its major has it, otherwise the native one (CUDA
-    Compatibility document).
-    """
-    for row in question.profiles.majors:
-        if row.major == major(cuda):
-            return row.windows if question.driver_os == "windows" else row.linux
-    for release in question.profiles.cuda:
-        if release.cuda == cuda:
-            return release.windows if question.driver_os == "windows" else release.linux
-    return None
 
 
 def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReason]:

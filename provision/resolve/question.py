@@ -128,7 +128,7 @@ class Question:
     @cached_property
     def tegra(self) -> frozenset[str]:
         """The capabilities of Tegra parts."""
-        return frozenset(g.capability for g in self.profiles.gpus if g.tegra)
+        return self.profiles.tegra
 
     @cached_property
     def releases(self) -> dict[tuple[str, str], tuple[CudnnRelease, ...]]:
@@ -200,6 +200,10 @@ class Question:
         for row in self.profiles.branches:
             if not floors.get(row.cuda) and int(row.branch) <= int(major(driver)):
                 yield row.cuda
+
+    def find_driver_floor(self, cuda: str) -> str | None:
+        """Return the oldest driver for a CUDA release on the target's system."""
+        return self.profiles.find_driver_floor(cuda, windows=self.driver_os == "windows")
 
     def branch(self, driver: str) -> str:
         """Return the newest known branch that a driver version belongs to ("475.14" belongs to 470)."""

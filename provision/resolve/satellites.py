@@ -14,11 +14,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..model import Build, LockedPackage, Profiles, Satellite, ToolkitRelease
+from ..model import Build, LockedPackage, Profiles, Satellite, TargetGpu, ToolkitRelease
 from ..model.values import dataclass
 from ..system.kernels import how_they_run
 from .boards import named
-from .objections import floor_of
 from .question import Question, has_prefix, is_exact, major, meets, specifiers, version
 
 
@@ -92,9 +91,14 @@ def _on_all(
 
 def serves_gpus(question: Question, row: Satellite) -> bool:
     """Return whether a release has kernels for every GPU of the target, or no kernels at all."""
-    return not row.kernels or not any(
-        how_they_run(row.kernels, g.capability, question.tegra) is None for g in question.target.gpus
-    )
+    return next(_list_unserved(question, row), None) is None
+
+
+def _list_unserved(question: Question, row: Satellite) -> Iterator[TargetGpu]:
+    """Yield the GPUs of the target that a release has no kernels for."""
+    for gpu in question.target.gpus if row.kernels else ():
+        if how_they_run(row.kernels, gpu.capability, question.tegra) is None:
+            yield gpu
 
 
 def _objections(
@@ -105,11 +109,8 @@ def _objections(
     if question.request.device != "cuda":
         return
     yield from _cudnn(row, builds)
-    if serve_gpus and not serves_gpus(question, row):
-        gpus = [
-            g for g in question.target.gpus if how_they_run(row.kernels, g.capability, question.tegra) is None
-        ]
-        yield f"{_name(row)} has no kernels for {named(gpus[0])}; built for {' '.join(row.kernels)}"
+    if serve_gpus and (gpu := next(_list_unserved(question, row), None)):
+        yield f"{_name(row)} has no kernels for {named(gpu)}; built for {' '.join(row.kernels)}"
 
 
 def _name(row: Satellite) -> str:
@@ -147,7 +148,7 @@ def _cuda(question: Question, row: Satellite, builds: Sequence[Build]) -> Iterat
     if row.cuda is None:
         return
     if brings_its_cuda(row) or not cudas:
-        floor, driver = floor_of(question, row.cuda), question.target.driver
+        floor, driver = question.find_driver_floor(row.cuda), question.target.driver
         on_gpu = question.request.device == "cuda"
         if on_gpu and floor and driver and version(driver) < version(floor):
             yield f"{_name(row)} has CUDA {row.cuda}, which needs driver {floor}; the driver is {driver}"

@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 
 from ..environment.loader import Package
-from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler
+from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
 from ..model.values import dataclass
 from ..profiles.findings import find_fix, make_finding
 from ..system import untrusted
@@ -212,7 +212,7 @@ def _read_cuda_version(home: Path) -> str | None:
         return named
     for header in (home / "include" / "cuda.h", *home.glob("targets/*/include/cuda.h")):
         if number := _search(header, r"#define\s+CUDA_VERSION\s+(\d+)"):
-            return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
+            return format_cuda(int(number))
     return None
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from ..model import Evidence, Finding, Machine
+from ..model import Evidence, Finding, Machine, format_cudnn
 from ..profiles.findings import make_finding
 from .causes import (
     describe_call,
@@ -27,7 +27,7 @@ from .causes import (
     list_memory,
 )
 from .disk import explain_unloaded, judge_libraries
-from .libraries import format_cudnn_version, is_inside, map_owners, pick_library, read_built_major
+from .libraries import is_inside, map_owners, pick_library, read_built_major
 from .probe import ProbeReport, Record, run_probe
 from .settings import find_suspects, search_settings
 from .state import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
@@ -281,7 +281,7 @@ def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judg
         return Judgement("fail", describe_call(failed), report.complaints() + evidence, finding, foreign)
     if foreign:
         return fail_with(make_finding("cudnn_from_outside", evidence, library=foreign[0]), foreign)
-    version = format_cudnn_version(saw["number"])
+    version = format_cudnn(saw["number"])
     return Judgement(
         "pass", f"cuDNN {version}: a convolution through ctypes gives the correct result", evidence
     )

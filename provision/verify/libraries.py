@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 from ..environment.distributions import (
     Distribution,
@@ -245,20 +244,6 @@ def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
 
 
 # --- versions of cuDNN ---------------------------------------------------------------------------
-
-
-def format_cudnn_version(value: Any) -> str | None:
-    """Return cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2.
-
-    Some frameworks report a list, [9, 19, 0], or a string.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, (list, tuple)):
-        return ".".join(str(v) for v in value)
-    if value >= 90000:
-        return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
-    return f"{value // 1000}.{value // 100 % 10}.{value % 100}"
 
 
 def shorten_version(version: str | None) -> str | None:

@@ -18,6 +18,7 @@ from ..model import (
     FrameworkVerdict,
     GradedResult,
     LibraryFile,
+    format_cudnn,
 )
 from ..model.values import dataclass
 from ..profiles.findings import make_finding
@@ -34,7 +35,6 @@ from .disk import explain_removed, explain_unloaded
 from .libraries import (
     CUDNN_PACKAGE,
     LibraryPackage,
-    format_cudnn_version,
     is_inside,
     map_owners,
     shorten_version,
@@ -161,7 +161,7 @@ def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement
         missing = explain_unloaded(run, name, report.finished.stderr)
         return fail_with(explain_unseen_gpu(report, named, missing))
     else:
-        cudnn = format_cudnn_version(saw.get("cudnn")) or "not reported"
+        cudnn = format_cudnn(saw.get("cudnn")) or "not reported"
         gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
         first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
         judged = Judgement("pass", f"{named}, CUDA {saw['cuda']}, cuDNN {cudnn}, {gpus}{first}", evidence)
@@ -435,7 +435,7 @@ def judge_loaded(
         return Judgement("warn", detail, (shown, *evidence))
     outside = [lib for lib in libraries if not lib.inside]
     answered = _ANSWERED.findall(log)
-    versions = sorted({f"{format_cudnn_version(int(n))}{'.' + last if last else ''}" for n, last in answered})
+    versions = sorted({f"{format_cudnn(int(n))}{'.' + last if last else ''}" for n, last in answered})
     names = ", ".join(sorted(set(calls)))
     text = f"{len(calls)} calls of {names}, executed by cuDNN {' and '.join(versions)}"
     where = f"{len(outside)} of them from the system" if outside else "all from the environment"
@@ -548,9 +548,8 @@ def make_framework_verdict(
         name=name,
         version=saw.get("version"),
         cuda=saw.get("cuda"),
-        cudnn_built=format_cudnn_version(saw.get("cudnn_built")),
-        cudnn_loaded=shorten_version(main.version if main else None)
-        or format_cudnn_version(saw.get("cudnn")),
+        cudnn_built=format_cudnn(saw.get("cudnn_built")),
+        cudnn_loaded=shorten_version(main.version if main else None) or format_cudnn(saw.get("cudnn")),
         devices=tuple(devices),
         libraries=libraries,
     )

@@ -11,7 +11,6 @@ from typing import Any
 from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease, Profiles
 from provision.resolve import resolve
 from provision.resolve.boards import FORMS, MAKERS
-from provision.resolve.objections import floor_of
 from provision.resolve.pip import install_lines, pip_gaps
 from provision.resolve.question import Question, version
 from provision.show.plan import list_objections
@@ -113,7 +112,7 @@ def _needs(known: Profiles, questions: Questions) -> dict[str, str]:
     target = questions.target(questions.intervals[0], known.gpus[-1].capability, Glibc(None, None))
     question = Question(questions.request(None), target, known, AvailableWheels())
     cudas = sorted({b.cuda for b in known.builds if b.cuda}, key=version)
-    return {cuda: floor for cuda in cudas if (floor := floor_of(question, cuda))}
+    return {cuda: floor for cuda in cudas if (floor := question.find_driver_floor(cuda))}
 
 
 def table(task: tuple[Profiles, System, str]) -> dict[str, Any]:

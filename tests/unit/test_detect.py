@@ -13,7 +13,6 @@ from rows import rows
 from provision import detect as package
 from provision.detect import PARTS, detect
 from provision.detect.files import (
-    format_cuda_version,
     list_device_files,
     name_platform,
     parse_file_version,
@@ -37,7 +36,7 @@ from provision.detect.pythons import (
     read_stated_version,
 )
 from provision.detect.query import parse_answer
-from provision.model import HardwareDevice
+from provision.model import HardwareDevice, format_cuda
 from provision.system import trust
 from provision.system.loader_cache import FLAVOURS, parse_ldconfig
 from provision.system.redaction import redact_variable
@@ -96,7 +95,7 @@ def test_no_text_breaks_the_parsers(text):
 
 @rows(("number", "version"), [(13000, "13.0"), (12020, "12.2"), (11040, "11.4"), (0, None)])
 def test_a_cuda_number_becomes_a_version(number, version):
-    assert format_cuda_version(number) == version
+    assert format_cuda(number) == version
 
 
 @rows(
