@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from packaging.version import InvalidVersion, Version
-
 from .facts import get_major, meets, spell_cudnn
 from .lines import Line, Raised
 from .rules import Candidate, Case, candidate
@@ -67,7 +65,7 @@ def _has_adequate_cudnn(case: Case, built: str) -> bool:
     required = facts.where("cudnn_built", "cudnn_required")  # a version in these lines is not installed
     versions = [f.value for f in facts.seen.get("cudnn", ()) if f.evidence not in required]
     versions += [v for name in ("cudnn_listed", *_WHEELS) for v in facts.all(name)]
-    if any(_is_at_least(v, built) and get_major(v) == get_major(built) for v in versions):
+    if any(meets(v, f">={built}") and get_major(v) == get_major(built) for v in versions):
         return True
     return not facts.all("cudnn_listed") and bool(case.said("conda_or_path"))
 
@@ -83,16 +81,9 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
         return spell_cudnn(installed), spell_cudnn(minimum)
     required, loaded = facts.first("cudnn_required"), facts.first("cudnn_loaded")
     if required and not loaded:
-        older = (v for v in facts.all("cudnn") if v != required and not _is_at_least(v, required))
+        older = (v for v in facts.all("cudnn") if v != required and not meets(v, f">={required}"))
         loaded = next(older, None)
     return loaded, facts.first("cudnn_built") or required
-
-
-def _is_at_least(version: str, bound: str) -> bool:
-    try:
-        return Version(version) >= Version(bound)
-    except InvalidVersion:
-        return False
 
 
 def judge_missing_cudnn(case: Case) -> list[Candidate]:

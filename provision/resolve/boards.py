@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..model import GpuModel, TargetGpu
 
@@ -30,7 +30,7 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
             raise ValueError(f"unknown GPU capability {text}; known capabilities: {known}")
         return TargetGpu(capability=text)
     boards = {b: g.capability for g in gpus for b in g.boards}
-    if gpu := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
+    if gpu := _match(text, boards):
         return gpu
     if maker := next(
         (maker for maker, names in _OTHER_MAKERS.items() if re.search(names, text, re.IGNORECASE)), None
@@ -55,32 +55,26 @@ def _bare(name: str) -> str:
     return FORMS.sub("", _plain(name)).replace(" ", "")
 
 
-def _exactly(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
-    wanted = _joined(text)
-    return next((TargetGpu(capability=c, name=b) for b, c in boards.items() if _joined(b) == wanted), None)
+def _match(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
+    """Return the GPU of a board's name, of a name without its form factor ("A100-SXM-80GB", "RTX 4070 Laptop GPU"), or
+    of a part of one with a number ("4090"). All boards that match must have one capability.
 
-
-def _in_another_form(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
-    """Return the board without its form factor ("A100-SXM-80GB", "RTX 4070 Laptop GPU"), with the written
-    name."""
-    wanted = _bare(text)
-    capabilities = {c for b, c in boards.items() if wanted and _bare(b) == wanted}
-    return TargetGpu(capability=capabilities.pop(), name=text.strip()) if len(capabilities) == 1 else None
-
-
-def _by_number(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
-    """Return the board for a part of its name with a number ("4090") if all matches have one capability.
-
-    The shortest name is used: that of the plain board.
+    Of several the shortest name is used: that of the plain board.
     """
     words = set(_plain(text).split())
-    if not any(word[-1].isdigit() for word in words):
-        return None
-    matching = {b: c for b, c in boards.items() if words <= set(_plain(b).split())}
-    if len(set(matching.values())) != 1:
-        return None
-    name = min(matching, key=len)
-    return TargetGpu(capability=matching[name], name=name)
+    numbered = any(word[-1].isdigit() for word in words)
+    matchers: tuple[tuple[bool, Callable[[str], bool]], ...] = (
+        (False, lambda board: _joined(board) == _joined(text)),
+        (True, lambda board: _bare(board) == _bare(text) != ""),
+        (False, lambda board: numbered and words <= set(_plain(board).split())),
+    )
+    for as_written, fits in matchers:
+        same = {board: capability for board, capability in boards.items() if fits(board)}
+        if len(capabilities := set(same.values())) == 1:
+            return TargetGpu(
+                capability=capabilities.pop(), name=text.strip() if as_written else min(same, key=len)
+            )
+    return None
 
 
 def _near(wanted: str, boards: Mapping[str, str]) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..model import WHEEL_NAMES, format_bytes, name_few
 from ..system.redaction import clean
 from .plan import show_plan
-from .table import format_row, show_table
+from .table import show_table
 from .terminal import Screen, count
 from .verdict import show_verdict
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
         RestoredPackage,
     )
 
-_HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
-_WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
 _LISTED = 6
 """More files than these are counted."""
 
@@ -139,57 +137,28 @@ def _describe_bundle(plan: Bundle | BundlePlan) -> str:
 
 
 def show_listing(screen: Screen, listing: EnvironmentList) -> None:
-    """Show each environment in two or more lines. A path is broken at its slashes."""
+    """Show a table with a row for each environment."""
     if not listing.environments:
         screen.line("no environments of gpuenv on this machine")
         return
     home = screen.environ.get("HOME", "").rstrip("/")
-    paths = [
-        clean(f"~{env.path[len(home) :]}" if home and f"{env.path}/".startswith(f"{home}/") else env.path)
-        for env in listing.environments
-    ]
-    room = screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS)
-    first = max(14, min(room, max(map(len, paths))))
-    widths = (first, *_WIDTHS)
-    screen.line(format_row(_HEADS, widths))
-    for env, path in zip(listing.environments, paths, strict=True):
-        cells = (_fold_path(path, first), *_make_cells(env))
-        for row in zip_longest(*cells, fillvalue=""):
-            screen.line(format_row(row, widths))
+    rows = []
+    for env in listing.environments:
+        is_below = home and f"{env.path}/".startswith(f"{home}/")
+        rows.append((f"~{env.path[len(home) :]}" if is_below else env.path, *_make_cells(env)))
+    show_table(screen, ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE"), rows, whole=True)
 
 
-def _make_cells(env: ListedEnvironment) -> tuple[list[str], ...]:
-    names = [f"{f.name} {f.version}" for f in env.frameworks]
-    libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
-    libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
-    builds = [clean(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
-    if len(", ".join(libraries)) > _WIDTHS[0]:
-        builds[-1:] = libraries
-    if env.manager == "conda":
-        builds.append("conda")
-    verdict = [
-        "works, CPU" if env.verdict == "cpu" else env.verdict or "-",
-        *([env.verified[:10]] if env.verified else []),
-    ]
-    sizes = ["?" if env.bytes is None else format_bytes(env.bytes)]
+def _make_cells(env: ListedEnvironment) -> tuple[str, str, str, str]:
+    builds = [f"{f.name} {f.version}" for f in env.frameworks]
+    builds += [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if builds else []
+    builds += [f"cuDNN {env.cudnn}"] if env.cudnn else []
+    builds += ["conda"] if env.manager == "conda" else []
+    verdict = "works, CPU" if env.verdict == "cpu" else env.verdict or "-"
+    size = "?" if env.bytes is None else format_bytes(env.bytes)
     if env.bytes is not None and env.shared_bytes:
-        sizes.append(f"frees {format_bytes(env.bytes - env.shared_bytes)}")
-    return builds, [env.python or "?"], verdict, sizes
-
-
-def _fold_path(path: str, width: int) -> list[str]:
-    """Return a path in rows, broken after slashes. A name longer than a row is broken anywhere."""
-    rows = [""]
-    for part in path.replace("/", "/\0").split("\0"):
-        if rows[-1] and len(rows[-1]) + len(part) > width:
-            rows.append("  ")
-        while len(rows[-1]) + len(part) > width:
-            room = width - len(rows[-1])
-            rows[-1] += part[:room]
-            part = part[room:]  # noqa: PLW2901
-            rows.append("  ")
-        rows[-1] += part
-    return [r for r in rows if r.strip()]
+        size += f", frees {format_bytes(env.bytes - env.shared_bytes)}"
+    return ", ".join(builds), env.python or "?", f"{verdict} {(env.verified or '')[:10]}".rstrip(), size
 
 
 def show_removal(screen: Screen, done: RemoveResult) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_version
 
 from ..environment.distributions import (
     CondaRecord,
@@ -165,7 +165,9 @@ def _compare_wheel(
         text = f"{name} is missing, but the lock has {wanted}"
         return EnvironmentChange(kind="removed", name=name, text=text, locked=wanted)
     versions = " and ".join(d.version for d in found)
-    if len(found) > 1 or not (_is_same_version(found[0].version, wanted) or package.editable):
+    if len(found) > 1 or not (
+        canonicalize_version(found[0].version) == canonicalize_version(wanted) or package.editable
+    ):
         text = f"{name} {versions} is installed, but the lock has {wanted}"
         return EnvironmentChange(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = found[0]
@@ -190,14 +192,6 @@ def _compare_build(package: LockedPackage, record: CondaRecord | None) -> Enviro
     text = f"{record.stem} is installed, but the lock has {package.stem}"
     locked, found = package.stem[len(name) + 1 :], record.stem[len(name) + 1 :]
     return EnvironmentChange(kind="replaced", name=name, text=text, locked=locked, found=found)
-
-
-def _is_same_version(one: str, other: str) -> bool:
-    """Return whether two versions are equal, local labels included: 2.9.0+cpu is not 2.9.0."""
-    try:
-        return Version(one) == Version(other)
-    except InvalidVersion:
-        return one == other
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_version
+from packaging.version import Version
 
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
@@ -261,7 +262,12 @@ _DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 def _select_rows(package: Package, rows: Iterable[Satellite], machine: str) -> list[Satellite]:
     """Return the rows of the installed release, on a platform."""
     of_package = (row for row in rows if row.package == package.name and row.platform == machine)
-    return [row for row in of_package if _is_release(row.version, package.version)]
+    return [row for row in of_package if canonicalize_version(row.version) == _canonical(package)]
+
+
+def _canonical(package: Package) -> str:
+    """Return a package's version without its local label."""
+    return canonicalize_version(package.version.partition("+")[0])
 
 
 def find_fitting_release(package: Package, rows: Iterable[Satellite], here: Surroundings) -> Satellite | None:
@@ -271,7 +277,7 @@ def find_fitting_release(package: Package, rows: Iterable[Satellite], here: Surr
     """
     fitting = [r for r in rows if r.package == package.name and r.form == "wheel" and _is_fitting(r, here)]
     newest = max(fitting, key=lambda r: Version(r.version), default=None)
-    return None if newest is None or _is_release(newest.version, package.version) else newest
+    return None if newest is None or canonicalize_version(newest.version) == _canonical(package) else newest
 
 
 def find_other_framework(
@@ -293,10 +299,7 @@ def find_other_framework(
 
 def _parse_framework(row: Satellite) -> Requirement | None:
     """Return the framework that a release was built for."""
-    try:
-        return Requirement(row.built_for) if row.built_for else None
-    except InvalidRequirement:
-        return None
+    return Requirement(row.built_for) if row.built_for else None
 
 
 def _is_fitting(row: Satellite, here: Surroundings) -> bool:
@@ -317,14 +320,6 @@ def _is_fitting(row: Satellite, here: Surroundings) -> bool:
 def _is_allowed(wanted: Requirement, version: str | None) -> bool:
     """Return whether a requirement allows an installed version without its local label."""
     return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
-
-
-def _is_release(row: str, installed: str) -> bool:
-    """Return whether a row's version is the installed one, whatever its local label."""
-    try:
-        return Version(row) == Version(installed.partition("+")[0])
-    except InvalidVersion:
-        return row == installed
 
 
 # --- wheels with libraries of CUDA ---------------------------------------------------------------
