@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from packaging.version import Version
 
@@ -20,6 +20,7 @@ from ..model import (
     FailureFix,
     FailureRule,
     FrameworkRequest,
+    Plan,
     Profiles,
     Request,
     Target,
@@ -490,16 +491,12 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
 
 def _find_label(case: Case) -> str | None:
     """Return the CUDA label of torch's index that suits the text's Python, GPU, system and driver."""
-    driver_cuda, advise = case.facts.first("driver_cuda"), case.place.advise
-    target = replace(_find_target(case), driver_cuda=driver_cuda)
+    python, speaks = case.facts.first("python"), case.facts.first("driver_cuda")
     # CUDA 13 needs a driver that many machines do not have yet; 12 runs with that driver too.
-    older = driver_cuda is not None and int(get_major(driver_cuda)) < _COMMON
+    older = speaks is not None and int(get_major(speaks)) < _COMMON
     for cuda in (None,) if older else (str(_COMMON), None):
-        wanted = Request(
-            frameworks=(FrameworkRequest(name="torch"),), device="cuda", cuda=cuda, python=case.facts.first("python"),
-        )  # fmt: skip
-        if advise and (builds := advise(wanted, target).builds):
-            return f"cu{(builds[0].cuda or '').replace('.', '')}"
+        if plan := _make_plan(case, "torch", cuda=cuda, python=python):
+            return f"cu{(plan.builds[0].cuda or '').replace('.', '')}"
     return None
 
 
@@ -530,27 +527,29 @@ def _find_target(case: Case) -> Target:
         glibc=None if native else facts.first("glibc") or "2.35",
         driver=driver,
         driver_os="windows" if native or facts.holds("os=wsl") else "linux",
+        driver_cuda=facts.first("driver_cuda"),
         gpus=gpus,
     )
 
 
+def _make_plan(case: Case, framework: str, **bounds: Any) -> Plan | None:
+    """Return the plan that resolve makes for the text's target, or None without a CUDA build."""
+    request = Request(frameworks=(FrameworkRequest(name=framework),), device="cuda", **bounds)
+    if case.place.advise and request not in case.plans:
+        case.plans[request] = case.place.advise(request, _find_target(case))
+    plan = case.plans.get(request)
+    return plan if plan and plan.builds and plan.builds[0].cuda else None
+
+
 def _find_build(framework: str, case: Case) -> tuple[str, str, str] | None:
     """Return version and CUDA of the build that resolve chooses for the text's target, and the words for the target."""
-    if framework not in case.builds:
-        case.builds[framework] = _choose_build(framework, case)
-    return case.builds[framework]
-
-
-def _choose_build(framework: str, case: Case) -> tuple[str, str, str] | None:
     target = _find_target(case)
-    if case.place.advise is None or not (target.driver or target.gpus):
+    plan = _make_plan(case, framework) if target.driver or target.gpus else None
+    if plan is None:
         return None
-    plan = case.place.advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
-    if not plan.builds or not plan.builds[0].cuda:
-        return None
-    build = plan.builds[0]
+    version, cuda = plan.builds[0].version, plan.builds[0].cuda or ""
     whose = [f"driver {target.driver}"] if target.driver else []
     whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
-    if not target.driver and (floor := case.find_driver_floor(build.cuda or "")):
+    if not target.driver and (floor := case.find_driver_floor(cuda)):
         whose.append(f"driver {floor} or newer")
-    return build.version, build.cuda or "", " with ".join(whose)
+    return version, cuda, " with ".join(whose)

@@ -23,7 +23,9 @@ from ..model import (
     Evidence,
     FailureMessage,
     FailureRule,
+    Plan,
     Profiles,
+    Request,
     Sign,
 )
 from ..model.values import dataclass
@@ -249,8 +251,8 @@ def candidate(
 class Case:
     """What the judges compare: the lines, messages and facts of the text, the tables, and the circumstances.
 
-    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them. `builds` are those that
-    resolve chose for the target of the text, by framework.
+    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them. `plans` are those that
+    resolve made for the target of the text.
     """
 
     lines: Sequence[Line]
@@ -258,7 +260,7 @@ class Case:
     profiles: Profiles
     place: Circumstances
     ruled_out: set[str] = field(default_factory=set)
-    builds: dict[str, tuple[str, str, str] | None] = field(default_factory=dict)
+    plans: dict[Request, Plan] = field(default_factory=dict)
 
     @functools.cached_property
     def messages(self) -> Messages:

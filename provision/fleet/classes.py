@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..model import FleetHost, HostClass, Target, TargetGpu
-
-_NO_FORWARD_COMPAT = ("geforce", "titan")
-"""Words in names of boards that do not support a forward-compatibility libcuda."""
+from ..resolve.question import version
 
 _MOST_LETTERS = 56
 """Letters of an id, without the number of duplicate ids."""
@@ -44,15 +42,8 @@ def is_same_class(one: Target, other: Target) -> bool:
 
 def _alike(target: Target) -> Target:
     """Return the target without the number, order and names of its GPUs."""
-    gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=_number))
-    names = " ".join(g.name or "" for g in target.gpus).lower()
-    refused = any(word in names for word in _NO_FORWARD_COMPAT)
-    compat = None if refused else target.forward_compat
-    return dataclasses.replace(target, gpus=gpus, forward_compat=compat)
-
-
-def _number(capability: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in capability.split("."))
+    gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=version))
+    return dataclasses.replace(target, gpus=gpus, forward_compat=target.allowed_compat)
 
 
 def _with_names(target: Target, members: Iterable[FleetHost]) -> Target:
@@ -108,10 +99,10 @@ def joint_target(targets: Iterable[Target]) -> Target:
     every = list(targets)
     gpus = {g.capability: g for t in reversed(every) for g in t.gpus}
     drivers = [t.driver for t in every if t.driver]
-    oldest = min(drivers, key=_number) if drivers else None
+    oldest = min(drivers, key=version) if drivers else None
     base = next((t for t in every if t.driver == oldest), every[0])
     glibcs = [t.glibc for t in every if t.glibc]
     return dataclasses.replace(
-        base, glibc=min(glibcs, key=_number) if glibcs else None,
-        gpus=tuple(gpus[c] for c in sorted(gpus, key=_number)),
+        base, glibc=min(glibcs, key=version) if glibcs else None,
+        gpus=tuple(gpus[c] for c in sorted(gpus, key=version)),
     )  # fmt: skip

@@ -43,6 +43,13 @@ class Target:
     forward_compat: str | None = None
     driver_branch: str | None = field(default=None, metadata={"internal": True})
 
+    @property
+    def allowed_compat(self) -> str | None:
+        """The CUDA of a forward-compatibility libcuda, which GeForce and Titan boards never use (error 804; CUDA
+        Compatibility, Forward Compatibility)."""
+        names = " ".join(g.name or "" for g in self.gpus).lower()
+        return None if "geforce" in names or "titan" in names else self.forward_compat
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:

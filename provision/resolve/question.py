@@ -180,14 +180,8 @@ class Question:
 
     @cached_property
     def compat(self) -> str | None:
-        """The CUDA of a forward-compatibility libcuda, if one may be used.
-
-        It works only on Linux, and never with GeForce and Titan boards (error 804; CUDA Compatibility,
-        Forward Compatibility).
-        """
-        names = " ".join(g.name or "" for g in self.target.gpus).lower()
-        refused = self.driver_os != "linux" or "geforce" in names or "titan" in names
-        return None if refused else self.target.forward_compat
+        """The CUDA of a forward-compatibility libcuda, if one may be used. It works only on Linux."""
+        return self.target.allowed_compat if self.driver_os == "linux" else None
 
     def _spoken_by(self, driver: str) -> Iterator[str]:
         """Yield the CUDA releases that a driver supports, by each release's floor, otherwise by the driver's

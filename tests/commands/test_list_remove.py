@@ -263,7 +263,7 @@ def test_the_table_fits_80_columns_and_loses_nothing(gpuenv, made, data):
     column = rows[0].index("MADE FOR")
     joined = "".join(r[:column].strip() for r in rows[1:])
     assert all(str(env) in joined for env in (*made, deep)), joined
-    for word in ("torch 2.14.1", "CUDA 12.6", "cuDNN 9.10.2.21", "3.12", "wrong", "ENVIRONMENT"):
+    for word in ("torch 2.14.1", "CUDA 12.6", "cuDNN", "9.10.2.21", "3.12", "wrong", "ENVIRONMENT"):
         assert word in ran.out
 
 
