@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.declare import argument
 from ..model.values import dataclass
+from ..requirements.quote import suggest_version
 from .edit import EditOptions, PackageEdit, apply_edit
 
 
@@ -32,7 +33,15 @@ def _package(text: str) -> str:
     try:
         need = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"{text!r} is not a requirement such as 'einops>=0.8': {error}") from error
+        if meant := suggest_version(text):
+            raise UsageError(
+                f"{text!r}: a version follows ==, not @ or =", hint=f"gpuenv add '{meant}'"
+            ) from error
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"{text!r} is not a requirement such as 'einops>=0.8': {reason}",
+            hint="write a name with bounds in quotes: gpuenv add 'einops>=0.8'",
+        ) from error
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(
             f"{need.name} is a framework. gpuenv selects its build",

@@ -48,7 +48,7 @@ SLOTS = frozenset(
      "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index", "torch_pins",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
-     "own_code", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
+     "own_code", "wanted_wheel", "wanted_label", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
 )  # fmt: skip
 """What a row may name. Each is also a condition: that it is known."""
 
@@ -179,7 +179,7 @@ _SPECIFIC = re.compile(
     r"\b(?:pip3?|conda|apt(?:-get)?|uv) install\b|\b(?:tensor|pipeline)[- ]parallel"
 )
 _USELESS = re.compile(
-    r"debugging|\bDEBUG\b|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|TF_CPP_MIN_LOG_LEVEL|report|unsafe|workaround|follow the guide|"
+    r"debugging|\bDEBUG\b|NCCL_DEBUG|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|TF_CPP_MIN_LOG_LEVEL|report|unsafe|workaround|follow the guide|"
     r"https?://www\.nvidia\.com/Download|list of allocated tensors|more info|documentation|deprecat|tf\.compat|refer to|check the instructions|"
     r"recommended|issue\b|^\W*File |warnings?\.|logging|same CUDA versions|nvidia-docker",
     re.IGNORECASE,
@@ -316,6 +316,9 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         yield "ptx_version", f"{match[1]}{match[2]}"
         if int(match[1]) < 7:  # PTX 7.0 came with CUDA 11
             yield "old_cuda", "yes"
+    if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+\+(cu\d+))", shown):
+        yield "wanted_wheel", match[1]
+        yield "wanted_label", match[2]
     if match := re.search(r"gcc versions later than (\d+)", shown):
         yield "gcc", f"gcc-{match[1]}"
         yield "gxx", f"g++-{match[1]}"

@@ -69,6 +69,8 @@ def judge_module(case: Case) -> list[Candidate]:
         ]  # fmt: skip
     if name in FRAMEWORKS:
         return [_judge_framework(case, name, where)]
+    if case.said("build_backend_failed"):  # a build has packages of its own, which its log explains
+        return []
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return []
     if row := next((r for r in case.profiles.imports if r.module == name), None):
@@ -91,7 +93,7 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candida
     Some programs print "No module named 'X'" without the exception's name. A name that programs give to their own
     folders says nothing.
     """
-    if found:
+    if found or case.said("build_backend_failed"):
         return []
     missing = _find_refused_import(case.exceptions)
     lines = case.lines[-8:] if missing is None and not case.exceptions else ()
@@ -132,6 +134,7 @@ def _judge_framework(case: Case, name: str, where: Sequence[Evidence]) -> Candid
         return candidate(
             "build_toolkit_missing_or_mismatched", 60, where,
             f"A package that compiles against {name} is built in isolation, without {name}", case="isolated",
+            confidence="certain" if case.said("build_backend_failed") else None,
         )  # fmt: skip
     return candidate(
         _MISSING, 50, where, f"{name} is not installed in the Python that ran this program",

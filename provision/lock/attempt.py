@@ -103,6 +103,9 @@ def _solve(state: State, candidate: Candidate) -> Solve:
         frameworks += [] if candidate.loose else chosen_pins(plan, builds)
         limits = [state.fitting.limit(g) for g in groups]
         limits += state.facts.left_out([(b, *builds[1:]) for b in groups[0]])
+    # Of a release that is named exactly, and has no row, the metadata speaks: uv gives the reason.
+    free = {n.name for n in state.named if n.is_exact and not state.facts.has_row(n.name, n.specifier)}
+    limits = [text for text in limits if requirement_name(text) not in free]
     # uv decides requirements of this one file in its order, and those of other files first.
     roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
     if context.sources.offline and not any(w.name == "pip" for w in context.supply.wheels):

@@ -69,6 +69,10 @@ class Facts:
                 lines.append(package + ",".join(bounds))
         return lines
 
+    def has_row(self, package: str, bounds: str) -> bool:
+        """Return whether a measured release of a package is within bounds."""
+        return any(meets(release, bounds) for release in self.rows.packages.get(package, {}))
+
     def why_left_out(self, package: str, builds: Sequence[Build], bounds: str = "") -> str | None:
         """Return the objection to the newest measured release within bounds that does not fit builds, or None."""
         rows = self.rows

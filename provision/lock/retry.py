@@ -228,7 +228,10 @@ def explain(state: State, refusal: Refusal) -> LockError:
         known.discard(error.absent)
         import difflib
 
-        if meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
+        module = next((r for r in state.context.profiles.imports if r.module.lower() == error.absent), None)
+        if module and module.package != error.absent:
+            error.hint = f"the module {module.module} is in the package {module.package}: name that"
+        elif meant := difflib.get_close_matches(error.absent, known, 1, 0.75):
             error.hint = f"Did you mean {meant[0]}?"
     elif hint := _smallest_change(state, refusal):
         error.hint = hint

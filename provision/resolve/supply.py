@@ -47,7 +47,7 @@ def at_hand(supply: AvailableWheels, build: Build, python: str, glibc: str | Non
 def missing(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> str | None:
     """Return the first requirement of a build that no available wheel meets, or None."""
     if not at_hand(supply, build, python, glibc):
-        return "its own wheel"  # no version, so that equal objections to many versions can be merged
+        return "a wheel of it"  # no version, so that equal objections to many versions can be merged
     for text in build.requires:
         need = Requirement(text)
         wheels = wheels_for(supply, need.name, python, build.platform, glibc)

@@ -119,13 +119,23 @@ def list_objections(plan: Plan) -> Iterator[str]:
                 best[row.version] = row
         taken = chosen.get(framework)
         newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
-        objections = [r for r in newer if r.reasons[0].code != "not_requested"]
-        if not objections and not plan.builds:  # no release is what was requested
-            objections = newer[:1]
-        for text, group in groupby(objections, key=lambda r: r.reasons[0].text):
-            versions = [r.version for r in group]
-            span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+        objections = [r for r in newer if r.reasons[0].code not in ("not_requested", "yanked")]
+        if not objections and not plan.builds and newer:  # no release is what was requested
+            objections = [min(newer, key=lambda r: (len(r.reasons), r.reasons[0].text.startswith(framework)))]
+        for _, neighbours in groupby(objections, key=_like):
+            group = list(neighbours)
+            first, last = group[0], group[-1]
+            span = first.version if len(group) == 1 else f"{first.version} to {last.version}"
+            text = first.reasons[0].text
+            if last.reasons[0].text != text:
+                text = f"{first.version} {text.partition(';')[0]}, {last.version} {last.reasons[0].text}"
             yield f"not {framework} {span}: {text}"
+
+
+def _like(row: RejectedBuild) -> str:
+    """Return what neighbouring versions of one sentence share. The Pythons of wheels are told of the first and the last."""
+    reason = row.reasons[0]
+    return reason.code if reason.code == "python_unsupported" else reason.text
 
 
 def _weight(row: RejectedBuild, closed_first: bool) -> tuple[bool, int, list[int]]:

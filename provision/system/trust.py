@@ -55,8 +55,8 @@ class UntrustedError(UsageError):
 
     def __init__(self, path: str | os.PathLike[str], reason: str, hint: str) -> None:
         what = "it" if reason.startswith(f"{path} ") else str(path)
-        by = "root does not use" if os.geteuid() == _ROOT else "gpuenv does not use"
-        super().__init__(f"{reason}: {by} {what}", hint=hint)
+        by = "as root gpuenv does not use" if os.geteuid() == _ROOT else "gpuenv does not use"
+        super().__init__(f"{reason}: {by} {what}, because another user can change it", hint=hint)
         self.reason = reason
 
 

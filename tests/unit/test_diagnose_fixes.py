@@ -91,7 +91,7 @@ def test_pip_gets_requirements_that_it_reads(command):
         released = {
             f"cu{b.cuda.replace('.', '')}"
             for b in KNOWN.builds
-            if b.framework == words[address - 1] and b.cuda
+            if b.framework == words[address - 1].partition("==")[0] and b.cuda
         }
         assert label in released, word
     for word in words[:address]:
@@ -150,3 +150,44 @@ def test_what_would_decide_is_said_once_and_not_of_a_certain_cause():
     for finding in (*possible, *certain):
         decides = [e for e in finding.evidence if e.source == "to check"]
         assert len(decides) == (finding.confidence != "certain"), finding
+
+
+@rows(
+    ("lines", "cause", "fix"),
+    [
+        (
+            ["I external/local_tsl/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers on your machine, GPU will not be used."],
+            "nvidia_libs_not_installed",
+            'pip install "tensorflow[and-cuda]"',
+        ),
+        (
+            ["Collecting flash-attn", "  error: subprocess-exited-with-error", "ModuleNotFoundError: No module named 'torch'"],
+            "build_toolkit_missing_or_mismatched",
+            "pip install --no-build-isolation flash-attn",
+        ),
+        (
+            ["ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118 (from versions: 2.6.0, 2.7.1)"],
+            "no_gpu_build_for_platform",
+            "pip install torch==2.1.0+cu118 --index-url https://download.pytorch.org/whl/cu118",
+        ),
+        (
+            [
+                "NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5",
+                "socketStartConnect: Connect to 10.0.0.7<41235> failed : Software caused connection abort",
+            ],
+            "variable_breaks_framework",
+            "ip -br addr",
+        ),
+        (["nvcc fatal   : Unsupported gpu architecture 'compute_90a'"], "build_toolkit_missing_or_mismatched", "12.0 for compute_90a"),
+    ],
+)  # fmt: skip
+def test_the_first_cause_of_a_common_fault_has_the_fix_that_helps(lines, cause, fix):
+    first = found(*lines)[0]
+    assert first.cause == cause and fix in (first.fix or ""), first
+    assert "The message proposes" not in (first.fix or "")
+
+
+def test_a_build_in_isolation_names_no_package_of_the_environment():
+    assert not found(
+        "  cause: The build backend returned an error", "ModuleNotFoundError: No module named 'setuptools'"
+    )

@@ -211,6 +211,20 @@ def test_loose_pins_are_held_to_the_plan():
     )
 
 
+@pytest.mark.parametrize(
+    ("wanted", "target", "said"),
+    [
+        ("jax", {"device": "cpu", "python": "3.7"}, r"not jax \S+ to \S+: .*, \S+ has wheels for Python 3.\d+ to 3.\d+; requested: 3.7"),
+        ("torch==2.4.1", {**R580, "gpus": ["9.0"], "cuda": "12.8"},
+         r"not torch 2.4.1: CUDA 12.8 was requested; this build is for CUDA 12.4"),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_why_no_build_fits(wanted, target, said):
+    plan = ask(wanted, **target)
+    (sentence,) = list_objections(plan)
+    assert not plan.builds and re.fullmatch(said, sentence), sentence
+
+
 def test_what_packages_decide_is_said_before_a_closed_index_that_would_not_help():
     plan = ask("torch", index="pypi", **R580, gpus=["A100"])
     rows = tuple(

@@ -61,7 +61,10 @@ def test_a_file_that_everybody_can_write_does_not_count(file, mode, counts):
 @root_only
 def test_a_file_of_a_project_may_be_its_folders_owners_and_no_others(file):
     give(file)
-    with pytest.raises(trust.UntrustedError, match=rf"uid {NOBODY}\): root does not use it"):
+    with pytest.raises(
+        trust.UntrustedError,
+        match=rf"uid {NOBODY}\): as root gpuenv does not use it, because another user can",
+    ):
         trust.read_project(file)
     give(file.parent)
     assert trust.read_project(file)
