@@ -53,9 +53,7 @@ def run_layers(run: Verification) -> None:
         on_disk = judge_libraries(run)
         disk_seconds = time.perf_counter() - start
         run.early_probes.read_ahead()
-        if machine := run.early_probes.machine:
-            run.machine = machine.result()
-        elif run.baseline.read_machine:
+        if run.baseline.read_machine:
             run.machine = run.baseline.read_machine()
         report = run.lowlevel = pending.result()
     for number, stage in enumerate(STAGES, 1):
