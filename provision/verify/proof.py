@@ -180,8 +180,16 @@ def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement
 
 
 def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
-    """Judge the extensions that the probe loaded. Return None if there are none, or all load."""
-    refused = [(r["package"], r["path"], r["error"]) for r in report.all("extension") if r["error"]]
+    """Judge the extensions that the probe loaded. Return None if there are none, or all load.
+
+    A library that is not found is for the stage packages, which knows where the package's modules look for it.
+    """
+    refused = [
+        (r["package"], r["path"], r["error"])
+        for r in report.all("extension")
+        if r["error"]
+        and ("cannot open shared object file" not in r["error"] or _is_needed(r["package"], r["path"]))
+    ]
     last = report.last("begin")
     if report.death and last and last["stage"] == "extensions":
         refused.append((last["package"], last["doing"].removeprefix("loading "), report.death))
@@ -196,13 +204,16 @@ def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
         name=name,
         package=refused[0][0].split()[0],
     )
-    # Most users of torch import its companions, whose `_C` file holds their operators. A refused file of another
-    # package gives a warning, because the program may never import it.
-    needed = any(
-        package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
-        for package, path, _ in refused
-    )
+    needed = any(_is_needed(package, path) for package, path, _ in refused)
     return replace(fail_with(finding), status="fail" if needed else "warn")
+
+
+def _is_needed(package: str, path: str) -> bool:
+    """Return whether most programs load an extension: torch's companions have their operators in `_C`.
+
+    A refused file of another package gives a warning, because the program may never import it.
+    """
+    return package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
 
 
 # --- convolutions, matrix products and attention --------------------------------------------------

@@ -53,7 +53,18 @@ def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
     def ask(*files):
         return frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("torchvision 0.1", f) for f in files])  # fmt: skip
 
-    assert proof.judge_extensions("jax", ask(good)) is None
+    (tmp_path / "gone.c").write_text("int gone;")
+    for name, needs in (("libgone", ()), ("_part", ("-L.", "-lgone"))):
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-o", f"{name}.so", "gone.c", "-Wl,--no-as-needed", *needs],
+            cwd=tmp_path,
+            check=True,
+        )
+    (tmp_path / "libgone.so").unlink()
+    lacking = str(tmp_path / "_part.so")
+    assert proof.judge_extensions("jax", ask(good, lacking)) is None, (
+        "a library that is not there is no other build"
+    )
     judged = proof.judge_extensions("jax", ask(good, bad))
     assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with jax" in judged.detail
     finding = judged.finding
