@@ -22,7 +22,20 @@ def import_torch():
         facts["cudnn"] = torch.backends.cudnn.version()
         facts["cudnn_built"] = list(torch._C._cudnn.getCompileVersion())
     tell("framework", **facts)
+    _share_with_numpy(torch)
     return torch
+
+
+def _share_with_numpy(torch):
+    """Report that torch cannot read arrays of the installed NumPy. Most programs do that, and torch alone works."""
+    try:
+        import numpy
+
+        torch.from_numpy(numpy.zeros(1))
+    except ImportError:
+        pass
+    except RuntimeError as error:
+        tell("numpy", version=numpy.__version__, error=str(error))
 
 
 def _torch_device(torch, index):

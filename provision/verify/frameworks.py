@@ -29,6 +29,7 @@ from .proof import (
     judge_extensions,
     judge_extras,
     judge_framework,
+    judge_numpy,
 )
 from .settings import explain_startup_files, find_suspects, search_settings
 from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
@@ -186,7 +187,7 @@ def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkV
     times = measure_stages(report)
     for stage, judged in outcome.stages.items():
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
-    if refused := judge_extensions(name, report):
+    for refused in filter(None, (judge_extensions(name, report), judge_numpy(name, report))):
         run.add("framework", refused, None, name, uuid)
     if run.options.deep and _EXTRAS[name] and all(j.status != "fail" for j in outcome.stages.values()):
         _run_extras(run, name, uuid, {**run.environ, **hidden})

@@ -201,6 +201,7 @@ _FORMS = {
     "computed": "files:text*",
     "waited": "seconds:number",
     "extension": "package:text path:text error:text?",
+    "numpy": "version:text error:text",
     "needs": "device:text python:text include:text",
     "required": "module:text error:text?",
     "imported": "module:text error:text?",

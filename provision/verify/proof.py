@@ -208,6 +208,14 @@ def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
     return replace(fail_with(finding), status="fail" if needed else "warn")
 
 
+def judge_numpy(name: str, report: ProbeReport) -> Judgement | None:
+    """Return a warning if a framework cannot read arrays of the installed NumPy, else None."""
+    if (refused := report.last("numpy")) is None:
+        return None
+    evidence = (Evidence(refused["error"], f"{name}.from_numpy, NumPy {refused['version']}"),)
+    return replace(fail_with(make_finding("numpy_interface_differs", evidence)), status="warn")
+
+
 def _is_needed(package: str, path: str) -> bool:
     """Return whether most programs load an extension: torch's companions have their operators in `_C`.
 

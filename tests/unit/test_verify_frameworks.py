@@ -79,3 +79,13 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(run, tm
     report = frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
     judged = proof.judge_extensions("jax", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text
+
+
+def test_a_numpy_that_torch_cannot_read_is_named(run):
+    site = next(Path(run.env.path).glob("lib/python*/site-packages"))
+    (site / "numpy.py").write_text("__version__ = '2.2.6'\ndef zeros(size): return [0.0] * size\n")
+    torch = "class version: cuda = None\n__version__ = '2.0.1'\ndef from_numpy(array): {}\n"
+    for body, status in (("raise RuntimeError('Numpy is not available')", "warn"), ("return array", None)):
+        (site / "torch.py").write_text(torch.format(body))
+        judged = proof.judge_numpy("torch", frameworks.ask_framework(run, "torch", ENVIRON))
+        assert (judged and (judged.status, judged.finding.cause)) == (status and (status, "numpy_abi"))
