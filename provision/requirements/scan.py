@@ -218,7 +218,8 @@ class Scan(FolderFindings):
             for text, origin in lines:
                 name = requirement_name(text)
                 framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
-                if framework in (*PROJECT_FRAMEWORKS, "onnxruntime") and extra not in _SIDE_WORDS:
+                usable = re.fullmatch(r"[\w.-]+", extra) and extra not in _SIDE_WORDS
+                if usable and framework in (*PROJECT_FRAMEWORKS, "onnxruntime"):
                     brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
         users = {name: len(seen[name].files) for name, _ in brings.values() if name in seen}
         main = [name for name in users if users[name] == max(users.values())]

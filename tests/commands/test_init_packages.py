@@ -246,6 +246,11 @@ CASES = {
          "mine/__init__.py": "import torch, timm, onnxruntime\n", "mine/b.py": "import torch, numpy\n"},
         {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "undeclared numpy\n",
     ),
+    "an extra whose name no requirement can have": (
+        {"setup.py": _SETUP.format("install_requires=['six'], extras_require={'tensorflow with gpu': ['tensorflow-gpu']}"),
+         "mine.py": "import tensorflow, six\n"},
+        {"frameworks": ("tensorflow",), "project": "."}, "tensorflow (imported in mine.py)",
+    ),
     "the first extra that a document installs": (
         {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncore = ['torch']\nall = ['mine[core]', 'timm']\n",
          "README.md": "pip install mine[all]\n", "Dockerfile": "RUN pip install mine[core]\n", "mine/__init__.py": ""},
