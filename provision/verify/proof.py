@@ -221,7 +221,7 @@ def _is_needed(package: str, path: str) -> bool:
 
     A refused file of another package gives a warning, because the program may never import it.
     """
-    return package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
+    return package.split(maxsplit=1)[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
 
 
 # --- convolutions, matrix products and attention --------------------------------------------------
