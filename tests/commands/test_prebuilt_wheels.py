@@ -225,8 +225,14 @@ def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages
     ("package", "python", "torch", "cuda", "file"),
     [
         ("flash-attn", "3.12", "2.9.1", "12.8", "flash_attn-2.8.3+cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"),
-        ("flash-attn", "3.11", "2.8.0", "12.9", "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl"),
-        ("mamba-ssm", "3.12", "2.10.0", "13.0", "mamba_ssm-2.3.1+cu13torch2.10cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"),
+        pytest.param(
+            "flash-attn", "3.11", "2.8.0", "12.9", "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "mamba-ssm", "3.12", "2.10.0", "13.0", "mamba_ssm-2.3.1+cu13torch2.10cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
+            marks=pytest.mark.slow,
+        ),
         ("torch-scatter", "3.11", "2.8.0", "12.8", "torch_scatter-2.1.2+pt28cu128-cp311-cp311-linux_x86_64.whl"),
     ],
 )  # fmt: skip

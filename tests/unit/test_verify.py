@@ -161,6 +161,7 @@ def test_a_wrong_attention_is_caught_and_nothing_before_it(tmp_path, monkeypatch
 
 
 @pytest.mark.network
+@pytest.mark.slow
 def test_a_nan_never_passes(tmp_path):
     """Planted in the environment itself, so that no setting is guilty."""
     source = framework_env("jax")
