@@ -61,17 +61,12 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
         ) from error
 
 
-def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
+def read_of_sdist(path: Path, file: str) -> bytes:
     """Read NAME-VERSION/`file` of a source archive.
 
     Raises KeyError if it is missing, LockError if it is too large, and one of DAMAGED.
     """
-    for name, size, read in _iterate_sdist(path):
-        if name.count("/") == 1 and name.endswith(f"/{file}"):
-            if size > most:
-                raise _explain_size(path.name, name, size, most)
-            return read()
-    raise KeyError(file)
+    return list_sdist(path, file.__eq__)[file] or b""
 
 
 def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:

@@ -106,18 +106,10 @@ def _list_files(environ: Mapping[str, str]) -> list[Path]:
     if named := environ.get("UV_CONFIG_FILE"):
         return [Path(named).absolute()]
     home = Path(environ.get("HOME") or Path.home())
-    user = [
-        Path(environ.get("XDG_CONFIG_HOME") or home / ".config"),
-        *_list_windows_folders(environ, "APPDATA"),
-    ]
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     system = [Path(d) for d in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep) if d]
-    system += [Path("/etc"), *_list_windows_folders(environ, "PROGRAMDATA")]
-    files = [folder / "uv" / "uv.toml" for folder in (*user, *system)]
+    files = [folder / "uv" / "uv.toml" for folder in (user, *system, Path("/etc"))]
     return [path for path in files if path.is_absolute()]
-
-
-def _list_windows_folders(environ: Mapping[str, str], name: str) -> list[Path]:
-    return [Path(environ[name])] if os.name == "nt" and environ.get(name) else []
 
 
 def _read_file(path: Path, *, named: bool) -> dict[str, str]:

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
@@ -86,7 +86,7 @@ def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
 
 def parse_links(answer: Response) -> list[str]:
     """Return the addresses that a page links to, in its order."""
-    return _read_html(answer.url, answer.body.decode("utf-8", "replace")).links
+    return list(_read_html(answer.url, answer.body.decode("utf-8", "replace")).links)
 
 
 def _find_file_name(url: str) -> str | None:
@@ -139,15 +139,8 @@ def _parse_entry(base: str, entry: dict[str, object]) -> File | None:
     )
 
 
-class _Page(NamedTuple):
-    """The links of a page. `foreign` says that it has elements of a login page that a page of links never has."""
-
-    files: list[File]
-    links: list[str]
-    foreign: bool
-
-
-def _read_html(base: str, text: str) -> _Page:
+def _read_html(base: str, text: str) -> Any:
+    """Return the `files` and `links` of a page. `foreign`: it has elements of a login page that a page of links never has."""
     import html.parser  # few indexes answer in HTML
 
     class Links(html.parser.HTMLParser):
@@ -185,7 +178,7 @@ def _read_html(base: str, text: str) -> _Page:
 
     parser = Links(base)
     parser.feed(text)
-    return _Page(parser.files, parser.links, parser.foreign)
+    return parser
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -19,7 +19,7 @@ from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name, requir
 from ..system import trust
 from .files import ReadingState
 from .folder import FolderFindings
-from .lines import SourceLine
+from .lines import SourceLine, may_apply
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
 from .toml import TomlLocations, find_project_name, read_pyproject, read_toml, table_at
@@ -297,8 +297,8 @@ def _may_apply_on_linux(marker: Any) -> bool:
     if not isinstance(marker, str):
         return True
     try:
-        return Marker(marker).evaluate(_LINUX)
-    except (InvalidMarker, ValueError):
+        return may_apply(Marker(marker), _LINUX)
+    except InvalidMarker:
         return True
 
 
