@@ -346,6 +346,8 @@ class Scan(FolderFindings):
         if not self.frameworks and ranked and not is_main:
             imported_one = next(iter(others), ranked[0])
             self.frameworks[imported_one] = f"imported in {list_first(users[imported_one])}"
+            names = {imported_one, *(n for n, of in self.known.companions.items() if of == imported_one)}
+            self.remarks += _find_commands(self.folder, names)
         if not self.frameworks and (onnxruntime or "onnxruntime" in seen):
             imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
             listed = self.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
@@ -440,6 +442,23 @@ def _find_mentions(folder: Path, names: Iterable[str]) -> dict[str, str]:
                 if name in known:
                     mentions.setdefault(name, f"{path.relative_to(folder).as_posix()} line {number}")
     return mentions
+
+
+_INSTALLS_BY_HAND = re.compile(r"\b(?:pip3?|conda|mamba) install\b(.*)")
+
+
+def _find_commands(folder: Path, names: set[str]) -> list[str]:
+    """Return the releases of some packages that documents install by hand: "README.md line 2 installs torch==2.4.0"."""
+    found: dict[str, str] = {}
+    for path, text in _read_documents(folder):
+        for number, line in enumerate(text.splitlines(), 1):
+            words = [w.strip("'\"`,.") for match in _INSTALLS_BY_HAND.findall(line) for w in match.split()]
+            named = " ".join(w for w in words if requirement_name(w) in names or w.startswith("pytorch="))
+            if "=" in named and "$" not in named:
+                found.setdefault(
+                    named, f"{path.relative_to(folder).as_posix()} line {number} installs {named}"
+                )
+    return list(found.values())[:3]
 
 
 def _read_documents(folder: Path) -> Iterator[tuple[Path, str]]:

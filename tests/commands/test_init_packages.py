@@ -263,6 +263,12 @@ CASES = {
         {"frameworks": ("torch",), "requirements": ("requirements_cu128.txt",), "packages": ("torchaudio",)},
         "torchaudio (imported in a.py)",
     ),
+    "the release that a document installs by hand": (
+        {"README.md": "Use torch.\n  pip3 install -U torch==2.4.0+cu118 torchvision --index-url https://host/cu118\n",
+         "setup.sh": "conda install pytorch=2.4 -c pytorch\n", "requirements.txt": "numpy\n", "a.py": "import torch\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
+        "README.md line 2 installs torch==2.4.0+cu118 torchvision",
+    ),
     "a file beside the main one that a workflow installs": (
         {".github/workflows/test.yml": "- pip install -r lib/requirements_eval.txt\n",
          "lib/requirements_eval.txt": "torch\npesq\n", "lib/requirements.txt": "torch\n"},
