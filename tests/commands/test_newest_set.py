@@ -231,6 +231,10 @@ def test_a_row_speaks_for_its_series_only_where_the_metadata_is_silent(torches, 
     index.add("kernels", "2.0.1", requires=("torch==2.14.0",))
     ran = torches("lock", "--json", "--with", "kernels==2.0.1", *rows, *ASK)
     assert versions(ran)["torch"] == "2.14.0"
+    refused = torches(
+        "lock", "--json", "--with", "kernels==2.0.1", *rows, "--framework", "torch==2.15.0", *ASK[2:]
+    )
+    assert "kernels depend on torch==2.14.0" in " ".join(refused.json["error"]["log"].split())
 
 
 @pytest.mark.parametrize("beside", [(), ("plain",), ("plain", "helper")])
