@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -42,6 +42,7 @@ from ..model import (
 from ..requirements.lines import may_apply
 from ..requirements.quote import parse_requirement, suggest_version
 from .formats import get_locking
+from .named import requirement
 from .update import required_frameworks
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
@@ -83,8 +84,8 @@ def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
     supply = list_available_wheels(where)
     device, reason = choose_device(c, machine, target)
     if plans_first:
-        by_name = _list_by_name(packages, demands, markers_of(target.platform))
-        warnings = _check_traps(by_name, data, supply, where, replaced=device == "cuda")
+        replaced = device == "cuda"
+        warnings = _check_traps(packages, demands, data, supply, where, target.platform, replaced=replaced)
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
     pythons = list_pythons(c, machine, target)
     python = get_minor_version(c.python) or next(iter(pythons), None)
@@ -150,60 +151,42 @@ def _require_brought(demands: ProjectRequirements, brought: Brought) -> Sequence
 # --- packages that are not what their names suggest ---------------------------------------------------
 
 
-def _list_by_name(
-    packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
-) -> Iterator[tuple[Requirement, str]]:
-    """Yield the packages that options and files require by name alone, if their marker may apply.
-
-    Each has its origin, which is "" for an option.
-    """
-    texts = [(text, "") for text in packages]
-    texts += [
-        (need.text, need.origin)
-        for need in demands.needs
-        if need.name and not (need.constraint or need.override or need.local or need.vcs or need.index)
-    ]
-    for text, origin in texts:
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            continue  # a line that only uv can read
-        if not need.url and may_apply(need.marker, markers):
-            yield need, origin
-
-
 def _check_traps(
-    requirements: Iterable[tuple[Requirement, str]],
-    known: Profiles,
-    supply: AvailableWheels,
-    sources: PackageSources,
-    *,
-    replaced: bool,
-) -> tuple[str, ...]:
-    """Return warnings about packages that are not what their names suggest.
+    packages: Sequence[str], demands: ProjectRequirements, known: Profiles, supply: AvailableWheels,
+    sources: PackageSources, platform: str, *, replaced: bool,
+) -> tuple[str, ...]:  # fmt: skip
+    """Return warnings about packages that are not what their names suggest, where options or files require them by name.
 
     A package in a folder of wheels is accepted. `replaced` is true if the plan has a CUDA, which selects the
     replacements. Raises UsageError for a package that is never meant.
     """
-    by_name: dict[str, list[PackageTrap]] = {}
-    for row in known.traps:
-        by_name.setdefault(canonicalize_name(row.package), []).append(row)
+    texts = [(text, "") for text in packages]
+    texts += [
+        (n.text, f" ({n.origin})") for n in demands.needs
+        if n.name and not (n.constraint or n.override or n.local or n.vcs or n.index)
+    ]  # fmt: skip
     local_wheels = {wheel.name for wheel in supply.wheels}
+    traps = [
+        (name, row) for row in known.traps
+        if (name := canonicalize_name(row.package)) not in local_wheels
+        and not (replaced and row.action == "replace")
+    ]  # fmt: skip
     pages = any("://" in place for place in sources.find_links)
     warnings = []
-    for need, origin in requirements:
-        name = canonicalize_name(need.name)
-        for row in () if name in local_wheels else by_name.get(name, ()):
-            if (replaced and row.action == "replace") or not _may_be(need, row):
-                continue
-            where = f" ({origin})" if origin else ""
+    for text, where in texts:
+        need = requirement(text)
+        if need is None or need.url or not may_apply(need.marker, markers_of(platform)):
+            continue
+        for row in (
+            row for name, row in traps if name == canonicalize_name(need.name) and _may_be(need, row)
+        ):
             why = row.why[0].lower() + row.why[1:].rstrip(".")
-            text = (
+            said = (
                 f"{need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
             )
             if row.action != "warn" and not pages:
-                raise UsageError(text, hint=_suggest_instead(need, row))
-            warnings.append(f"{text}; {_suggest_instead(need, row)}")
+                raise UsageError(said, hint=_suggest_instead(need, row))
+            warnings.append(f"{said}; {_suggest_instead(need, row)}")
     return tuple(dict.fromkeys(warnings))
 
 
@@ -250,7 +233,10 @@ def _sort_cpu_builds(
         cpu = {build.framework for build in builds}
         frameworks = [f for f in bring(beside.needs)[0] if f not in cpu]
     if named or frameworks:
-        notes = map(_describe_packages, builds)
+        notes = (
+            f"{', '.join(b.names)} {'remains an ordinary CPU package' if len(b.names) == 1 else 'remain ordinary CPU packages'}. "
+            f"To use the GPU: --framework {b.framework}" for b in builds
+        )  # fmt: skip
         return dataclasses.replace(beside, left_out=(*beside.left_out, *notes)), frameworks, ""
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
@@ -283,14 +269,6 @@ def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework
         needs=(*kept, *cpu_needs),
         left_out=tuple(s for s in demands.left_out if s not in said),
         cpu=(),
-    )
-
-
-def _describe_packages(build: CpuOnlyFramework) -> str:
-    one = len(build.names) == 1
-    return (
-        f"{', '.join(build.names)} {'remains an ordinary CPU package' if one else 'remain ordinary CPU packages'}. "
-        f"To use the GPU: --framework {build.framework}"
     )
 
 
@@ -356,12 +334,6 @@ def _leave_out_gpu_packages(
     )
 
 
-def _implied_framework(name: str, data: Profiles) -> str | None:
-    """Return the framework of programs that use a package, such as jax for flax."""
-    packages = {normalize_name(row.package): row.implies for row in data.imports if row.implies}
-    return packages.get(name)
-
-
 def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
     """Return the frameworks and packages of --framework and --with.
 
@@ -385,7 +357,9 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
         elif name in companions:
             packages.append(text)
         else:
-            alias = FRAMEWORK_ALIASES.get(name) or _implied_framework(name, data)
+            # the framework of programs that use a package, such as jax for flax
+            implied = {normalize_name(row.package): row.implies for row in data.imports}
+            alias = FRAMEWORK_ALIASES.get(name) or implied.get(name)
             hint = f"Did you mean {alias}?" if alias else suggest_value(name, FRAMEWORKS)
             raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}", hint=hint)
     along = [_requirement("--with", text) for text in c.with_]
@@ -393,8 +367,9 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
     packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
     if not wanted and not (c.requirement or c.project):
         hint = _make_cpu_hint([str(need) for need in along])
+        file = f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
         raise UsageError(
-            f"{_no_framework(c)}, and no --framework given",
+            f"{file}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
         )
     return tuple(wanted.values()), tuple(packages)
@@ -407,10 +382,6 @@ def _refuse_bounds_of_nvcc(needs: Sequence[Requirement]) -> None:
                 f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
                 hint="choose the CUDA: --with nvcc --cuda 13.0",
             )
-
-
-def _no_framework(c: Choices) -> str:
-    return f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
 
 
 def _requirement(option: str, text: str) -> Requirement:
