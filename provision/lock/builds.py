@@ -46,11 +46,14 @@ class Fitting:
 
     def rows(self, plan: Plan) -> tuple[Build, ...]:
         """Return the rows of a plan's builds."""
-        keys = [(b.framework, b.version, b.cuda, b.index) for b in plan.builds]
         every = [b for chain in self.chains for b in chain]
         return tuple(
-            next(b for b in every if (b.framework, b.version, b.cuda, _index(b, plan)) == key) for key in keys
-        )
+            next(
+                b for b in every
+                if (b.framework, b.version, b.cuda) == (p.framework, p.version, p.cuda) and p.index in (b.index, "find-links")
+            )
+            for p in plan.builds
+        )  # fmt: skip
 
     def group(self, builds: Sequence[Build], python: str) -> tuple[list[Build], ...]:
         """Return for each framework the builds among which uv may choose beside the given ones.
@@ -163,8 +166,3 @@ def _is_alike(one: Build, other: Build) -> bool:
     same = (one.index, one.local, one.package_name) == (other.index, other.local, other.package_name)
     needs_extra = one.package_name in EXTRAS
     return same and (not needs_extra or (one.cuda and major(one.cuda)) == (other.cuda and major(other.cuda)))
-
-
-def _index(build: Build, plan: Plan) -> str:
-    of_plan = next((b.index for b in plan.builds if b.framework == build.framework), build.index)
-    return "find-links" if of_plan == "find-links" else build.index
