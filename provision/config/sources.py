@@ -55,8 +55,6 @@ def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> Excl
         return read_limit(c)
     kept = lock.exclude_newer if lock else None
     if kept is None:
-        if c.exclude_newer_except:
-            raise UsageError("--exclude-newer-except needs --exclude-newer", hint="add --exclude-newer DATE")
         return None
     places = (*kept.excepted, *c.exclude_newer_except)
     if renewed and kept.span:
@@ -64,8 +62,14 @@ def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> Excl
     return dataclasses.replace(kept, excepted=exclude_newer(kept.cutoff, places).excepted)
 
 
-def limit_sources(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
-    """Return the sources with a limit. Without one, the limit of the project's files stays."""
+def limit_sources(
+    sources: PackageSources, limit: ExcludeNewer | None, excepted: Sequence[str] = ()
+) -> PackageSources:
+    """Return the sources with a limit. Without one, that of the project's files stays, for all but the `excepted` places."""
+    if limit is None and excepted:
+        if sources.exclude_newer is None:
+            raise UsageError("--exclude-newer-except needs --exclude-newer", hint="add --exclude-newer DATE")
+        limit = exclude_newer(sources.exclude_newer, excepted)
     if limit is None:
         return sources
     return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)

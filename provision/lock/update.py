@@ -59,7 +59,8 @@ def solve_like(
     UsageError for a named package that the lock does not have.
     """
     limit = apply_limit(choices, lock, renewed=upgrade.all)
-    context = dataclasses.replace(context, sources=limit_sources(context.sources, limit))
+    sources = limit_sources(context.sources, limit, choices.exclude_newer_except)
+    context = dataclasses.replace(context, sources=sources)
     near = lock if lock and not upgrade.all and lock.plan.platform == context.target.platform else None
     if near and (unknown := [n for n in upgrade.names if n not in {p.name for p in near.packages}]):
         raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")

@@ -103,6 +103,12 @@ def test_an_index_without_upload_times_is_named_and_the_solve_stops(gpuenv, date
             {"cutoff": locked(gpuenv)[1]["cutoff"], "excepted": [place.rstrip("/")]},
         )
         assert gpuenv("lock", *ASK, "--check").code == 0
+    # the advice holds for a limit of the project too
+    (gpuenv.work / "pylock.toml").unlink()
+    text = "[project]\nname = 'mine'\nversion = '1'\n[tool.uv]\nexclude-newer = '2025-03-01'\n"
+    (gpuenv.work / "pyproject.toml").write_text(text)
+    ran = gpuenv("lock", *ASK, "--project", ".", "--exclude-newer-except", "pypi")
+    assert ran.code == 0 and locked(gpuenv)[0] == "2.0", ran.err
 
 
 def test_an_extra_index_without_upload_times_is_the_one_that_is_named(gpuenv, dated):
