@@ -121,7 +121,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         options.targets, options.choices, emit, reading=True, packages=packages, plans=options.plans
     )
     planned_fleet = answer.fleet
-    for event in packages.told(answer.requests):
+    for event in packages.events(answer.requests):
         emit(event)
     if options.pip:
         choices = apply_project(options.choices)

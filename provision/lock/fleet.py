@@ -231,7 +231,7 @@ class FleetPackages:
         inputs = digest_inputs(self.choices, list_files(self.choices, context.demands))
         return dataclasses.replace(lock, inputs=inputs, classes=classes)
 
-    def told(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
+    def events(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
         for context in requests:
             if solved := self.find(context, ()):

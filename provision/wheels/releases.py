@@ -68,7 +68,7 @@ class IndexMetadata:
         LockError if an index does not answer.
         """
         files: list[File] = []
-        for index in self._indexes:
+        for index in list_indexes(self.sources):
             files += self.page(project_url(index, name))
             if files and not self.sources.extra:
                 break
@@ -141,10 +141,6 @@ class IndexMetadata:
             }
             trust.write_cached(kept, json.dumps(page))
         return answer
-
-    @cached_property
-    def _indexes(self) -> list[str]:
-        return list_indexes(self.sources)
 
     @cached_property
     def http(self) -> Http:
