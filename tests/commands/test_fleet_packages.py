@@ -54,7 +54,7 @@ def solved(ran):
     return int(re.search(r"packages: (\d+) sets of hosts solved", " ".join(ran.err.split()))[1])
 
 
-def test_packages_split_a_plan_and_the_counter_example_names_them(fleet):
+def test_packages_split_a_plan_and_each_lock_has_the_release_for_its_hosts(fleet, index):
     alone = fleet("resolve", *ASK, "--json")
     assert len(alone.json["plans"]) == 1
     ran = fleet("resolve", *ASK, *WITH, "--json", "-v")
@@ -75,10 +75,7 @@ def test_packages_split_a_plan_and_the_counter_example_names_them(fleet):
         "4 hosts, 3 classes, 2 plans (this is the minimum)" in words
         and "cannot share a lock: kern 2.0" in words
     )
-
-
-def test_each_lock_has_the_release_for_its_hosts(fleet, index):
-    for plan in fleet("resolve", *ASK, *WITH, "--json").json["plans"]:
+    for plan in plans:
         index.add_plan(plan["plan"])
     ran = fleet("lock", *ASK, *WITH, "--json", "-v")
     assert ran.code == 0, ran.err

@@ -68,7 +68,7 @@ def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go):
     for number, (name, text, said) in enumerate(CHANGES):
         asked = (go.work / name).read_text()
         (go.work / name).write_text(text)
-        for more in ((), ("--recreate",)):
+        for more in ((), ("--recreate",))[: 1 + (number == 0)]:
             ran = go("create", "--locked", *CPU, "--no-verify", *more)
             assert ran.code == 6 and said in ran.err, ran.out + ran.err
             assert "--frozen" in ran.err and "gpuenv lock" in ran.err
