@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..environment import state
 from ..environment.distributions import Distribution, list_distributions
+from ..errors import LockError
 from ..model import (
     FRAMEWORKS,
     VENV_LOCK,
@@ -200,7 +201,10 @@ def _is_never_installed(run: Verification, changes: Sequence[EnvironmentChange])
     """Return whether the lock names releases that the lock inside the environment does not: the project's is newer."""
     if not run.env.made_by_gpuenv:
         return False
-    inside = {p.name: p.version for p in state.read_lock(Path(run.env.path)).packages}
+    try:
+        inside = {p.name: p.version for p in state.read_lock(Path(run.env.path)).packages}
+    except LockError:
+        return False  # a lock inside that cannot be read says nothing of the project's
     return any(c.kind in ("replaced", "removed") and inside.get(c.name) != c.locked for c in changes)
 
 

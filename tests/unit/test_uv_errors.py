@@ -48,7 +48,7 @@ def test_a_wheel_for_a_newer_glibc_is_no_matter_of_bounds():
         "error: No solution found\n  cause: Because nvidia-cudnn-cu12==9.28.0.42 has no wheels with a matching platform "
         "tag (e.g., `manylinux_2_17_x86_64`) and the request has it"
     )
-    assert "for glibc 2.17. If" in (failed(said, PackageSources(offline=True)).hint or "")
+    assert "for glibc 2.17, which" in (failed(said, PackageSources(offline=True)).hint or "")
 
 
 def test_what_a_build_prints_of_the_network_is_no_refusal_of_an_index():
