@@ -316,7 +316,7 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         yield "ptx_version", f"{match[1]}{match[2]}"
         if int(match[1]) < 7:  # PTX 7.0 came with CUDA 11
             yield "old_cuda", "yes"
-    if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+\+(cu\d+))", shown):
+    if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+)\+(cu\d+)", shown):
         yield "wanted_wheel", match[1]
         yield "wanted_label", match[2]
     if match := re.search(r"gcc versions later than (\d+)", shown):

@@ -168,7 +168,7 @@ def test_what_would_decide_is_said_once_and_not_of_a_certain_cause():
         (
             ["ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118 (from versions: 2.6.0, 2.7.1)"],
             "no_gpu_build_for_platform",
-            "pip install torch==2.1.0+cu118 --index-url https://download.pytorch.org/whl/cu118",
+            "pip install torch==2.1.0 --index-url https://download.pytorch.org/whl/cu118",
         ),
         (
             [
