@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from ..errors import GpuenvError, UsageError
+from ..errors import GpuenvError, LockError, UsageError
 from ..index.refusals import CONDA_CHANNEL, find_refusal
 from ..model.values import dataclass
 from ..system import process, trust
@@ -182,7 +182,10 @@ def explain(
             return failure(f"{fault}: {where}", hint=hint, log=text)
     if refusal:
         words = refusal.words if where in refusal.words else f"{refusal.words}: {where}"
-        return failure(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
+        error = failure(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
+        if isinstance(error, LockError):
+            error.unreachable = where
+        return error
     return failure(otherwise, log=text, hint=_READ_MESSAGES)
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from ..errors import DataError
 from ..model import (
     FRAMEWORK_ALIASES,
+    FRAMEWORKS,
     MANAGERS,
     PLATFORMS,
     PROJECT_FRAMEWORKS,
+    TORCH_COMPANIONS,
     Check,
     CheckKind,
     ProjectConfig,
@@ -585,8 +587,8 @@ def _find_misplacement(key: str, text: str, name: str, need: Any) -> str | None:
         if (name in PROJECT_FRAMEWORKS or meant) and not is_cpu_build(name, need.extras, str(need.specifier)):
             return f'{meant or name} is a framework: write it under frameworks: ["{meant or name}"]'
         return None
-    if meant:
-        return f"unknown framework {name!r}. Did you mean {meant}?"
+    if name not in (*FRAMEWORKS, *TORCH_COMPANIONS):
+        return f"unknown framework {name!r}{suggest_word(meant or name, FRAMEWORKS)}"
     if need.url or need.marker:
         return f"{quote_text(text)!r}: write a framework as a name with bounds, such as torch>=2.6. gpuenv selects the wheel"
     if "+" in str(need.specifier):

@@ -69,7 +69,7 @@ def check_values(c: "Choices") -> None:
 
 def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None:
     """Return the similar valid word as a question, or None."""
-    meant = _MEANT.get(word.lower())
+    meant = _MEANT.get(re.sub(r"\W?\d+$", "", word.lower()))  # "gpu0", "gpu:0"
     import difflib
 
     near = [meant] if meant in allowed else difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)

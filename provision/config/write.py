@@ -369,11 +369,14 @@ def _choose_frameworks(
             )
     chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
     if not chosen:
+        name_one = "gpuenv init --framework torch (or tensorflow, jax, onnxruntime)"
+        if refused := findings.refused:  # its file may name one
+            refused.hint = f"{refused.hint or 'correct it'}. Or name a framework: {name_one}"
+            raise refused
         raise UsageError(
             "no file here names a framework, and no program imports one",
             log="\n".join(findings.remarks[:3]) or None,
-            hint=f"{'correct these, or name one' if findings.remarks else 'name one'}: gpuenv init --framework "
-            "torch (or tensorflow, jax, onnxruntime)",
+            hint=f"{'correct these, or name one' if findings.remarks else 'name one'}: {name_one}",
         )
     return chosen
 

@@ -351,12 +351,14 @@ def imports_undeclared(log: str) -> bool:
     return bool(_UNDECLARED.search(" ".join(strip_progress(log).split())))
 
 
-def explain_failed_build(package: LockedPackage, done: process.Finished) -> BuildError:
+def explain_failed_build(package: LockedPackage, done: process.Finished, python: str | None) -> BuildError:
     log = clean(strip_progress(done.stderr))
+    failure = read_failure(log)
     return BuildError(
-        f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
-        hint=f"request a release of {package.name} that has a wheel for this Python and framework, or use another "
-        "--python. To find missing build tools (a compiler, nvcc), read the log above",
+        f"{package.name} {package.version} has no wheel for this environment, and its source could not be built"
+        f"{f': {failure.reason}' if failure else ''}",
+        hint=f"request a release of {package.name} that has a wheel for Python {python}, create the environment with "
+        "another --python, or install what the build lacks",
         log=log,
     )  # fmt: skip
 

@@ -57,9 +57,7 @@ UNREADABLE_HINT = "open the address in a browser and check for a login page, a p
 _CREDENTIALS = "put the user name and the password into the index's address in pip.conf, or into ~/.netrc"
 _OTHER_INDEX = "name an index or a folder that has it: pip's index-url, or --find-links DIR"
 _SLOW = "allow more time with UV_HTTP_TIMEOUT=SECONDS on a slow network"
-_CHANNEL_NETWORK = (
-    "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"
-)
+_CHANNEL_NETWORK = "check the network, and the proxies and mirrors in .condarc and ~/.config/rattler/config.toml, or use --offline"
 
 PACKAGE_INDEX = ServerKind(name="the package index")
 CONDA_CHANNEL = ServerKind(

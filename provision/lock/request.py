@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from ..model import (
     CPU_PACKAGES,
     FRAMEWORK_ALIASES,
     FRAMEWORKS,
+    TORCH_COMPANIONS,
     AvailableWheels,
     CpuOnlyFramework,
     Emit,
@@ -339,9 +339,6 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
 
     There may be none if the project's files can name them. Raises UsageError.
     """
-    # Matched by a pattern: parsing hundreds of requirements would take longer than resolving.
-    texts = {x for b in data.builds for x in b.companions}
-    companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
     wanted: dict[str, FrameworkRequest] = {}
     packages = []
     for text in c.framework:
@@ -354,7 +351,7 @@ def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...]
             )
         if name in FRAMEWORKS:
             wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
-        elif name in companions:
+        elif name in TORCH_COMPANIONS:
             packages.append(text)
         else:
             # the framework of programs that use a package, such as jax for flax

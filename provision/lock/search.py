@@ -140,10 +140,12 @@ def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
     outcome = attempt(state, dataclasses.replace(candidates.first(state), prefer=keep))
     if isinstance(outcome, Refusal) or outcome.conflicts:
         outcome = _solve(state)
-    if any(outcome.answer.versions.get(name, version) != version for name, version in keep.items()):
-        new = (n for n in state.named if n.name not in keep or not meets(keep[n.name], n.specifier))
-        room = ", ".join(sorted(moving) or [n.name for n in new]) or "the requirements"
-        state.note(f"upgrading locked packages to make room for {room}")
+    new = [n.name for n in state.named if n.name not in keep or not meets(keep[n.name], n.specifier)]
+    room = sorted(moving) or new
+    if any(
+        outcome.answer.versions.get(n, version) != version for n, version in keep.items() if n not in room
+    ):
+        state.note(f"changing locked packages to make room for {', '.join(room) or 'the requirements'}")
     return outcome
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
 
+from ..errors import UsageError
 from ..model import FRAMEWORKS, CondaName, ImportName
 from ..model.values import dataclass
 from .quote import quote_text
@@ -43,6 +44,7 @@ class FolderFindings:
     single value ("cuda"). `named` maps a normalized name to its requirement in a file. `not_installed` is the reason for
     taking dependencies without the project. `computed` is the place of code that computes the project's requirements. `left` are files that state requirements and are not listed, each with the
     place that names it. `limits` maps a package to its bounds in a listed file and their origin. `undeclared` maps an imported module that no file declares to its package and programs.
+    `refused` is the first mistake in a file that could not be read.
     """
 
     frameworks: dict[str, str] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class FolderFindings:
     bounded: set[str] = field(default_factory=set)
     limits: dict[str, tuple[str, str]] = field(default_factory=dict)
     undeclared: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    refused: UsageError | None = None
 
     def framework_texts(self) -> list[tuple[str, str]]:
         """Return the frameworks as requirements, each with its origin."""

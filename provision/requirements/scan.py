@@ -73,7 +73,7 @@ class Scan(FolderFindings):
         try:
             required = self._read_file(None)
         except UsageError as error:
-            self.remarks.append(f"the project is left out: {error.message}")
+            self._refuse("the project is left out", error)
             return set()
         self._record_file(None, required)
         self.computed = required.computed
@@ -92,7 +92,7 @@ class Scan(FolderFindings):
             try:
                 required = self._read_file(name)
             except UsageError as error:
-                self.remarks.append(f"{name} is not listed: {error.message}")
+                self._refuse(f"{name} is not listed", error)
                 continue
             if why_not := self._find_contradiction(required):
                 self.remarks.append(f"{name} is not listed: {why_not}")
@@ -309,8 +309,12 @@ class Scan(FolderFindings):
             required = self._read_file(name)
             self._record_file(name, required, by)
         except UsageError as error:
-            self.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
+            self._refuse(f"{name or 'the project'} ({by}) is not listed", error)
             self.project = self.project if name else None
+
+    def _refuse(self, what: str, error: UsageError) -> None:
+        self.refused = self.refused or error
+        self.remarks.append(f"{what}: {error.message}")
 
     # --- imports -------------------------------------------------------------------------------
 

@@ -27,6 +27,11 @@ from provision.system.files import suggest_fix
             "Did you mean cuda?",
         ),
         (
+            ("create", "--framework", "torch", "--device", "gpu0"),
+            "--device gpu0: not one of auto, cuda, cpu",
+            "Did you mean cuda?",
+        ),
+        (
             ("create", "--framework", "torch", "--device", "cdua"),
             "--device cdua: not one of auto, cuda, cpu",
             "Did you mean cuda?",

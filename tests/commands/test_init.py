@@ -160,6 +160,21 @@ def test_init_writes_all_files_or_none(gpuenv, work):
     assert sorted(p.name for p in work.iterdir()) == [".gitignore", "requirements.txt"]
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "error"),
+    [
+        ("requirements.txt", "torch>=2.2\nnumpy=1.26\n",
+         "error: requirements.txt line 2: 'numpy=1.26': a single = is conda syntax hint: write numpy==1.26. Or name a framework:"),
+        ("pyproject.toml", "[project]\nname = 'x\n",
+         "error: pyproject.toml is not TOML: at the end of the file: the closing quote is missing hint: correct that line. Or name"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_that_may_name_a_framework_is_the_error(gpuenv, work, file, text, error):
+    write(work, {file: text})
+    ran = gpuenv("init")
+    assert ran.code == 2 and error in " ".join(ran.err.split())
+
+
 # --- what is found -------------------------------------------------------------------------------
 
 

@@ -185,12 +185,16 @@ def test_a_lock_that_is_there_decides_before_newer_releases(torches, index):
 
 
 def test_what_a_locked_package_makes_room_for_is_named(torches, index):
-    index.add("plain", "1.0")
+    index.add("helper", "1.0")
+    index.add("plain", "1.0", requires=("helper",))
     assert versions(torches("lock", "--json", "--with", "plain", *ASK))["plain"] == "1.0"
-    index.add("plain", "2.0")
+    index.add("helper", "2.0")
+    index.add("plain", "2.0", requires=("helper>=2",))
     ran = torches("lock", "--json", "--with", "plain>=2", *ASK)
-    assert versions(ran)["plain"] == "2.0"
-    assert "upgrading locked packages to make room for plain\n" in ran.err
+    assert (versions(ran)["plain"], versions(ran)["helper"]) == ("2.0", "2.0")
+    assert "changing locked packages to make room for plain\n" in ran.err
+    ran = torches("lock", "--json", "--with", "plain<2", *ASK)
+    assert versions(ran)["plain"] == "1.0" and "make room" not in ran.err, "nothing else changes"
     ran = torches("lock", "--json", "--with", "plain>=3", *ASK)
     assert ran.code == 6 and "make room" not in ran.err, "nothing is upgraded"
 

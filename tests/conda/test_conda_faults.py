@@ -90,17 +90,17 @@ def test_a_wrong_hash_in_the_lock_is_refused(gpuenv, folder):
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "code", "told"),
     [
-        ("404", "the conda channel does not exist"),
-        ("401", "requires credentials for"),
+        ("404", 6, "the conda channel does not exist"),
+        ("401", 9, "requires credentials for"),
     ],
 )
-def test_a_channel_that_answers_with_an_error_is_named(gpuenv, folder, fault, told):
+def test_a_channel_that_answers_with_an_error_is_named(gpuenv, folder, fault, code, told):
     with cc.serving(folder) as server:
         server.faults = {"": fault}
         ran = gpuenv(*CREATE, "--channel", server.url)
-    assert ran.code == 6 and told in ran.err and "127.0.0.1" in ran.err, ran.err
+    assert ran.code == code and told in ran.err and "127.0.0.1" in ran.err, ran.err
     assert nothing_made(gpuenv)
 
 
@@ -108,7 +108,7 @@ def test_a_missing_channel_is_named_with_the_reason(gpuenv, tmp_path):
     ran = gpuenv(*CREATE, "--channel", tmp_path / "nowhere")
     assert ran.code == 6 and "no such folder" in ran.err
     ran = gpuenv(*CREATE, "--channel", "http://127.0.0.1:9/conda-forge")
-    assert ran.code == 6 and "refuses the connection" in ran.err
+    assert ran.code == 9 and "refuses the connection" in ran.err
     (tmp_path / "empty" / "noarch").mkdir(parents=True)
     ran = gpuenv(*CREATE, "--channel", tmp_path / "empty")
     assert ran.code == 6 and "the conda channel does not exist" in ran.err
@@ -128,7 +128,7 @@ def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
         ran = gpuenv(*CREATE, "--channel", url, "-v")
         assert ran.code == 0, ran.err
         wrong = gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:"))
-        assert wrong.code == 6
+        assert wrong.code == 9
     for text in (ran.out, ran.err, wrong.out, wrong.err):
         assert "s3cr3t-word" not in text
     kept = subprocess.run(

@@ -160,6 +160,7 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("frameworks: [[torch]]", "frameworks[0]"),
         ("frameworks: [pytorch]", "Did you mean torch?"),
         ("frameworks: [tensorflow-gpu]", "Did you mean tensorflow?"),
+        ("frameworks: [keras]", "unknown framework 'keras'; expected one of torch,"),
         ("frameworks: [torch, Torch]", "already in line 1"),
         ("frameworks: ['torch==2.5.1+cu124']", 'Write "torch==2.5.1"'),
         ("frameworks: ['torch @ https://h/t.whl']", "a name with bounds"),
