@@ -55,6 +55,8 @@ class _Reading:
     targets: dict[str, Target] = field(default_factory=dict)
     without_gpu: dict[str, list[str]] = field(default_factory=dict)
     """The hosts of each reason for the CPU that the machines state."""
+    assumed: dict[str, list[str]] = field(default_factory=dict)
+    """The targets of gpuenv.yaml that state no glibc, by the one that is assumed."""
 
     def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
         """Add a host. A host that is listed twice with the same target counts once. Raises ValueError."""
@@ -171,7 +173,11 @@ def read_hosts(
         f"{name_few(hosts)}: planned for the CPU. {reason}"
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
-    return list(reading.parts.values()), reading.left_out, (*notes, *_note_glibc(reading.named))
+    of_targets = (
+        f"glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add glibc to the target in gpuenv.yaml"
+        for glibc, names in reading.assumed.items()
+    )
+    return list(reading.parts.values()), reading.left_out, (*notes, *of_targets, *_note_glibc(reading.named))
 
 
 def _note_glibc(targets: Mapping[str, Target]) -> Iterator[str]:
@@ -222,6 +228,8 @@ def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     merged = apply_project(dataclasses.replace(choices, target=name))
     _, target = read_request_target(merged, reading.data)
     device = _device_of(merged.device, target)
+    if target.glibc and not (merged.glibc or merged.target):
+        reading.assumed.setdefault(target.glibc, []).append(str(name))
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
     try:
         reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))

@@ -111,7 +111,11 @@ def _make_error(machine: Machine, problem: str, fix: str, choice: str) -> Machin
 
 def explain_cpu(machine: Machine, doing: str = "") -> str:
     """Return the reason for a CPU environment that was not requested and what gpuenv is `doing`, with warnings."""
-    sentence = f"No NVIDIA GPU found{doing and f': {doing}'}"
+    said = [e.text for f in machine.findings for e in f.evidence if e.source == "nvml"]
+    found = (
+        f"No working NVIDIA driver ({said[0]})" if machine.driver.libcuda and said else "No NVIDIA GPU found"
+    )
+    sentence = f"{found}{doing and f': {doing}'}"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     warnings = []
     if machine.context.wsl:

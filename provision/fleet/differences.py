@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, product
 
-from ..model import HostClass, Plan, PlanDifference, RequestContext, Target
+from ..model import HostClass, Plan, PlanDifference, RequestContext, Target, name_few
 from ..model.values import dataclass
 from ..resolve.objections import objections
 from ..resolve.question import version
@@ -125,7 +125,7 @@ def would_merge(
     """Return the smallest change of drivers, otherwise of glibc, after which one plan serves the classes, or None."""
     for changed, text in chain(_drivers(fitting, classes, serves), _glibcs(classes)):
         if serves(changed):
-            return f"{text}, {gain}"
+            return f"{text}: {gain}"
     return None
 
 
@@ -165,7 +165,7 @@ def _drivers(
     place = bisect_left(floors, True, key=lambda floor: serves(raised(floor)))
     for floor in floors[place : place + 1]:
         older = [c for c in classes if is_older(c, floor)]
-        yield raised(floor), f"driver {_oldest(older, 'driver')} on {_count(older)}: with driver {floor}"
+        yield raised(floor), _change(older, "driver", floor)
 
 
 def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
@@ -176,16 +176,15 @@ def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
         if not older:
             continue
         raised = [dataclasses.replace(c.target, glibc=glibc) if c in older else c.target for c in classes]
-        yield (
-            raised,
-            f"glibc {_oldest(older, 'glibc')} on {_count(older)}: with glibc {glibc}",
-        )
+        yield raised, _change(older, "glibc", glibc)
 
 
-def _oldest(classes: Sequence[HostClass], name: str) -> str:
+def _change(classes: Sequence[HostClass], name: str, value: str) -> str:
+    """Return an example: "driver 580.65.06 on 3 hosts (t1, node1, node2; now 525.60.13 and newer)"."""
     oldest = getattr(joint_target(c.target for c in classes), name)
-    several = len({getattr(c.target, name) for c in classes}) > 1
-    return f"{oldest} and newer" if several else str(oldest)
+    newer = " and newer" * (len({getattr(c.target, name) for c in classes}) > 1)
+    hosts = name_few([host for c in classes for host in c.hosts])
+    return f"{name} {value} on {_count(classes)} ({hosts}; now {oldest}{newer})"
 
 
 def _count(classes: Sequence[HostClass]) -> str:

@@ -44,7 +44,11 @@ _VARIANT = re.compile(r"Package `([A-Za-z0-9._-]+)` resolved to a wheel variant"
 _TABLE = re.compile(
     r"(?:Failed to parse variant metadata `|Failed to fetch: \S{1,500}/)([\w.+!-]{1,240}-variants\.json)"
 )
-_PLATFORM = re.compile(r"no wheels with a matching platform tag \(e\.g\., `manylinux_(\d+)_(\d+)_")
+_PLATFORM = re.compile(
+    r"(?:(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})==(\S{1,100}) has )?no wheels with a matching platform tag "
+    r"\(e\.g\., `manylinux_2_(\d+)_"
+)
+_GLIBC = re.compile(r"`manylinux_2_(\d+)_")
 _PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
 
 
@@ -145,19 +149,23 @@ def _no_solution(
     lines = [f"{n.text} ({n.origin})" for n in needs if n.package in named]
     without = refusals.find_absent_package(log)
     holdings, newest, _ = _read_holdings(without, sources)
+    old = _PLATFORM.search(plain := _plain(log))
     pin = _pin(without, [*roots, *(n.text for n in needs)])
     if pin and newest:
         message = f"{without} has no version {pin}; the newest is {newest}"
         lines = [f"{n.text} ({n.origin})" for n in needs if _pin(without, [n.text])]
     elif holdings:
         message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
+    elif old and old[1]:
+        needed = min((int(n) for n in _GLIBC.findall(plain) if int(n) > int(old[3])), default=None)
+        message = f"{old[1]} {old[2]} has no wheel for glibc 2.{old[3]}{f'; it needs glibc 2.{needed}' if needed else ''}"
     else:
         message = "the requirements conflict with each other"
     message += f": see {', '.join(lines[:5])}" if lines else ""
     hint = "relax one of the requirements in the log above"
-    if old := _PLATFORM.search(_plain(log)):
+    if old:
         hint = (
-            f"the packages are for glibc {old[1]}.{old[2]}, which is assumed of a machine that states none. If it has a newer one "
+            f"the packages are for glibc 2.{old[3]}, which is assumed of a machine that states none. If it has a newer one "
             "(`ldd --version`), name it: --glibc for one machine, `glibc` in the file, line or gpuenv.yaml of a --target"
         )
     pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))

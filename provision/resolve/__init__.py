@@ -148,11 +148,15 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
         yield "no driver given: the plan is not limited by a driver"
     if not target.gpus:
         yield "no GPU given: the plan is not limited by a GPU"
+    speaks, oldest = min(
+        ((q.speaks, q.target.driver) for q in question.every if q.speaks),
+        key=lambda one: version(one[0]), default=(None, None),
+    )  # fmt: skip
     for build in chosen:
-        if question.speaks and build.cuda and version(build.cuda) > version(question.speaks):
+        if speaks and build.cuda and version(build.cuda) > version(speaks):
             yield (
-                f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {target.driver} "
-                f"supports CUDA {question.speaks} and runs it by minor-version compatibility"
+                f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {oldest} "
+                f"supports CUDA {speaks} and runs it by minor-version compatibility"
             )
         if build.cudnn and not build.requires and not is_exact(build.cudnn):
             yield (

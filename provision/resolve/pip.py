@@ -66,7 +66,7 @@ def pip_gaps(plan: Plan, known: Profiles) -> Iterator[str]:
         if canonicalize_name(need.name) in paged and not need.url:
             yield f"pip builds {need.name} from source: gpuenv lock searches the page of its wheels for this build"
     for build in plan.builds:
-        row = _row(build, plan, known)
+        row = find_row(build, plan, known)
         if build.framework != "tensorflow" or row is None or not _extras(build, plan, row):
             continue
         if unsearched := [name for name in OPENED_BY_TENSORFLOW if name not in row.searched]:
@@ -78,7 +78,7 @@ def pip_gaps(plan: Plan, known: Profiles) -> Iterator[str]:
 
 def _words(build: PlannedBuild, plan: Plan, known: Profiles) -> list[str]:
     """Return the requirement of a framework with its extras, then the pins that its wheel does not state."""
-    row = _row(build, plan, known)
+    row = find_row(build, plan, known)
     pin, *requirements = build.requirements
     name, _, release = pin.partition("===")
     extras = _extras(build, plan, row) if row else ""
@@ -94,7 +94,7 @@ def _extras(build: PlannedBuild, plan: Plan, row: Build) -> str:
     return EXTRAS.get(build.package_name, "").format(major=build.cuda.partition(".")[0])
 
 
-def _row(build: PlannedBuild, plan: Plan, known: Profiles) -> Build | None:
+def find_row(build: PlannedBuild, plan: Plan, known: Profiles) -> Build | None:
     """Return the profile row of a planned build. Wheels of a folder have that of the index with the same label."""
     label = build.requirements[0].partition("+")[2] or None
     rows = (

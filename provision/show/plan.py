@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Plan,
         PlanDifference,
         PlannedBuild,
+        PlanPrice,
         RejectedBuild,
     )
 
@@ -200,12 +201,12 @@ def show_fleet(screen: Screen, fleet: Fleet, *, explain: bool = False) -> None:
         f"{count(len(fleet.plans), 'plan')}{_describe_proof(fleet)}"
     )
     by_id = {c.id: c for c in fleet.classes}
-    for price in fleet.prices:
+    for price in sorted(fleet.prices, key=lambda p: not p.chosen):
         name = "" if price.chosen else f"--plans fewest ({count(price.plans, 'plan')}): "
         shown = price.held if screen.verbose else price.held[:_MOST_HELD]
         for held in shown:
             screen.wrapped(
-                f"{name}{_describe_held(held, price.plans + price.more, by_id)}", indent="    ", first=""
+                f"{name}{_describe_held(held, price, by_id, len(fleet.plans))}", indent="    ", first=""
             )
             if held.upgrade:
                 screen.wrapped(f"or an upgrade: {held.upgrade}", indent="    ", first="  ")
@@ -260,16 +261,20 @@ def _short_list(fleet: Fleet) -> list[PlanDifference]:
     return [first[number] for number in sorted(first)]
 
 
-def _describe_held(held: HeldHosts, plans: int, by_id: Mapping[str, HostClass]) -> str:
-    """Return because of whom others get which versions, and what that number of plans would give them."""
+def _describe_held(held: HeldHosts, price: PlanPrice, by_id: Mapping[str, HostClass], chosen: int) -> str:
+    """Return because of whom others get which versions, and what more plans than were chosen would give them."""
     names = [host for one in held.by for host in by_id[one].hosts]
     who = f"{count(held.by_hosts, 'host')} ({name_few(names)})"
     have = " and ".join(f"{name} {version}" for name, version in held.versions.items())
     newer = " and ".join(
         version if len(held.newer) == 1 else f"{name} {version}" for name, version in held.newer.items()
     )
-    others = f"{count(held.hosts, 'other host')} get{'s' * (held.hosts == 1)} {have}"
-    return f"because of {who}, {others}; --plans {plans} gives {'it' if held.hosts == 1 else 'them'} {newer}"
+    get = f"get{'s' * (held.hosts == 1)}" if price.chosen else "would get"
+    sentence = f"because of {who}, {count(held.hosts, 'other host')} {get} {have}"
+    plans = price.plans + price.more
+    if not price.chosen and plans == chosen:
+        return sentence
+    return f"{sentence}; --plans {plans} gives {'it' if held.hosts == 1 else 'them'} {newer}"
 
 
 def _describe_proof(fleet: Fleet) -> str:

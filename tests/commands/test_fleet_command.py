@@ -136,6 +136,7 @@ def test_targets_of_gpuenv_yaml_keep_their_own_device_and_python(gpuenv, hosts):
         "2",
     )
     assert ran.code == 0, ran.err
+    assert [n for n in ran.json["notes"] if n.startswith("glibc of ci is not known: 2.")]
     plans = {tuple(p["classes"]): p["plan"] for p in ran.json["plans"]}
     assert sorted(h for c in ran.json["classes"] for h in c["hosts"]) == ["ci", "node", "node3"]
     (cpu,) = [p for p in plans.values() if p["device"] == "cpu"]
@@ -150,6 +151,19 @@ def test_targets_of_gpuenv_yaml_keep_their_own_device_and_python(gpuenv, hosts):
 def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, words):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", *words)
     assert ran.code == 2 and f"{words[0]} describes one machine, but --target names several" in ran.err
+
+
+@pytest.mark.parametrize(("bounds", "stated_first"), [("", True), ("<2.6", False)])
+def test_no_lock_is_proposed_that_the_assumed_glibc_refuses(gpuenv, bounds, stated_first):
+    rows = [machine(A100, "535.129.03") | {"host": f"node{n}"} for n in (1, 2)]
+    for row in rows:
+        del row["target"]["glibc"]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    done = piped(gpuenv, text, "resolve", "-f", f"torch{bounds}", "--target", "-", "--python", "3.11")
+    said = " ".join(done.stdout.split())
+    assert "a lock assumes 2.17" in said
+    assert (": state the glibc of these hosts before gpuenv lock" in said) is stated_first
+    assert ("gpuenv lock --framework" in said) is not stated_first
 
 
 @pytest.mark.parametrize("words", [["create", "env"], ["create", "out"]])
@@ -284,10 +298,11 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     asked: list[tuple[str, ...]] = [(), ("--plans", "fewest"), ("--plans", "2")]
     said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in asked}
     assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
+    fewest = r"--plans fewest \(1 plan\): because of 1 host \(old1\), 9 other hosts would get torch 2\.\d+\.\d+ PLAN "
+    assert re.search(fewest, said[()])
     held = (
         r"because of 1 host \(old1\), 9 other hosts get torch 2\.\d+\.\d+; --plans 2 gives them (2\.\d+\.\d+)"
     )
-    assert re.search(rf"--plans fewest \(1 plan\): {held} PLAN ", said[()])
     told = re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
     assert told and f"PLAN HOSTS BUILDS AND HOST CLASSES 1 9 torch {told[1]} " in said["--plans", "2"]
     assert "driver 470.256.02 (old1)" in said[()]

@@ -318,7 +318,8 @@ def test_a_newer_driver_that_would_save_a_plan_is_named_and_does():
     assert len(found.plans) == 2
     (apart,) = found.apart
     assert (
-        apart.would_merge == "driver 470.256.02 on 12 hosts: with driver 525.60.13, one plan fewer is needed"
+        apart.would_merge
+        == "driver 525.60.13 on 12 hosts (h0-0, h0-1, h0-10 and 9 more; now 470.256.02): one plan fewer is needed"
     )
     merged = planned(request, targets_of({**old, "driver": "525.60.13"}, B200), [12, 5])
     assert len(merged.plans) == 1
@@ -351,7 +352,7 @@ def test_the_upgrade_that_frees_held_hosts_is_named():
     found = planned(request, targets_of(a100, {**a100, "glibc": "2.17"}), [999, 8])
     (held,) = found.prices[0].held
     assert held.hosts == 999 and held.upgrade == (
-        f"glibc 2.17 on 8 hosts: with glibc 2.35, torch {held.newer['torch']} for all of them"
+        f"glibc 2.35 on 8 hosts (h1-0, h1-1, h1-2 and 5 more; now 2.17): torch {held.newer['torch']} for all of them"
     )
 
 
@@ -359,7 +360,7 @@ def test_a_newer_glibc_that_would_save_a_plan_is_named():
     request, _ = question("torch")
     found = planned(request, targets_of({**A100, "glibc": "2.17"}, {**B200, "glibc": "2.35"}))
     assert len(found.plans) == 2
-    assert found.apart[0].would_merge == "glibc 2.17 on 1 host: with glibc 2.35, one plan fewer is needed"
+    assert found.apart[0].would_merge == "glibc 2.35 on 1 host (h0-0; now 2.17): one plan fewer is needed"
 
 
 def test_several_frameworks_share_each_plan():

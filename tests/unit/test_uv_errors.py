@@ -46,9 +46,12 @@ def test_a_package_that_no_place_has_is_one_sentence():
 def test_a_wheel_for_a_newer_glibc_is_no_matter_of_bounds():
     said = (
         "error: No solution found\n  cause: Because nvidia-cudnn-cu12==9.28.0.42 has no wheels with a matching platform "
-        "tag (e.g., `manylinux_2_17_x86_64`) and the request has it"
+        "tag (e.g., `manylinux_2_17_x86_64`) and the request has it\n"
+        "hint: Wheels are available for `nvidia-cudnn-cu12` (v9.28.0.42) on the following platforms: `manylinux_2_27_aarch64`"
     )
-    assert "for glibc 2.17, which" in (failed(said, PackageSources(offline=True)).hint or "")
+    error = failed(said, PackageSources(offline=True))
+    assert error.message == "nvidia-cudnn-cu12 9.28.0.42 has no wheel for glibc 2.17; it needs glibc 2.27"
+    assert "for glibc 2.17, which" in (error.hint or "")
 
 
 def test_what_a_build_prints_of_the_network_is_no_refusal_of_an_index():
