@@ -119,6 +119,12 @@ class OtherPlatformError(LockError):
     """A lock without packages for the platform (exit 6)."""
 
 
+class VerifyError(GpuenvError):
+    """An environment of gpuenv that cannot be verified, because its Python is gone."""
+
+    name = "verify"
+
+
 class BuildError(GpuenvError):
     """An environment that could not be built; no partial environment remains.
 

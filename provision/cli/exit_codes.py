@@ -30,6 +30,7 @@ OF_ERRORS = {
     "resolve": _NO_BUILD,
     "lock": 6,
     "build": 7,
+    "verify": _VERIFY,
 }
 """The exit codes by the names of the error classes."""
 

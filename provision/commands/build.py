@@ -54,6 +54,7 @@ from ..model import (
     from_plain,
     is_expected,
     is_good,
+    name_few,
 )
 from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
@@ -289,10 +290,10 @@ def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
     else:
         refuse_other_stack(job.env, old.plan, job.lock.plan)
         difference = compare_locks(old, job.lock)
-        changed = describe_changes(old, job.lock) or [
-            f"{p.name} {p.version} from another file" for p in difference.into
-        ]
-        note = f"updating the environment in place: {', '.join(changed)}" if changed else "nothing to install"
+        changed = ", ".join(describe_changes(old, job.lock))
+        if difference.into and not changed:
+            changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
+        note = f"updating the environment in place: {changed}" if changed else "nothing to install"
         job.emit(Event("note", "build", note))
         result = _replace(job, old) if difference else _record_options(job)
         if result.environment:

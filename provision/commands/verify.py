@@ -14,7 +14,7 @@ from ..detect import machine_for_verdict
 from ..environment import place, state
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
-from ..errors import BuildError, GpuenvError, UsageError
+from ..errors import BuildError, GpuenvError, UsageError, VerifyError
 from ..model import (
     Emit,
     Environment,
@@ -112,8 +112,11 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
                 hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
             )
     named = choose_env_to_read(emit, options.env)
-    place.roll_back_interrupted(emit, make_absolute(named))
-    env = locate_environment(make_absolute(named))
+    root = make_absolute(named)
+    place.roll_back_interrupted(emit, root)
+    if place.made_by_gpuenv(root) and not place.find_python(root):
+        raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
+    env = locate_environment(root)
     path = Path(env.path)
     planned = plan_checks(path, wanted, typed, of_project=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.

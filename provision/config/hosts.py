@@ -25,7 +25,7 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..system import trust
-from .options import HOW_TO_DESCRIBE, STDIN, Choices
+from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, STDIN, Choices
 from .project import apply_project
 from .target import complete_driver, read_request_target
 
@@ -89,7 +89,7 @@ class _Reading:
             self.add(named, target, chosen, self.choices)
         except json.JSONDecodeError as error:
             where = f" (line {error.lineno})" if b"\n" in text.strip() else ""
-            self.leave_out(host, f"it is not JSON{where}", HOW_TO_DESCRIBE)
+            self.leave_out(host, f"it is not JSON{where}", HOW_TO_LIST)
         except (ValueError, RecursionError) as error:
             self.leave_out(host, str(error), HOW_TO_DESCRIBE)
         except MachineError as error:
@@ -166,7 +166,7 @@ def read_hosts(
             _read_file(reading, path)
         else:
             _read_named(reading, path, choices)
-    if not reading.named and not any(u.hint != HOW_TO_DESCRIBE for u in reading.left_out):
+    if not reading.named and not any(u.hint not in (HOW_TO_DESCRIBE, HOW_TO_LIST) for u in reading.left_out):
         first = next((f": {u.host}: {u.reason}" for u in reading.left_out), "")
         raise UsageError(f"--target names no host{first}", hint=HOW_TO_DESCRIBE)
     notes = (

@@ -77,6 +77,10 @@ def suggest_value(word: str, allowed: tuple[str, ...] | list[str]) -> str | None
 
 
 HOW_TO_DESCRIBE = "run `gpuenv detect --json > machine.json` on that machine"
+HOW_TO_LIST = (
+    f"{HOW_TO_DESCRIBE}. Several machines go to --target - as lines like "
+    '{"host": "node1", "platform": "linux-x86_64", "glibc": "2.35", "driver": "580.65.06", "gpus": [{"capability": "9.0"}]}'
+)
 STDIN = "-"
 """The value of --target that reads hosts from standard input."""
 

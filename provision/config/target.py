@@ -24,7 +24,7 @@ from ..model import (
 from ..resolve import gpu_named
 from ..resolve.question import has_prefix, version
 from ..system import trust
-from .options import HOW_TO_DESCRIBE, Choices, get_cache_dir
+from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, Choices, get_cache_dir
 from .rows import load
 
 _DEFAULT_GLIBC = "2.35"
@@ -160,9 +160,7 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror}", hint=HOW_TO_DESCRIBE) from error
     except json.JSONDecodeError as error:
-        raise UsageError(
-            f"--{option} {path} is not JSON (line {error.lineno})", hint=HOW_TO_DESCRIBE
-        ) from error
+        raise UsageError(f"--{option} {path} is not JSON (line {error.lineno})", hint=HOW_TO_LIST) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--{option} {path} is not a valid {option} file: {error}", hint=HOW_TO_DESCRIBE

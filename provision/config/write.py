@@ -398,7 +398,7 @@ def _extend_makefile(
         remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
     elif is_of_one_machine(gpuenv_from):
         remarks.append(
-            f"{path.name} installs gpuenv from a path on this machine: set GPUENV_FROM to an address for other machines"
+            f"{path.name} installs gpuenv from a path on this machine. On others: make env GPUENV_FROM=git+https://HOST/gpuenv"
         )
     return part.data, ", ".join(f"make {target}" for target in part.targets)
 

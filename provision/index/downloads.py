@@ -78,7 +78,7 @@ class Download:
                 return
             failure = BuildError(
                 f"{self.shown} is not the locked file: its {differs} differs",
-                hint="lock again if the index replaced the file: gpuenv lock",
+                hint="restore the lock if somebody edited it, or lock again if the index replaced the file: gpuenv lock",
             )
         raise failure
 

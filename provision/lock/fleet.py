@@ -309,8 +309,9 @@ def lock_targets(
     for text in without_plan(folder, paths):
         emit(Event("warning", "lock", text))
     if locks:
-        step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
-        emit(Event("next", "lock", step))
+        hosts = name_few([host for c in tasks[0][1] for host in c.hosts])
+        others = "; the other locks on theirs" * (len(locks) > 1)
+        emit(Event("next", "lock", f"gpuenv create --lock {locks[0].file}  # on {hosts}{others}"))
     return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
 
 

@@ -58,7 +58,8 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{path}: missing")
     if data:
-        raise ValueError(f"{where + '.' if where else ''}{min(data)}: unknown key")
+        known = ", ".join(kwargs)
+        raise ValueError(f"{where + '.' if where else ''}{min(data)}: unknown key (known are {known})")
     value = cls(**kwargs)
     check_forms(value, where)
     return value

@@ -177,7 +177,7 @@ _AXES = (
     Axis(lambda q: with_request(q, index="auto"), "use --index auto: another index has a build"),
     Axis(
         lambda q: q.changed(supply=dataclasses.replace(q.supply, only_wheels=False)),
-        "run without --offline: an index has a build",
+        "run without --offline, because an index has a build, or add a folder that has it: --find-links DIR",
     ),
     Axis(lambda q: with_request(q, python=None, pythons=()), _pythons),
     Axis(lambda q: with_request(q, pre=True), "use --pre: only a pre-release fits"),

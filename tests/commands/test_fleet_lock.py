@@ -54,6 +54,8 @@ def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
         assert [c.hosts for c in read.classes] == [tuple(hosts)] and read.target.driver == kind["target"][
             "driver"
         ]
+    last = gpuenv("lock", *CHOICE).out.splitlines()[-1]
+    assert last == f"gpuenv create --lock {NAMES[0]}  # on a1, a2; the other locks on theirs"
 
 
 def test_the_fleet_has_the_plans_that_were_locked(gpuenv, fleet):

@@ -335,10 +335,10 @@ def test_another_python_cannot_be_repaired_in_place(made, whole):
     assert "--recreate" in made.repair(code=7)["error"]["hint"]
     python.symlink_to("/nowhere/python")
     assert "bin/python is a link to /nowhere/python, which" in made.repair(code=7)["error"]["message"]
-    for words in (("verify",), ("run", "python")):
-        assert f"rebuild it: gpuenv create {made.path} --recreate" in " ".join(
-            made.gpuenv(*words).err.split()
-        )
+    for code, words in ((8, ("verify",)), (2, ("run", "python"))):
+        ran = made.gpuenv(*words)
+        assert ran.code == code
+        assert f"rebuild it: gpuenv create {made.path} --recreate" in " ".join(ran.err.split())
 
 
 def test_repair_names_what_it_restored_and_why(made):
