@@ -39,7 +39,16 @@ _OPERATOR = re.compile(r"[=<>!~]")
 _OPTIONAL = re.compile(r"\[\[.*?\]\]")
 _COMMON = 12  # the CUDA major that most drivers in use support
 _PAGE = "https://download.pytorch.org/whl/"
-_PROGRAM_SLOTS = ("install", "gpu_build", "conda_build", "libraries", "memory", "workers", "check")
+_PROGRAM_SLOTS = (
+    "install",
+    "gpu_build",
+    "conda_build",
+    "libraries",
+    "memory",
+    "workers",
+    "check",
+    "cpu_package",
+)
 _FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "cudnn_built", "cudnn_loaded", "visible",
           "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch", "launch_fixed")  # fmt: skip
 """Facts that texts use by their names."""
@@ -48,7 +57,7 @@ SLOTS = frozenset(
      "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index", "torch_pins",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
-     "own_code", "wanted_wheel", "wanted_label", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
+     "own_code", "wanted_wheel", "wanted_label", "wheel_pythons", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
 )  # fmt: skip
 """What a row may name. Each is also a condition: that it is known."""
 
@@ -207,6 +216,7 @@ def find_proposal(case: Case, found: Candidate) -> str | None:
                 and _PROPOSES.search(text)
                 and _SPECIFIC.search(text)
                 and not _USELESS.search(text)
+                and ("fragmentation" not in text or _is_fragmented(line.text))
             ):
                 return text.strip(' .;"').replace('"', "'")
     return None
@@ -291,6 +301,11 @@ _OF_OTHERS = (
         re.IGNORECASE,
     ),
 )
+_RESERVED = re.compile(r"([\d.]+) ([MG])iB already allocated;.*; ([\d.]+) ([MG])iB reserved")
+_UNUSED = re.compile(
+    r"([\d.]+) ([MG])iB is allocated by PyTorch, and ([\d.]+) ([MG])iB is reserved by PyTorch but unallocated"
+)
+_FRAGMENTED = 0.2  # of the reserved memory that is unused
 _BUILT = re.compile(
     r"(?:Failed building wheel for|Building wheel for|Failed to build|pip3? install(?: -\S+)*|Collecting) ([A-Za-z][\w.-]{1,60})"
 )
@@ -319,6 +334,14 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
     if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+)\+(cu\d+)", shown):
         yield "wanted_wheel", match[1]
         yield "wanted_label", match[2]
+        pythons = {
+            p
+            for b in case.profiles.builds
+            if (f"torch=={b.version}", b.local) == match.groups()
+            for p in b.python
+        }
+        if b := sorted(pythons, key=Version):
+            yield "wheel_pythons", f"{b[0]} to {b[-1]}"
     if match := re.search(r"gcc versions later than (\d+)", shown):
         yield "gcc", f"gcc-{match[1]}"
         yield "gxx", f"g++-{match[1]}"
@@ -340,18 +363,26 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
 def _count_others(text: str) -> float:
     """Return the share of the GPU's memory that other processes hold, by the figures of an out-of-memory message."""
     for form in _OF_OTHERS:
-        if match := form.search(text):
-            sizes = [
-                float(n) * (1024 if unit == "G" else 1)
-                for n, unit in zip(match.groups()[::2], match.groups()[1::2], strict=True)
-                if n
-            ]
+        if sizes := _read_sizes(form.search(text)):
             total, used = (
                 sizes[0],
                 (sizes[2] + max(sizes[1], sizes[3]) if len(sizes) == 4 else sizes[1] + sizes[2]),
             )
             return (total - used) / total
     return 0
+
+
+def _is_fragmented(text: str) -> bool:
+    """Return whether much of what PyTorch reserved is unused. It proposes an option in every message."""
+    allocated, reserved = _read_sizes(_RESERVED.search(text)) or (0, 0)
+    allocated, unused = _read_sizes(_UNUSED.search(text)) or (allocated, reserved - allocated)
+    return unused > _FRAGMENTED * (allocated + unused)
+
+
+def _read_sizes(match: re.Match[str] | None) -> list[float]:
+    """Return the sizes of a match, whose groups are numbers and their units, in MiB."""
+    pairs = zip(match.groups()[::2], match.groups()[1::2], strict=True) if match else ()
+    return [float(n) * (1024 if unit == "G" else 1) for n, unit in pairs if n]
 
 
 def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:

@@ -145,7 +145,7 @@ def judge_free_memory(case: Case) -> list[Candidate]:
     if free / total < _PLENTY:
         return []
     case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
-    title = f"{text}, which is enough memory: the cuDNN found is not the one that this build requires"
+    title = f"cuDNN did not start, although {text}: it may be of another release than this build requires"
     return [
         candidate("cudnn_major_mismatch", 66, where, title, confidence="possible"),
         candidate("cudnn_not_found", 60, where),

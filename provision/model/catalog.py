@@ -293,7 +293,8 @@ class KnownProgram(NamedTuple):
     framework.
 
     Its own project's commands: `install`, `gpu_build` and `conda_build` install a build for the GPU, `libraries` the
-    CUDA libraries that it opens, `check` shows whether it sees a GPU. `memory` says how it needs less memory of the
+    CUDA libraries that it opens, `check` shows whether it sees a GPU. `cpu_package` is what `pip list` shows of a build
+    for the CPU. `memory` says how it needs less memory of the
     GPU, `workers` how its workers start. In all of them, {name} is a slot.
     """
 
@@ -307,6 +308,7 @@ class KnownProgram(NamedTuple):
     conda_build: str | None = None
     libraries: str | None = None
     check: str | None = None
+    cpu_package: str | None = None
     memory: str | None = None
     workers: str | None = None
 

@@ -187,6 +187,66 @@ def test_the_first_cause_of_a_common_fault_has_the_fix_that_helps(lines, cause, 
     assert "The message proposes" not in (first.fix or "")
 
 
+OOM = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; {} GiB already "
+    "allocated; 11.81 MiB free; 22.30 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting "
+    "max_split_size_mb to avoid fragmentation."
+)
+
+
+@rows(
+    ("lines", "cause", "says", "never"),
+    [
+        (
+            ["nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory: unknown."],
+            "driver_missing", ["If `nvidia-smi` fails on the host too", "Docker Desktop"], ["container-toolkit", "--gpus all", "started without"],
+        ),
+        (
+            ["F statusor.cc:33] INTERNAL: failed initializing StreamExecutor for CUDA device ordinal 0: INTERNAL: failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory"],
+            "gpu_memory_exhausted", ["nother process holds", "query-compute-apps"], ["batch", "GROWTH"],
+        ),
+        (
+            ["RuntimeError: CUDA Setup failed despite GPU being available.", "CUDA SETUP: WARNING! libcudart.so not found in any environmental path. Searching in backup paths..."],
+            "nvidia_libs_not_on_loader_path", ["did not find libcudart.so", "pip install -U bitsandbytes", "python -m bitsandbytes"], ["build it"],
+        ),
+        ([OOM.format("22.10")], "gpu_memory_exhausted", ["a smaller batch"], ["expandable_segments", "setting max_split_size_mb\""]),
+        ([OOM.format("14.10")], "gpu_memory_exhausted", ["a smaller batch", "setting max_split_size_mb"], ["expandable_segments"]),
+        (
+            ["socketStartConnect: Connect to 10.0.0.7<41235> failed : Software caused connection abort"],
+            "variable_breaks_framework", ["likely", "whether the process of that host still runs", "NCCL_SOCKET_IFNAME"], ["env` shows"],
+        ),
+        (
+            ["I external/local_tsl/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers on your machine, GPU will not be used."],
+            "nvidia_libs_not_installed", ["CPU: tensorflow-cpu"], ["JAX", "+cpu", "torch"],
+        ),
+        (
+            [
+                "E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR",
+                "E external/xla/xla/stream_executor/cuda/cuda_dnn.cc:443] Memory usage: 2624061440 bytes free, 12524191744 bytes total.",
+                "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above.",
+            ],
+            "cudnn_major_mismatch", ["did not start, although 2502", "jax[cuda12]", "unset LD_LIBRARY_PATH", "PREALLOCATE=false"], ["torch", "ctranslate2"],
+        ),
+        (
+            ["RuntimeError: operator torchvision::nms does not exist"],
+            "extension_built_for_other_torch_or_cuda", ["pip check", "replaces torch"], ["of this torch release"],
+        ),
+        (
+            ["ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118 (from versions: 2.6.0, 2.7.1)"],
+            "no_gpu_build_for_platform", ["(3.8 to 3.11)"], [],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_fits_the_text(lines, cause, says, never):
+    findings = found(*lines)
+    assert findings[0].cause == cause
+    said = " ".join(
+        f"{f.confidence} {f.title} {f.fix} {' '.join(e.text for e in f.evidence if e.source == 'to check')}"
+        for f in findings
+    )
+    assert [s for s in says if s not in said] == [] == [s for s in never if s in said], said
+
+
 def test_a_build_in_isolation_names_no_package_of_the_environment():
     assert not found(
         "  cause: The build backend returned an error", "ModuleNotFoundError: No module named 'setuptools'"
