@@ -13,7 +13,19 @@ from ..config.options import Choices
 from ..environment import distributions
 from ..environment.place import MARK
 from ..errors import BuildError, GpuenvError
-from ..model import Device, Finding, Machine, Plan, Profiles, Request, Target, Verdict
+from ..model import (
+    Device,
+    Emit,
+    Event,
+    Finding,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    Target,
+    Verdict,
+    drop_event,
+)
 from ..system import process
 from ..system.process import foreground
 from ..system.process.children import signal_name
@@ -86,18 +98,18 @@ def read_device(env: Path) -> Device | None:
     return plan.device if plan else None
 
 
-# Seven parameters: a program, how it ended, and where.
+# Eight parameters: a program, how it ended, and where.
 def explain_failure(
     name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
-    choices: Choices, folder: Path | None = None,
+    choices: Choices, folder: Path | None = None, emit: Emit = drop_event,
 ) -> tuple[Finding, ...]:  # fmt: skip
     """Diagnose the last output of a program of an environment, with how it ended, its limits, and where its modules come
     from.
 
     `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
-    current folder.
+    current folder. A crash without a cause is a note.
     """
-    from ..diagnose import Ran
+    from ..diagnose import Ran, Remarks
 
     counted = foreground.oom_kills().since(before)
     here = folder or Path.cwd()
@@ -115,7 +127,10 @@ def explain_failure(
         own_module=lambda module: find_own_module(folders, module),
     )
     known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
-    findings = find_causes(text, known, None, device=device, ran=ran)
+    remarks = Remarks()
+    findings = find_causes(text, known, None, device=device, ran=ran, remarks=remarks)
+    if remarks.crash:
+        emit(Event("note", "diagnose", remarks.crash))
     if findings:  # only now is this machine examined
         holders = device != "cpu"
         machine = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)

@@ -183,6 +183,7 @@ def read_installed() -> Installed | None:
     """Return what the files of the default environment say about its packages."""
     from ..diagnose import Installed
     from ..environment import distributions
+    from ..environment.place import made_by_gpuenv
 
     reason_and_path = find_default_env()
     if reason_and_path is None:
@@ -194,4 +195,5 @@ def read_installed() -> Installed | None:
         versions=distributions.read_versions(env),
         python=distributions.read_python(env),
         device=read_device(env),
+        made_by_gpuenv=made_by_gpuenv(env),
     )

@@ -312,7 +312,7 @@ def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks
         return checks.skip_checks(verdict, f"the {failed} stage failed")
     environ, device = _environ(emit, env, options), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
-    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
+    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices, emit)) for e in ended)
     return checks.add_checks(verdict, ended, strict=options.strict)
 
 
@@ -327,7 +327,7 @@ def _environ(emit: Emit, env: Environment, options: verify.Options) -> dict[str,
     return environ | cache.choose_bytecode_folder([str(Path(p).parent) for p in sites], options.cache_dir)
 
 
-def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
+def _causes(ended: CheckOutcome, env: Environment, choices: Choices, emit: Emit) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
     from ..verify.checks import make_command
     from ..verify.compilers import make_lack_finding
@@ -351,6 +351,7 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
         before,
         choices,
         placed.folder,
+        emit,
     )
 
 

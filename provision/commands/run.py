@@ -110,7 +110,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         return RunResult(env=str(root), command=tuple(command), code=ended)
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        findings = explain_failure(command[0], root, command, ended, before, options.choices)
+        findings = explain_failure(command[0], root, command, ended, before, options.choices, emit=emit)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     if code == 0 and used is False:
         code, findings = _NO_GPU, (_explain_idle_gpu(root, command),)

@@ -122,7 +122,7 @@ def diagnose(
     # The findings, with what happened before and what happens beside.
     ordered = add_holders(add_installs(rank(found, case), case), case)
     if not ordered:
-        remarks.crash = processes.describe_crash(lines)
+        remarks.crash = processes.describe_crash(lines, place.ran)
     elif lines and not place.is_of_machine:
         remarks.elsewhere = say_that_driver_works(ordered[0].cause, facts, machine)
     return ordered

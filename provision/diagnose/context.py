@@ -56,7 +56,7 @@ class Ran:
 class Installed:
     """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
 
-    `why` says what names the environment.
+    `made_by_gpuenv` is true if gpuenv made it. `why` says what names the environment.
     """
 
     path: str
@@ -64,6 +64,7 @@ class Installed:
     versions: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
     device: Device | None = None
+    made_by_gpuenv: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +131,7 @@ def find_environment(
     named = dict.fromkeys(f[0].evidence.text for n, f in files.seen.items() if n in (*_DECIDING, "cudnn"))
     remarks.environment = (
         f"versions missing from the log were read in {installed.path} ({installed.why}): "
-        f"{', '.join([*named][:_SHOWN])}; to verify: gpuenv diagnose --env {shlex.quote(installed.path)}"
+        f"{', '.join([*named][:_SHOWN])}; to verify that environment: gpuenv diagnose --env {shlex.quote(installed.path)}"
     )
     return files, installed.device if is_named else None
 
@@ -153,6 +154,8 @@ def _read_files(installed: Installed) -> Facts:
     if installed.python and facts.seen:
         where = Evidence(f"Python {installed.python}", installed.path)
         facts.add("python", installed.python, where)
+    if installed.made_by_gpuenv and facts.seen:
+        facts.add("made", "gpuenv", Evidence("made by gpuenv", installed.path))
     return facts
 
 

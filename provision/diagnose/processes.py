@@ -263,10 +263,8 @@ def read_crash(lines: Sequence[Line]) -> Crash | None:
 def judge_crash(case: Case) -> list[Candidate]:
     """Judge a crash by its stack and the loaded libraries."""
     crash, ran = read_crash(case.lines), case.place.ran
-    by_signal = ran is not None and ran.signal == "SIGSEGV"
     if crash is None:
-        title = "Compiled code crashed (SIGSEGV); the output does not name the library"
-        return [candidate(_BUG, 24, _show_signal(ran), title, case="crash")] if by_signal else []
+        return []
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
     shows, where = _list_evidence(crash), crash.where
     if crash.loading and crash.how == "Bus error":
@@ -302,14 +300,7 @@ def judge_crash(case: Case) -> list[Candidate]:
         if crash.loading:
             return [candidate(_DAMAGED, 46, shows, f"The program crashed{where} while a library was loaded")]
         return [candidate(_BUG, 40, shows, f"The program crashed{where}")]
-    if ran is None:
-        return _judge_outside(case, crash)
-    if not by_signal:
-        return []
-    if crash.frames:
-        where = f" in {crash.frames[0].function} ({crash.frames[0].place})"
-    title = f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack"
-    return [candidate(_BUG, 24, shows, title, case="crash")]
+    return _judge_outside(case, crash) if ran is None or ran.signal == "SIGSEGV" else []
 
 
 def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
@@ -343,20 +334,29 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
     return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)]
 
 
-def describe_crash(lines: Sequence[Line]) -> str | None:
+def describe_crash(lines: Sequence[Line], ran: Ran | None) -> str | None:
     """Return a note on a crash without a cause, with the command that finds more, or None."""
     said = next((x for x in lines if _SAID.search(x.text.strip())), None)
-    if said is None:
-        return None
     crash = read_crash(lines)
-    if crash is None:
+    if ran:
+        if ran.signal != "SIGSEGV":
+            return None
+        if crash is None:
+            return f"the program crashed (SIGSEGV), and its output does not say where: {_STACK}"
+    elif said is None:
+        return None
+    elif crash is None:
         return (
             f"line {said.number} shows a crash without a stack: `gpuenv run -- CMD`, or `python -X faulthandler PROGRAM`, "
             "shows where it happened"
         )
     first = crash.frames[0] if crash.frames else None
     place = crash.library or (f"{first.function} ({first.place})" if first else "")
-    return f"the program crashed in {place}, outside of known packages: {_STACK}"
+    own = next((f for f in crash.frames if not re.search(rf"^<|{_FOLDERS}", f.file)), first)
+    called = f", called at {own.place}" if own and own is not first else ""
+    script = crash.frames[-1].file if crash.frames else ""
+    stack = _STACK.replace("program.py", script) if re.fullmatch(r"[\w./+-]+\.py", script) else _STACK
+    return f"the program crashed in {place}{called}, outside of known packages: {stack}"
 
 
 def _list_evidence(crash: Crash) -> list[Evidence]:

@@ -49,7 +49,7 @@ Current thread 0x00007fe5543d0b80 (most recent call first):
         ("train.sh: line 4:  4711 Segmentation fault      (core dumped) python train.py\n", "or `python -X faulthandler PROGRAM`, shows where"),
         ("zsh: segmentation fault  python train.py\n", "a crash without a stack"),
         ("Process finished with exit code 139\n", "line 1 shows a crash without a stack"),
-        (STACK, "the program crashed in string_at (ctypes/__init__.py, line 519), outside of known packages: `gpuenv run -- gdb"),
+        (STACK, "the program crashed in string_at (ctypes/__init__.py, line 519), called at /home/u/proj/train.py, line 5, outside of known packages: `gpuenv run -- gdb"),
     ],
 )  # fmt: skip
 def test_a_crash_without_a_cause_says_what_decides(gpuenv, text, says):

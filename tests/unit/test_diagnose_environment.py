@@ -37,8 +37,16 @@ def test_the_build_of_the_environment_is_evidence():
     assert "torch 2.4.0+cu121" in shown(findings)
     assert (
         said
-        == "versions missing from the log were read in /envs/a (from VIRTUAL_ENV): torch 2.4.0+cu121; to verify: gpuenv diagnose --env /envs/a"
+        == "versions missing from the log were read in /envs/a (from VIRTUAL_ENV): torch 2.4.0+cu121; to verify that environment: gpuenv diagnose --env /envs/a"
     )
+
+
+def test_a_missing_package_is_added_to_an_environment_of_gpuenv():
+    missing = "ModuleNotFoundError: No module named 'sklearn'"
+    for made, command in ((True, "`gpuenv add scikit-learn`"), (False, "`pip install scikit-learn`")):
+        [finding], _ = answer(missing, versions={"jax": "0.7.0"}, made_by_gpuenv=made)
+        assert (finding.cause, finding.confidence) == ("python_package_missing", "likely")
+        assert command in finding.fix
 
 
 def test_the_cuda_of_a_build_without_a_label_is_that_of_its_wheels():
@@ -117,7 +125,10 @@ def test_the_active_environment_gives_facts_and_nothing_of_it_runs(gpuenv, activ
     done = gpuenv("diagnose", "a.log", "--json")
     assert "12.1" in done.json["findings"][0]["title"]
     said = f"versions missing from the log were read in {active} (from {variable}): torch 2.4.0+cu121, Python 3.11"
-    assert done.err.count(said) == 1 and f"to verify: gpuenv diagnose --env {active}" in done.err
+    assert (
+        done.err.count(said) == 1
+        and f"to verify that environment: gpuenv diagnose --env {active}" in done.err
+    )
     assert not (gpuenv.work / "ran").exists()
     (gpuenv.work / "a.log").write_text(f"torch: 2.1.0\n{OLD_DRIVER}\n")
     other = gpuenv("diagnose", "a.log").err

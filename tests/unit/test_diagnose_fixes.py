@@ -207,9 +207,9 @@ OOM = (
         ),
         (
             ["RuntimeError: CUDA Setup failed despite GPU being available.", "CUDA SETUP: WARNING! libcudart.so not found in any environmental path. Searching in backup paths..."],
-            "nvidia_libs_not_on_loader_path", ["did not find libcudart.so", "pip install -U bitsandbytes", "python -m bitsandbytes"], ["build it"],
+            "nvidia_libs_not_on_loader_path", ["did not find libcudart.so", "pip install -U bitsandbytes"], ["build it"],
         ),
-        ([OOM.format("22.10")], "gpu_memory_exhausted", ["a smaller batch"], ["expandable_segments", "setting max_split_size_mb\""]),
+        ([OOM.format("22.10")], "gpu_memory_exhausted", ["a smaller batch"], ["expandable_segments", "max_split_size_mb"]),
         ([OOM.format("14.10")], "gpu_memory_exhausted", ["a smaller batch", "setting max_split_size_mb"], ["expandable_segments"]),
         (
             ["socketStartConnect: Connect to 10.0.0.7<41235> failed : Software caused connection abort"],

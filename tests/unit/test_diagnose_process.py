@@ -6,7 +6,7 @@ from known import KNOWN
 from rows import rows
 
 from provision.commands.causes import find_causes
-from provision.diagnose import Ran
+from provision.diagnose import Ran, Remarks
 
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
@@ -232,21 +232,22 @@ def test_a_mix_of_builds_gets_no_cause_where_the_library_is_of_another_program()
     assert found(*lines) == ()
 
 
-def test_a_segmentation_fault_without_a_stack_gets_an_answer_where_gpuenv_ran_the_program():
-    [finding] = found("loading", ran=Ran(signal="SIGSEGV"))
-    assert finding.confidence == "possible" and "SIGSEGV" in finding.title
-    assert "gdb -batch" in finding.fix and "gpuenv verify" in finding.fix
-    assert found("loading", ran=Ran(signal="SIGTERM")) == ()
-
-
-def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv_ran_the_program():
-    lines = (*HEAD, '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at', OWN)
-    [finding] = found(*lines, ran=Ran(signal="SIGSEGV"))
-    assert finding.title == (
-        "Compiled code crashed (SIGSEGV) in string_at (ctypes/__init__.py, line 519); no framework is in its stack"
-    )
-    assert finding.confidence == "possible" and "gpuenv run -- gdb" in finding.fix
-    assert found(*lines, ran=Ran(signal="SIGABRT")) == ()
+@rows(
+    ("lines", "says"),
+    [
+        (("loading",), "the program crashed (SIGSEGV), and its output does not say where: `gpuenv run -- gdb -batch"),
+        (
+            (*HEAD, '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at', OWN),
+            "the program crashed in string_at (ctypes/__init__.py, line 519), called at /home/u/proj/train.py, line 5, outside of known packages: `gpuenv run -- gdb -batch -ex run -ex bt --args python /home/u/proj/train.py`",
+        ),
+    ],
+)  # fmt: skip
+def test_a_crash_that_proves_no_cause_is_a_note_where_gpuenv_ran_the_program(lines, says):
+    text = [("log", ["\n".join(lines).encode()])]
+    for signal, said in (("SIGSEGV", says), ("SIGABRT", "")):
+        remarks = Remarks()
+        assert find_causes(text, KNOWN, None, ran=Ran(signal=signal), remarks=remarks) == ()
+        assert (remarks.crash or "").startswith(said) and bool(remarks.crash) == bool(said)
 
 
 def test_a_program_that_only_imports_two_modules_and_crashes_is_a_conflict_of_both():
