@@ -271,6 +271,17 @@ def test_a_container_without_a_gpu_gets_the_option_of_its_runtime(detected, file
     assert machine["driver"]["kernel_module"] == "580.159.04"
 
 
+def test_a_container_that_shows_nothing_of_its_host_s_driver_sends_to_the_host(detected):
+    machine = detected("not-loaded", {"/.dockerenv": ""})
+    assert causes(machine) == ["container_without_gpu"]
+    [finding] = machine["findings"]
+    assert finding["confidence"] == "possible"
+    assert (
+        finding["fix"].startswith("On the host, run `nvidia-smi`. If it fails")
+        and "--gpus all" in finding["fix"]
+    )
+
+
 def test_a_notebook_without_a_gpu_is_told_to_change_its_runtime(detected):
     machine = detected("no-driver", {"/.dockerenv": ""}, env={"COLAB_RELEASE_TAG": "release-colab_1"})
     assert causes(machine) == ["driver_missing"]
