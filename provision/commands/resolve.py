@@ -147,8 +147,10 @@ def explain_cpu_choice(context: RequestContext, choices: Choices) -> str | None:
 
 
 def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
-    """Return the plan with notes on this machine: an unrequested CPU, or a gcc that nvcc does not support."""
-    notes = filter(None, (explain_cpu_choice(context, choices), find_compiler_problem(plan, choices)))
+    """Return the plan with notes on what nobody chose: the CPU, a Python, or a gcc that nvcc does not support."""
+    free = not (context.request.python or context.request.pythons)
+    python = f"no Python given: {plan.python} is the newest that fits" if free else None
+    notes = filter(None, (explain_cpu_choice(context, choices), python, find_compiler_problem(plan, choices)))
     return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if plan.builds else plan
 
 

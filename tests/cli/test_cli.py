@@ -182,6 +182,9 @@ def test_a_plan_for_another_platform_uses_no_facts_of_this_machine(gpuenv):
     )
     plan = gpuenv(*args, "--json").json
     assert plan["target"]["glibc"] == "2.35" and plan["platform"] == "linux-aarch64"
+    free = gpuenv(*args[:-2], "--json").json
+    assert f"no Python given: {free['python']} is the newest that fits" in free["notes"]
+    assert not any("no Python given" in note for note in plan["notes"])
 
 
 def test_every_usage_error_is_one_json_document(gpuenv):
