@@ -6,9 +6,10 @@ import textwrap
 
 import pytest
 
-from provision.environment.uv_install import explain_unbuilt, read_failure
+from provision.environment.uv_install import explain_failed_build, explain_unbuilt, read_failure
 from provision.lock.uv_errors import explain_unbuilt_need
 from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
+from provision.system.process import Finished
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'
@@ -111,3 +112,12 @@ def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeyp
     error = explain_unbuilt(log, [package])
     assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"
     assert error.folder == str(tmp_path)
+
+
+def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path):
+    log = said(tmp_path, "raise RuntimeError('only versions >=3.6,<3.10 are supported')\n")
+    done = Finished(returncode=1, stdout="", stderr=log, timed_out=False, signal=None, report=b"")
+    package = LockedPackage(name="llvmlite", version="0.36.0", url="https://h/llvmlite-0.36.0.tar.gz")
+    error = explain_failed_build(package, done, "3.12")
+    assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
+    assert "a wheel for Python 3.12" in (error.hint or "")
