@@ -256,7 +256,7 @@ def test_credentials_of_a_mirror_are_the_mirrors_own(gpuenv, server, tmp_path, w
     server.needs = "Basic never"
     (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
     ran = gpuenv(*RESOLVE)
-    assert ran.code == 6 and SECRET not in ran.out + ran.err and "requires credentials for" in ran.out
+    assert ran.code == 9 and SECRET not in ran.out + ran.err and "requires credentials for" in ran.out
 
 
 def test_an_auth_file_that_is_none_is_named(gpuenv, server, tmp_path):
@@ -281,14 +281,14 @@ def test_a_password_with_an_at_sign_is_taken_out_whole(gpuenv, server):
     server.needs = "Basic never"
     word = f"x@{SECRET}"
     ran = gpuenv(*RESOLVE, "--channel", server.url.replace("://", f"://me:{word}@"))
-    assert ran.code == 6 and SECRET not in ran.out + ran.err and "requires credentials for" in ran.out
+    assert ran.code == 9 and SECRET not in ran.out + ran.err and "requires credentials for" in ran.out
 
 
 def test_a_token_that_is_wrong_is_refused_in_words(gpuenv, server):
     server.token = "another"
     condarc(gpuenv, f"channels: [{base(server)}/t/{SECRET}/conda-forge]\n")
     ran = gpuenv(*RESOLVE)
-    assert ran.code == 6 and "requires credentials for" in ran.out and SECRET not in ran.out + ran.err
+    assert ran.code == 9 and "requires credentials for" in ran.out and SECRET not in ran.out + ran.err
 
 
 # --- the way there -----------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_proxy_of_condarc_is_used(gpuenv, server):
         condarc(gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://{address}'}}\n")
         (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
         ran = gpuenv(*RESOLVE)
-        assert ran.code == 6 and "requires a user name and a password" in ran.out
+        assert ran.code == 9 and "requires a user name and a password" in ran.out
 
 
 def authority(folder):
@@ -342,7 +342,7 @@ def test_ssl_verify_names_certificates_or_is_off(gpuenv, tmp_path):
     context.load_cert_chain(certificate, key)
     with cc.serving(cc.small(), tls=context) as server:
         ran = gpuenv(*RESOLVE, "--channel", server.url)
-        assert ran.code == 6 and "has a certificate that is not trusted" in ran.out, ran.out
+        assert ran.code == 9 and "has a certificate that is not trusted" in ran.out, ran.out
         for told in (ca, "false"):
             condarc(gpuenv, f"channels: [{server.url}]\nssl_verify: {told}\n")
             assert channel_of(gpuenv(*RESOLVE)) == "conda-forge", told
