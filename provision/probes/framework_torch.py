@@ -33,8 +33,8 @@ def _share_with_numpy(torch):
 
         torch.from_numpy(numpy.zeros(1))
     except ImportError:
-        pass
-    except RuntimeError as error:
+        return  # an environment without NumPy shares nothing
+    except (RuntimeError, TypeError) as error:
         tell("numpy", version=numpy.__version__, error=str(error))
 
 
