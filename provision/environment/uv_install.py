@@ -289,7 +289,7 @@ def explain_install_failure(
         index = indexes.get(mismatch[1].partition("=")[0])
         return BuildError(
             f"{mismatch[1]}{f' of {index}' if index else ''} is not the locked file: its hash differs",
-            hint="restore the lock if somebody edited it, or lock again if the index replaced the file: gpuenv lock --upgrade", log=log,
+            hint="if the lock was edited, restore it; if the index replaced the file, run gpuenv lock --upgrade", log=log,
         )  # fmt: skip
     if done.timed_out:
         return BuildError(

@@ -78,7 +78,7 @@ class Download:
                 return
             failure = BuildError(
                 f"{self.shown} is not the locked file: its {differs} differs",
-                hint="restore the lock if somebody edited it, or lock again if the index replaced the file: gpuenv lock",
+                hint="if the lock was edited, restore it; if the index replaced the file, run gpuenv lock",
             )
         raise failure
 

@@ -134,7 +134,7 @@ def list_objections(plan: Plan) -> Iterator[str]:
 
 
 def _like(row: RejectedBuild) -> str:
-    """Return what neighbouring versions of one sentence share. The Pythons of wheels are told of the first and the last."""
+    """Return the key by which neighbouring versions share a sentence, which states the Pythons of the first and the last."""
     reason = row.reasons[0]
     return reason.code if reason.code == "python_unsupported" else reason.text
 
