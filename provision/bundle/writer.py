@@ -18,7 +18,6 @@ from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.downloads import Download, digests
-from ..lock import needs
 from ..lock.archives import without_builds
 from ..lock.formats import locking
 from ..lock.pinned import lock_plan
@@ -89,8 +88,6 @@ class BundleWriter:
         )
         begun = self._begin(contents, items)
         self._fetch(items)
-        for one in contents:
-            one.warn_of_missing_libraries()
         tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
         self._fetch(tools)
         paths = [i.inside for i in [*items, *tools]]
@@ -292,12 +289,6 @@ class BundleContents(BundledPackages):
             name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
             size=(wheels / name).stat().st_size,
         )  # fmt: skip
-
-    def warn_of_missing_libraries(self) -> None:
-        """Warn about system libraries that packages of the lock need."""
-        needs.WheelNeeds(
-            self.emit, self.lock, self.locked.choices, self.locked.sources, [self.folder / "wheels"]
-        ).warn()
 
     def build_tools(self) -> list[Download]:
         """Return the packages that build the lock's source archives on the target."""

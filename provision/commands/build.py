@@ -29,7 +29,7 @@ from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import describe_changes, list_changes
-from ..lock.needs import WheelNeeds
+from ..lock.measured import measure
 from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
 from ..lock.request import judge_request, read_named
 from ..lock.stack import (
@@ -100,17 +100,12 @@ class BuildJob:
         packages = local_packages(self.lock.packages, self.choices.bundle)
         return dataclasses.replace(self.lock, packages=packages)
 
-    @functools.cached_property
-    def needs(self) -> WheelNeeds:
-        """What the wheels of the lock need, each read once."""
-        return WheelNeeds(self.emit, self.local_lock, self.choices, self.sources)
-
     @property
     def how(self) -> Building:
         """The settings that the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.find_python, distrust=self.options.recreate, fetched=self.needs.read_installed,
+            python=self.find_python, distrust=self.options.recreate,
         )  # fmt: skip
 
     def find_python(self) -> str:
@@ -392,12 +387,12 @@ def build_environment(
     if device == "cuda":
         for text in disagreements_of(job.lock, load(job.choices, "satellites")):
             job.emit(Event("warning", "lock", text))
-    job.needs.warn()
     try:
         if packages:
             way.fetch(job.local_lock, tuple(packages), job.how)
         with way.transaction(job.env, copied=copied) as prefix:
             work(prefix)
+            measure(job.local_lock, prefix, job.choices, job.emit)
             if bundle:
                 from ..bundle.files import name_origins
 

@@ -20,7 +20,6 @@ from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import get_locking
-from ..lock.needs import WheelNeeds
 from ..lock.project import lock_name
 from ..lock.request import judge_request
 from ..lock.update import Upgrade, solve_like
@@ -101,7 +100,6 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         emit(step)
         return old_lock
     locks.write_lock(output, new_lock)
-    WheelNeeds(emit, new_lock, choices, context.sources).warn()
     warn_of_host_compiler(emit, new_lock.plan, choices)
     for text in disagreements_of(new_lock, context.profiles):
         emit(Event("warning", "lock", text))

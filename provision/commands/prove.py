@@ -214,10 +214,10 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
 
 def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
-    from ..lock.needs import measured_rows
+    from ..lock.measured import read_rows
 
     known = rows.load(choices, *rows.FOR_FIXES)
-    return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
+    return dataclasses.replace(known, satellites=(*known.satellites, *read_rows(lock, choices)))
 
 
 def _required(

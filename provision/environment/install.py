@@ -129,7 +129,6 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
         done = wanted.install(offline=False, emit=emit)
         if not done.ok:
             raise explain_install_failure(done, wanted.path, lock)
-    whole.report_fetched()
     for package in (p for p in hashed if not is_wheel(p)):
         _build(whole.only((package,)), emit)
 

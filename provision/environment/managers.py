@@ -32,8 +32,7 @@ class Building:
 
     `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
     `python` returns an interpreter, and downloads a missing one. With `distrust` the files of the cache are compared
-    with their hashes, because files of environments are links to them. `fetched` is called with the prefix after
-    wheels were added to it.
+    with their hashes, because files of environments are links to them.
     """
 
     env: Path
@@ -42,7 +41,6 @@ class Building:
     channels: tuple[str, ...] = ()
     python: Callable[[], str] = str
     distrust: bool = False
-    fetched: Callable[[Path], None] = lambda _prefix: None
 
 
 class Manager(Protocol):

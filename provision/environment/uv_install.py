@@ -99,8 +99,7 @@ class UvInstall:
     """Packages to install into an environment with uv.
 
     `reinstall` also replaces installed packages. `target` is another folder for the files, beside an existing
-    environment. The environment is then not changed, even by a killed run. `fetched` is called with `path` after
-    wheels were added to it.
+    environment. The environment is then not changed, even by a killed run.
     """
 
     lock: Lock
@@ -110,7 +109,6 @@ class UvInstall:
     options: tuple[str, ...] = ()
     reinstall: bool = False
     target: Path | None = None
-    fetched: Callable[[Path], None] | None = None
 
     def only(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> UvInstall:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
@@ -120,11 +118,6 @@ class UvInstall:
         variants = any(map(is_variant, packages)) and not here
         text = variants_text(lock) if variants else requirements_text(lock, files)
         return dataclasses.replace(self, lock=lock, requirements=text, options=options)
-
-    def report_fetched(self) -> None:
-        """Report that wheels were added to the environment."""
-        if self.fetched and not self.target:
-            self.fetched(self.path)
 
     def install_uncached(self) -> process.Finished:
         """Install from files, with an empty cache that is removed afterwards."""

@@ -45,7 +45,6 @@ from .archives import source_rules
 from .existing import refuse_downgrades, without_plan
 from .formats import get_locking
 from .named import read_named_packages
-from .needs import WheelNeeds
 from .request import judge_request
 from .update import Upgrade, solve_like
 from .uv_errors import first_reason, is_named
@@ -301,10 +300,8 @@ def lock_targets(
         named = {n.name for context, _ in tasks for n in read_named_packages(context)}
         refuse_downgrades(folder, solved, named)
     own, locks = packages.choices, []
-    for place, ((context, _), path, lock) in enumerate(zip(tasks, paths, solved, strict=True)):
+    for place, (path, lock) in enumerate(zip(paths, solved, strict=True)):
         get_locking(own).write_lock(path, lock)
-        elsewhere = dataclasses.replace(own, planned=context.target)
-        WheelNeeds(emit, lock, elsewhere, context.sources).warn()
         locks.append(FleetLock(file=str(path), plan=place, lock=lock))
     for text in without_plan(folder, paths):
         emit(Event("warning", "lock", text))

@@ -22,9 +22,9 @@ from .archives import SourceRules
 from .builds import Fitting
 from .compile import Answer
 from .facts import Facts, stated_bounds
+from .measured import MeasuredRows
 from .named import NamedPackage, read_named_packages
 from .pages import Pages
-from .system_needs import MeasuredRows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from . import trust
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
 CacheFolder = Literal[
-    "bytecode", "measured", "pages", "requirements", "satellites", "source-archives", "system-needs",
+    "bytecode", "measured", "pages", "requirements", "satellites", "source-archives",
 ]  # fmt: skip
 _OF_INSTALLERS = ("uv", "conda")
 """Folders that exist only in a cache set by --cache-dir. By default uv and rattler have separate caches."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import tomllib
-from elf_files import library
-from loopback import wheel_bytes
 from test_fleet_command import A100, B200, machine, piped
 
 from provision.config.options import Choices
@@ -146,21 +144,6 @@ def test_a_lock_whose_plan_is_gone_is_named(gpuenv, fleet):
     assert (gpuenv.work / NAMES[1]).exists()
     (gpuenv.work / NAMES[1]).unlink()
     assert "of no plan" not in gpuenv("lock", *CHOICE).err
-
-
-def test_a_wheel_that_needs_a_newer_glibc_than_the_hosts_is_named(gpuenv, fleet, tmp_path):
-    for name in ("a1", "a2"):
-        file = gpuenv.work / "hosts" / f"{name}.json"
-        file.write_text(file.read_text().replace('"glibc": "2.35"', '"glibc": "2.28"'))
-    # dlopen moved into glibc with 2.34.
-    built = library(
-        tmp_path / "drawn.abi3.so", source="#include <dlfcn.h>\nvoid *f(void) { return dlopen(0, 1); }"
-    )
-    wheel = wheel_bytes("drawn", "1.0", (), "", {"drawn.abi3.so": built.read_bytes()})
-    (tmp_path / "drawn-1.0-cp38-abi3-manylinux_2_17_x86_64.whl").write_bytes(wheel)
-    ran = gpuenv("lock", *CHOICE, "--with", "drawn", "--find-links", tmp_path)
-    assert ran.code == 0, ran.err
-    assert "drawn 1.0 needs glibc 2.34; the target has 2.28" in " ".join(ran.err.split())
 
 
 def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
