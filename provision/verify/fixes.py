@@ -68,16 +68,16 @@ def describe_missing(
     missing: Missing,
     rows: Profiles,
     system: LinuxDistribution,
-    env: Environment | None = None,
-    sites: Sequence[str] = (),
+    env: Environment,
+    sites: Sequence[str],
 ) -> str:
-    """Return how to install libraries of the system, and with `env` wheels with libraries of NVIDIA."""
+    """Return how to install libraries: packages of the system, and wheels with those of NVIDIA."""
     names = dict.fromkeys(n for found in missing.values() for n in found)
     known = {row.soname: row for row in rows.system_libraries}
     steps = _make_commands([known[n] for n in names if n in known], system)
     unknown = [n for n in names if n not in known]
-    wheels = {n: wheel for n in unknown if (wheel := name_nvidia_wheel(n))} if env else {}
-    if env and wheels:
+    wheels = {n: wheel for n in unknown if (wheel := name_nvidia_wheel(n))}
+    if wheels:
         steps.append(make_pip_command(env, sites, list(dict.fromkeys(wheels.values()))))
     if rest := [n for n in unknown if n not in wheels]:
         first = shlex.quote(rest[0])

@@ -5,10 +5,7 @@ The files are PKG-INFO, the egg-info of setuptools, pyproject.toml and scripts o
 
 from __future__ import annotations
 
-import ast
 import re
-import threading
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,17 +15,14 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..errors import LockError, UsageError
+from ..errors import LockError
 from ..model import requirement_name
 from ..model.values import dataclass
-from ..system import untrusted
 from ..system.toml import tomllib
 
 Files = Mapping[str, "bytes | None"]
 """The files of an archive, by their path below its top folder, with the contents of those that are read."""
 
-_MOST_PYTHON = 1 << 20
-_parsing = threading.Lock()
 _EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _EGG_INFO = re.compile(r"(?:[^/]+/)?[^/]+\.egg-info/(?:PKG-INFO|requires\.txt)")
 
@@ -82,7 +76,7 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     requires, stated_in, changeable = _read_requires(about, files)
     stated = requires is not None and all(map(_is_requirement, requires))
     languages = _group_by_language(files)
-    compiles, tools = _Build(files, languages).describe()
+    compiles, tools = _describe_build(files, languages)
     return SourceArchive(
         name=name or str(canonicalize_name(about.get("name") or "")), version=version or about.get("version") or "",
         requires=requires if stated else None,
@@ -117,34 +111,13 @@ def _texts(value: object) -> list[str]:
     return list(map(str, value)) if isinstance(value, list) else []
 
 
-def parse_python(text: bytes | None) -> ast.Module | None:
-    """Return a Python file's syntax tree, or None for an invalid (Python 2) or too long file."""
-    if text is None or len(text) > _MOST_PYTHON:
-        return None
-    # one thread at a time, because filters of warnings belong to the whole process
-    with _parsing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(untrusted.decode(text, ""))
-        except (UsageError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def _find_setup_calls(tree: ast.Module) -> list[ast.Call]:
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _last_name(n.func) == "setup"]
-
-
-def _last_name(node: ast.AST | None) -> str:
-    """Return the last part of a dotted name, or "" for another expression."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 # --- stated requirements ---------------------------------------------------------------------------
 
 _SINCE_DYNAMIC = (2, 2)  # PEP 643: since this version metadata names the fields that a build may change
 _DECIDING = {"requires-dist", "requires-python", "provides-extra"}
 _DECIDING_KEYS = {"dependencies", "optional-dependencies", "requires-python"}
-_STATING_WORDS = ("install_requires", "extras_require", "setup_requires", "pbr", None)  # None: **options
+_STATES = re.compile(rb"\b(?:install_requires|extras_require|setup_requires|pbr)\b|\*\*")
+"""What a call of setup() states requirements with."""
 _OF_SETUPTOOLS = ("setuptools.build_meta", "setuptools.build_meta:__legacy__", "")
 
 
@@ -197,11 +170,8 @@ def _may_state_more(files: Files) -> bool:
         return True
     if b"requires" in (files.get("setup.cfg") or b""):
         return True
-    tree = parse_python(files.get("setup.py"))
-    if tree is None:
-        return b"requires" in (files.get("setup.py") or b"")
-    calls = _find_setup_calls(tree)
-    return not calls or any(k.arg in _STATING_WORDS for call in calls for k in call.keywords)
+    script = files.get("setup.py") or b""
+    return not re.search(rb"\bsetup *\(", script) or bool(_STATES.search(script))
 
 
 def _iterate_requires_txt(text: str) -> Iterator[str]:
@@ -272,18 +242,25 @@ _ASIDE = re.compile(
 )
 _PURE_BACKENDS = ("flit_core", "flit", "uv_build", "hatchling", "poetry", "pdm", "setuptools", "pbr",
                   "jupyter_packaging")  # fmt: skip
-_OF_TORCH = frozenset({"CUDAExtension", "CppExtension", "SyclExtension"})
-_EXTENSIONS = frozenset({
-    "Extension", "cythonize", "Pybind11Extension", "CMakeExtension", "RustExtension", "mypycify", *_OF_TORCH,
-})  # fmt: skip
-_MODULES = frozenset({"ext_modules", "cffi_modules", "rust_extensions", "cmake_source_dir", "libraries"})
-_WITHOUT_FILES = frozenset({"mypycify", "cffi_modules"})
-"""Functions that compile code without a file in a compiled language."""
+_CMAKE_BACKENDS = ("scikit_build_core", "py_build_cmake", "cmeel")
 _COMPILING_REQUIRES = frozenset(
     {"cython", "pybind11", "nanobind", "scikit-build", "cmake", "setuptools-golang"}
 )
-_COMPILING_HOOKS = ("cython", "mypyc", "scikit-build", "autorun", "rust")
-_BUILD_COMMAND = re.compile(r"""["'](?:cmake|make|cargo|go|nvcc|ninja|gcc|g\+\+|bazel)["' ]""")
+_TABLES = re.compile(
+    r"(?m)^\[+tool\.(setuptools\.ext-modules|setuptools-rust|hatch\.build\.[\w.]*hooks\.(?:cython|mypyc|scikit-build|autorun|rust))\b"
+)
+"""Tables of pyproject.toml about what is compiled."""
+_OF_TORCH = re.compile(r"\b(CUDAExtension)\b"), re.compile(r"\b(CppExtension|SyclExtension)\b")
+_OF_OTHERS = re.compile(
+    r"\b(Extension|cythonize|Pybind11Extension|CMakeExtension|RustExtension)\(|\b(rust_extensions|cmake_source_dir)\b"
+)
+_OF_ANY = re.compile(
+    r"\b(ext_modules) *=(?! *(?:\[ *\]|\( *\)|None))|[\"'](cmake|make|cargo|go|nvcc|ninja|gcc|g\+\+|bazel)[\"' ]"
+)
+_OF_PYTHON = re.compile(r"\b(mypycify|cffi_modules)\b")
+"""What compiles code without a file in a compiled language."""
+_TORCH = re.compile(r"(?m)^ *(?:import|from) torch\b")
+_TRY = re.compile(r"(?m)^( *)try:\n(?:\1 .*\n|\n)*")
 
 
 def _group_by_language(files: Files) -> dict[str, list[str]]:
@@ -296,136 +273,62 @@ def _group_by_language(files: Files) -> dict[str, list[str]]:
     return by_language
 
 
-class _Build:
-    """The build of an archive with these files, of which `native` are in compiled languages."""
+def _describe_build(files: Files, native: Mapping[str, list[str]]) -> tuple[str, tuple[str, ...]]:
+    """Return a clause about the code that a build compiles ("" for none), and the needed programs.
 
-    def __init__(self, files: Files, native: Mapping[str, list[str]]) -> None:
-        self.files, self.native = files, native
-        pyproject = _read_toml(files.get("pyproject.toml"))
-        self.tool, self.system = _table(pyproject, "tool"), _table(pyproject, "build-system")
-        self.hatch = [
-            _table(self.tool, "hatch", "build", *keys, "hooks") for keys in ((), ("targets", "wheel"))
-        ]
-        self.requires = {requirement_name(text) for text in _texts(self.system.get("requires"))}
-        self.backend = str(self.system.get("build-backend") or "setuptools.build_meta")
-        self.top = re.split(r"[.:]", self.backend)[0]
-
-    def describe(self) -> tuple[str, tuple[str, ...]]:
-        """Return a clause about the code that the build compiles ("" for none), and the needed programs."""
-        evidence = self._read_backend() or self._read_tables()
-        for path in self._iterate_scripts():
-            evidence = evidence or self._read_script(path, self.files.get(path))
-        if not evidence:
-            return "", ()
-        paths = [path for some in self.native.values() for path in some]
-        named = [t for w, t in (("Rust", "a Rust compiler"), ("CUDAExtension", "nvcc")) if w in evidence]
-        tools = [_TOOLS[n] for n in _TOOLS if len(self.native.get(n, ())) > len(paths) * _FEW]
-        if "nvcc" in tools and len(tools) > 1 and not re.search("CppExtension|CUDAExtension", evidence):
-            tools.remove("nvcc")  # CUDA files beside C++ are mostly optional without a CUDA extension
-        if len(paths) > 1:
-            # a CUDA file if there is one, and the one in the uppermost folder
-            shown = (self.native.get("CUDA") if "CUDA" in evidence else None) or paths
-            example = min(shown, key=lambda p: (p.endswith((".h", ".hpp", ".cuh", ".pxd")), p.count("/"), p))
-            evidence += f" ({len(paths)} files such as {example})"
-        return evidence, tuple(dict.fromkeys([*tools, *named])) or ("a compiler",)
-
-    def _read_backend(self) -> str:
-        top, languages = self.top, ", ".join(self.native)
-        if top == "maturin" or (top == "setuptools" and self.requires & {"setuptools-rust", "maturin"}):
-            return f"its build backend {top} compiles Rust"
-        if top in ("scikit_build_core", "py_build_cmake", "cmeel") and "CMakeLists.txt" in self.files:
-            return f"its build backend {top} runs CMake"
-        if not self.native:
-            return ""
-        if top == "mesonpy":
-            return "its build backend mesonpy compiles with Meson"
-        if required := sorted(self.requires & _COMPILING_REQUIRES):
-            return f"its build requires {required[0]}"
-        if top == "hatchling" and "hatch_build.py" in self.files:
-            return f"its build runs hatch_build.py, and the source contains {languages}"
-        if top in _PURE_BACKENDS and not self.system.get("backend-path"):
-            return ""
-        return f"its build uses its own backend {self.backend}, and the source contains {languages}"
-
-    def _read_tables(self) -> str:
-        """Return the extension modules in tables of build tools."""
-        if _table(self.tool, "setuptools").get("ext-modules"):
-            return "pyproject.toml lists ext-modules"
-        if _table(self.tool, "setuptools-rust"):
-            return "pyproject.toml lists modules in Rust"
-        hook = next((h for hooks in self.hatch for h in hooks if h in _COMPILING_HOOKS), None)
-        return f"pyproject.toml names the build hook {hook}" if hook else ""
-
-    def _iterate_scripts(self) -> Iterator[str]:
-        """Yield the Python files that a build runs."""
-        if self.top in ("setuptools", "pbr") or _table(self.tool, "pdm", "build").get("run-setuptools"):
-            yield "setup.py"
-        build = _table(self.tool, "poetry").get("build")
-        script = build.get("script") if isinstance(build, dict) else build
-        if isinstance(script, str):
-            yield script
-        for hooks in self.hatch:
-            if "custom" in hooks:
-                yield str(_table(hooks, "custom").get("path") or "hatch_build.py")
-
-    def _read_script(self, path: str, text: bytes | None) -> str:
-        """Return the code that a build script compiles, or "" for none."""
-        if text is None:
-            return ""
-        source, tree = text.decode("utf-8", "replace"), parse_python(text)
-        if tree is None:  # Python 2: only words can be searched
-            words = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", source))
-            return f"{path} names {words[0]}" if words and self.native else ""
-        extensions, modules = (_EXTENSIONS, _MODULES) if self.native else (_WITHOUT_FILES, _WITHOUT_FILES)
-        compiling, passed = sorted(_find_used(tree) & extensions), _find_passed_modules(tree, modules)
-        if (compiling or passed) and self._is_without_torch(tree, compiling):
-            return ""
-        if compiling:
-            of_cuda = (name for name in compiling if name in _OF_TORCH and name.startswith("CUDA"))
-            return f"{path} builds extension modules with {next(of_cuda, compiling[0])}"
-        if passed:
-            return f"{path} passes {passed} to setup()"
-        if self.native and (command := _BUILD_COMMAND.search(source)):
-            return f"{path} runs {command[0].strip(chr(34) + chr(39) + ' ')}"
-        return ""
-
-    def _is_without_torch(self, tree: ast.Module, calls: list[str]) -> bool:
-        """Return whether a script continues without torch, and no other tool makes its extension modules.
-
-        An isolated build has no torch unless the project requires it for its build. So it then compiles nothing.
-        """
-        if "torch" in self.requires or set(calls) - _OF_TORCH:
-            return False
-        caught = {id(node) for t in ast.walk(tree) if isinstance(t, ast.Try) and _catches_import(t)
-                  for part in t.body for node in ast.walk(part)}  # fmt: skip
-        imports = [n for n in ast.walk(tree) if _imports_torch(n)]
-        return bool(imports) and all(id(n) in caught for n in imports)
+    `native` are the files in compiled languages.
+    """
+    evidence = _find_compiler(files, native)
+    if not evidence:
+        return "", ()
+    paths = [path for some in native.values() for path in some]
+    named = [t for w, t in (("Rust", "a Rust compiler"), ("CUDAExtension", "nvcc")) if w in evidence]
+    tools = [_TOOLS[n] for n in _TOOLS if len(native.get(n, ())) > len(paths) * _FEW]
+    if "nvcc" in tools and len(tools) > 1 and not re.search("CppExtension|CUDAExtension", evidence):
+        tools.remove("nvcc")  # CUDA files beside C++ are mostly optional without a CUDA extension
+    if len(paths) > 1:
+        # a CUDA file if there is one, and the one in the uppermost folder
+        shown = (native.get("CUDA") if "CUDA" in evidence else None) or paths
+        example = min(shown, key=lambda p: (p.endswith((".h", ".hpp", ".cuh", ".pxd")), p.count("/"), p))
+        evidence += f" ({len(paths)} files such as {example})"
+    return evidence, tuple(dict.fromkeys([*tools, *named])) or ("a compiler",)
 
 
-def _find_passed_modules(tree: ast.Module, words: Collection[str]) -> str:
-    """Return the keyword with which setup() gets modules to compile. An empty list counts as none."""
-    for keyword in (k for call in _find_setup_calls(tree) for k in call.keywords):
-        empty = isinstance(keyword.value, (ast.List, ast.Tuple)) and not keyword.value.elts
-        none = isinstance(keyword.value, ast.Constant) and not keyword.value.value
-        if keyword.arg in words and not (empty or none):
-            return keyword.arg or ""
-    return ""
+def _find_compiler(files: Files, native: Mapping[str, list[str]]) -> str:
+    """Return what compiles: the build backend, a requirement of the build, or a script that it runs."""
+    pyproject = _read_toml(files.get("pyproject.toml"))
+    system = _table(pyproject, "build-system")
+    requires = {requirement_name(text) for text in _texts(system.get("requires"))}
+    backend = str(system.get("build-backend") or "setuptools.build_meta")
+    top, languages = re.split(r"[.:]", backend)[0], ", ".join(native)
+    if top == "maturin" or (top == "setuptools" and requires & {"setuptools-rust", "maturin"}):
+        return f"its build backend {top} compiles Rust"
+    if top in _CMAKE_BACKENDS and "CMakeLists.txt" in files:
+        return f"its build backend {top} runs CMake"
+    if native and top == "mesonpy":
+        return "its build backend mesonpy compiles with Meson"
+    if native and (required := sorted(requires & _COMPILING_REQUIRES)):
+        return f"its build requires {required[0]}"
+    if native and (top not in _PURE_BACKENDS or system.get("backend-path")):
+        return f"its build uses its own backend {backend}, and the source contains {languages}"
+    if native and top == "hatchling" and "hatch_build.py" in files:
+        return f"its build runs hatch_build.py, and the source contains {languages}"
+    if native and (table := _TABLES.search(_read_text(files, "pyproject.toml"))):
+        return f"pyproject.toml has {table[1]}"
+    script = _table(pyproject, "tool", "poetry").get("build")
+    path = str(script.get("script") if isinstance(script, dict) else script)
+    if top in ("setuptools", "pbr") or _table(pyproject, "tool", "pdm", "build").get("run-setuptools"):
+        path = "setup.py"
+    text = _read_text(files, path)
+    # An isolated build has no torch unless the project requires it. What goes on without it compiles nothing.
+    tries = _TORCH.search(text) and not _TORCH.search(_TRY.sub("", text)) and "torch" not in requires
+    kinds = [_OF_PYTHON]
+    if native and (not tries or _OF_OTHERS.search(text)):
+        kinds = [*_OF_TORCH, _OF_OTHERS, _OF_ANY, _OF_PYTHON]
+    found = next(filter(None, (kind.search(text) for kind in kinds)), None)
+    return f"{path} uses {found[found.lastindex or 0]}" if found else ""
 
 
-def _find_used(tree: ast.Module) -> set[str]:
-    """Return the names that a script uses. A plain import uses none, and one with another name does."""
-    names = set(map(_last_name, ast.walk(tree)))
-    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
-    return names | {a.name for n in imports for a in n.names if a.asname and a.asname != a.name}
-
-
-def _catches_import(node: ast.Try) -> bool:
-    types = [e for h in node.handlers for e in (h.type.elts if isinstance(h.type, ast.Tuple) else [h.type])]
-    caught = {"ImportError", "ModuleNotFoundError", "Exception"}
-    return any(t is None or _last_name(t) in caught for t in types)
-
-
-def _imports_torch(node: ast.AST) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").partition(".")[0] == "torch"
-    return isinstance(node, ast.Import) and any(a.name.partition(".")[0] == "torch" for a in node.names)
+def _read_text(files: Files, path: str) -> str:
+    """Return a file without comments."""
+    return re.sub(r"#.*", "", (files.get(path) or b"").decode("utf-8", "replace"))
