@@ -80,7 +80,7 @@ class Release:
 def read_releases(pages: IndexMetadata, index: str, name: str, only: str | None = None) -> list[Release]:
     """Return the releases with variants on an index, newest first, or only one. Raises LockError."""
     by_version: dict[Version, list[File]] = {}
-    for file in pages.page(project_url(index, name)):
+    for file in pages.page(project_url(index, name), naming=VARIANTS):  # few of the long pages name any
         # The version of a table is where that of a wheel is: {name}-{version}-variants.json.
         stem = file.name.replace(VARIANTS, "-.whl") if file.name.endswith(VARIANTS) else file.name
         if release := version_of(stem, name):

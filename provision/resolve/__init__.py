@@ -29,7 +29,7 @@ from ..model import (
 from .boards import gpu_named
 from .choice import candidates, clash, fit, planned, toolkit_note
 from .hints import hint_for
-from .objections import objections
+from .objections import fits, objections
 from .question import Question, is_exact, major, version
 from .toolkit import is_toolkit_part, toolkit_packages
 
@@ -87,8 +87,16 @@ def _filled(question: Question, plan: Plan, chosen: list[Build], python: str) ->
 
 
 def _judged(question: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
-    """Return the candidates, best first, each with the objections to it."""
-    return [(b, objections(question, wanted, b)) for b in candidates(question, wanted)]
+    """Return the candidates, best first, each with the objections to it.
+
+    The first that fits ends the list of a single framework. Several frameworks choose among all that fit.
+    """
+    judged = []
+    for build in candidates(question, wanted):
+        judged.append((build, reasons := objections(question, wanted, build)))
+        if not reasons and len(question.request.frameworks) == 1 and fit(question, [], [[build]])[0]:
+            break
+    return judged
 
 
 def _choose(
@@ -169,7 +177,7 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
 def _newer_cuda_builds(question: Question, plan: Plan) -> Iterator[str]:
     """Yield notes on newer CUDA builds that were passed over for a CPU build."""
     for wanted, build in zip(question.request.frameworks, plan.builds, strict=True):
-        fitting = [b.version for b, reasons in _judged(question, wanted) if not reasons and b.cuda]
+        fitting = [b.version for b in candidates(question, wanted) if b.cuda and fits(question, wanted, b)]
         newest = max(fitting, key=version, default=build.version)
         if build.cuda is None and version(newest) > version(build.version):
             yield (

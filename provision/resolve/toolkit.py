@@ -105,7 +105,8 @@ def _bare(name: str) -> str:
 
 @cache
 def _bare_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
-    return frozenset(_bare(name) for row in toolkits for name in toolkit_parts(row))
+    texts = {text for row in toolkits for part in row.parts for text in part.split(" ")[1:]}
+    return frozenset(_bare(requirement_name(text)) for text in texts)
 
 
 def _lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:

@@ -93,10 +93,13 @@ class IndexMetadata:
             trust.write_cached(kept, json.dumps(requirements))
         return requirements
 
-    def page(self, url: str) -> list[File]:
-        """Return the files that a page links to, or [] for a missing page. Raises LockError for an unreadable one."""
+    def page(self, url: str, naming: str = "") -> list[File]:
+        """Return the files that a page links to, or [] for a missing page and one without the text `naming`.
+
+        Raises LockError for an unreadable page.
+        """
         answer = self._read_page(url)
-        return parse_project(answer) if answer else []
+        return parse_project(answer) if answer and naming.encode() in answer.body else []
 
     def links(self, url: str) -> list[str]:
         """Return the addresses that a page links to. Raises LockError for an unreadable one."""
