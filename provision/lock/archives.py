@@ -11,9 +11,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import tomli_w
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
@@ -92,9 +90,9 @@ class SourceRules:
     # --- one question --------------------------------------------------------------------------------
 
     def options(
-        self, needs: Sequence[RequirementLine], folder: Path, only_binary: Iterable[str], built: Iterable[str]
-    ) -> list[str]:
-        """Return the options of uv. Files for uv are written into the folder.
+        self, needs: Sequence[RequirementLine], only_binary: Iterable[str], built: Iterable[str]
+    ) -> tuple[list[str], list[dict[str, object]]]:
+        """Return the options of uv, and the metadata of its configuration.
 
         `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
         """
@@ -111,11 +109,7 @@ class SourceRules:
         # A folder has no requirements of its own. uv needs a version, and takes it for that of the folder.
         folders = dict.fromkeys(n.name for n in needs if n.stated and n.name)
         tables += [{"name": name, "version": "0", "requires-dist": []} for name in folders]
-        if not tables:
-            return words
-        path = folder / "stated.toml"
-        path.write_text(tomli_w.dumps({"dependency-metadata": tables}), encoding="utf-8")
-        return [*words, "--config-file", str(path)]
+        return words, tables
 
     def overrides(self) -> list[str]:
         """Return lines of an overrides file that remove the unread packages from a solve."""

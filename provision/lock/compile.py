@@ -27,7 +27,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import pytorch_address, pytorch_packages
-from ..index.places import UploadTimes, drop_pages, indexes_of_files
+from ..index.places import UploadTimes, drop_pages, indexes_of_files, lasting_index
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
@@ -244,7 +244,10 @@ class Solve:
             *self.rules.overrides(), *(chosen.requirement for chosen in self._variants.values()),
         ]  # fmt: skip
         words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
-        words += self.rules.options(needs, self._folder, self.only_binary, self.built)
+        options, tables = self.rules.options(needs, self.only_binary, self.built)
+        index = [] if only_files(sources) else lasting_index(sources)
+        config = {"dependency-metadata": tables, "index": index}
+        words += [*options, "--config-file", self._write("uv.toml", tomli_w.dumps(config))]
         words += [
             "--python-version",
             plan.python or "",

@@ -1,13 +1,18 @@
 """The configuration of pip, read from real files."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
+import dataclasses
+import sys
+
 import pytest
+import tomli_w
 from index_server import server, wheel  # noqa: F401  # fixtures
 
 from provision.errors import LockError
-from provision.index import places
+from provision.index import places, uv
 from provision.index.config import PipConfig, pip_files, pip_settings
 from provision.index.places import default_index
+from provision.model import PackageSources
 
 
 @pytest.fixture
@@ -99,6 +104,27 @@ def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, mo
         assert kept.read_text() == f"{server.url}/simple\n"
     finally:
         places._ask_uv.cache_clear()
+
+
+def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkeypatch):
+    link = '<a href="/f/idna-3.1-py3-none-any.whl">idna-3.1-py3-none-any.whl</a>'
+    server.pages["/simple/idna/"] = (200, {"Content-Type": "text/html"}, link.encode())
+    server.pages["/f/idna-3.1-py3-none-any.whl"] = (200, {}, wheel("idna", "3.1"))
+    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(places, "main_index", lambda _: f"{server.url}/simple")
+    sources = PackageSources(cache_dir=str(tmp_path))
+    assert places.lasting_index(dataclasses.replace(sources, default="https://mirror/simple")) == []
+    config, needs = tmp_path / "uv.toml", tmp_path / "needs.in"
+    config.write_text(tomli_w.dumps({"index": places.lasting_index(sources)}))
+    needs.write_text("idna\n")
+    words = ["pip", "compile", str(needs), "--config-file", str(config)]
+    asked = []
+    for _ in range(2):
+        done = uv.run_uv(words, sources, python=sys.executable)
+        assert "idna==3.1" in done.stdout, done.stderr
+        asked.append(len(server.seen))
+    assert asked[0] == asked[1] > 1
 
 
 def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):
