@@ -76,7 +76,12 @@ def test_every_wheel_of_the_lock_is_in_it_and_gpuenv_with_what_it_requires(bundl
     there = files(bundle)
     assert {"wheels/" + Path(p).name for p in there if p.startswith("wheels/nvidia_cudnn_cu13")}
     names = {Path(p).name.partition("-")[0] for p in there if p.startswith("gpuenv/")}
-    assert names >= {Requirement(t).name.replace("-", "_") for t in wheels.own_requirements()} | {
+    own = {Requirement(t).name for t in wheels.own_requirements()}
+    assert {Requirement(t).name for t in wheels.own_requirements("conda")} - own == {
+        "conda-lock",
+        "py-rattler",
+    }
+    assert names >= {name.replace("-", "_") for name in own} | {
         "gpuenv",
         "pip",
     }

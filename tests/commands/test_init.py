@@ -316,6 +316,7 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
         assert b"\n" not in after.replace(b"\r\n", b"")
     made = write_project_files(work, known=PackageFacts(), environ={})
     assert {f.done for f in made.files} == {"kept"}
+    assert made.frameworks == ("jax",)
 
 
 @pytest.mark.parametrize(

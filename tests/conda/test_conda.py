@@ -1,5 +1,6 @@
 """What the conda solver is asked for, and locks held against a machine: pure tables."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -136,6 +137,8 @@ def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     (bound,) = conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", dropping[0])
     assert bound.removeprefix("<=") in keeping
     assert conda_target.find_cudnn_bounds(asked, KNOWN, "12.9", keeping[0]) == ()
+    elsewhere = dataclasses.replace(KNOWN, cudnn=tuple(r for r in KNOWN.cudnn if r not in rows))
+    assert conda_target.find_cudnn_bounds(asked, elsewhere, "12.9", dropping[0]) == ()
 
 
 def record(name, version, build="0", **fields):

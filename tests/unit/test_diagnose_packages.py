@@ -5,6 +5,7 @@ from rows import rows
 
 from provision.commands.causes import find_causes
 from provision.diagnose import Ran
+from provision.diagnose.libraries import find_cuda_of
 from provision.model import Finding, Machine, Target
 
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
@@ -213,6 +214,15 @@ def test_a_library_that_no_row_names_is_only_possible():
 
 def test_a_library_that_the_program_goes_on_without_is_no_failure():
     assert found(unopened("libstrange.so.3"), "epoch 1", USERS, "KeyError: 'x'") == ()
+
+
+@rows(
+    ("name", "cuda"),
+    [("libcudart.so.12", "12"), ("libcudart.so.10.1", "10.1"), ("cudart64_110.dll", "11"), ("cudart64_101.dll", "10.1"),
+     ("cudart64_12.dll", "12"), ("cudart64_90.dll", "9.0"), ("libGL.so.1", None)],
+)  # fmt: skip
+def test_the_cuda_of_a_library_is_in_its_name(name, cuda):
+    assert find_cuda_of(name) == cuda
 
 
 def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():

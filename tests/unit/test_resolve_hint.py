@@ -176,6 +176,8 @@ def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
     [
         ("torch", {"driver": "450.80.02", "gpus": ["12.0"]}, "install driver 570 or newer"),
         ("torch", {"driver": "590.48.01", "gpus": ["7.0"]}, "install a driver of branch 580"),
+        ("torch<2.1", {"driver": "451.82", "driver_os": "windows", "gpus": ["8.0"], "python": "3.10"},
+         "install driver 452.39 or newer"),
         ("torch", {"driver": "495.29.05", "gpus": ["3.7"], "python": "3.10"}, "install a driver of branch 470"),
         ("torch", {"driver": "550.54.15", "gpus": ["9.0"], "python": "3.7"}, "use --python 3.8"),
         ("tensorflow", {"driver": "550.54.15", "gpus": ["8.6"], "python": "3.14"}, "use --python 3.13"),

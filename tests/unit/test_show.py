@@ -5,7 +5,17 @@ import io
 from rows import rows
 
 from provision import show
-from provision.model import DeviceVerdict, FrameworkVerdict, GradedResult, StageResult, Verdict
+from provision.model import (
+    DeviceVerdict,
+    Driver,
+    FrameworkVerdict,
+    GradedResult,
+    Machine,
+    StageResult,
+    Target,
+    Verdict,
+)
+from provision.show.verdict import show_machine
 
 
 def test_every_value_that_is_shown_has_a_schema_and_a_function_that_shows_it():
@@ -79,3 +89,21 @@ def test_a_stage_and_what_it_says_are_apart(framework):
     (row,) = [row for row in rows if "all of these" in row]
     assert row.index("all of these") == 33
     assert max(map(len, rows)) <= 80
+
+
+@rows(
+    ("driver", "line"),
+    [
+        ({"library": "580.95.05", "cuda": "13.0", "source": "nvml"}, "580.95.05, supports CUDA 13.0 (from nvml)"),
+        ({"library": "580.95.05", "source": "proc"}, "580.95.05 (from proc)"),
+        ({}, "none"),
+        ({"problem": "the module is not loaded"}, "the module is not loaded"),
+    ],
+)  # fmt: skip
+def test_a_driver_is_one_line_with_what_is_known_of_it(driver, line):
+    out = io.StringIO()
+    show_machine(
+        show.Screen(out=out, environ=NARROW),
+        Machine(target=Target(platform="linux-x86_64"), driver=Driver(**driver)),
+    )
+    assert f"driver     {line}\n" in out.getvalue()
