@@ -129,7 +129,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         data = load(choices)
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
-    if planned_fleet.plans and not fleet.list_beyond_glibc(answer):
+    if planned_fleet.plans:
         named = [f"--plans {options.plans}"] if options.plans else []
         words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
         if Path(STDIN) in options.targets:

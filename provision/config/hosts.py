@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from ..detect import judge_device
 from ..errors import MachineError, UsageError
 from ..model import (
-    ASSUMED_GLIBC,
     Device,
     FleetHost,
     Machine,
@@ -27,7 +26,7 @@ from ..model.values import dataclass
 from ..system import trust
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, STDIN, Choices
 from .project import apply_project
-from .target import complete_driver, read_request_target
+from .target import complete, read_request_target
 
 _MOST = 16 << 20  # bytes per line
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
@@ -56,39 +55,42 @@ class _Reading:
     without_gpu: dict[str, list[str]] = field(default_factory=dict)
     """The hosts of each reason for the CPU that the machines state."""
     assumed: dict[str, list[str]] = field(default_factory=dict)
-    """The targets of gpuenv.yaml that state no glibc, by the one that is assumed."""
+    """The hosts that state no glibc, by the one that is assumed."""
 
-    def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
-        """Add a host. A host that is listed twice with the same target counts once. Raises ValueError."""
+    def add(self, name: str, target: Target, device: Device, choices: Choices, *, silent: bool) -> None:
+        """Add a host, which may be silent on its glibc. One that is listed twice alike counts once. Raises ValueError."""
         if name in self.named:
             if self.named[name] != target:
                 raise ValueError(f"the host {name!r} is listed twice, with different targets")
             return
         self.named[name] = target
+        if silent and target.glibc:
+            self.assumed.setdefault(target.glibc, []).append(name)
         key = tuple(getattr(choices, n) for n in _NAMED_CHOICES)
         self.parts.setdefault(key, FleetHosts(choices, [])).hosts.append(
             FleetHost(name=name, target=target, device=device)
         )
 
-    def read(self, text: bytes, name: str, origin: str) -> None:
+    def read(self, line: bytes, name: str, origin: str) -> None:
         """Add the host of a document, or list the document as a host without a plan.
 
         The document is a machine, of which only the target is read, or a target. It may name its `host` and `device`.
         """
         host = origin
         try:
-            data, named, device = _parse(text, name)
+            data, named, device = _parse(line, name)
             is_machine = data.get("schema") == Machine.SCHEMA
+            said: Any = data.get("target") if is_machine else data
             try:
-                target = self._target(data.get("target") if is_machine else data)
+                target = self._target(said)
             except ValueError as error:
                 raise ValueError(str(error) if named == name else f"{named}: {error}") from error
             host = named
             chosen = self._device(data if is_machine else None, target, device or self.choices.device, named)
             host = origin
-            self.add(named, target, chosen, self.choices)
+            self.add(named, target, chosen, self.choices, silent=not said.get("glibc"))
         except json.JSONDecodeError as error:
-            where = f" (line {error.lineno})" if b"\n" in text.strip() else ""
+            where = f" (line {error.lineno})" if b"\n" in line.strip() else ""
             self.leave_out(host, f"it is not JSON{where}", HOW_TO_LIST)
         except (ValueError, RecursionError) as error:
             self.leave_out(host, str(error), HOW_TO_DESCRIBE)
@@ -102,7 +104,7 @@ class _Reading:
     def _target(self, data: Any) -> Target:
         key = json.dumps(data, sort_keys=True)
         if key not in self.targets:
-            self.targets[key] = complete_driver(from_plain(Target, data), self.data)
+            self.targets[key] = complete(from_plain(Target, data), self.data)
         return self.targets[key]
 
     def _device(self, data: dict[str, Any] | None, target: Target, wanted: str, host: str) -> Device:
@@ -173,22 +175,12 @@ def read_hosts(
         f"{name_few(hosts)}: planned for the CPU. {reason}"
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
-    of_targets = (
-        f"glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add glibc to the target in gpuenv.yaml"
+    assumed = (
+        f'glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add glibc: "2.35" to the target '
+        "(`ldd --version` names it there)"
         for glibc, names in reading.assumed.items()
     )
-    return list(reading.parts.values()), reading.left_out, (*notes, *of_targets, *_note_glibc(reading.named))
-
-
-def _note_glibc(targets: Mapping[str, Target]) -> Iterator[str]:
-    """Yield what is assumed for the hosts that state no glibc."""
-    silent = [name for name, one in targets.items() if not one.glibc and one.platform.startswith("linux")]
-    if silent:
-        others = " that of the other hosts in their plan, otherwise" if len(silent) < len(targets) else ""
-        yield (
-            f"glibc of {name_few(silent)} is not known: a lock assumes{others} {ASSUMED_GLIBC}. To state it, {HOW_TO_DESCRIBE}, "
-            f'or add "glibc": "2.35" (`ldd --version` names it there)'
-        )
+    return list(reading.parts.values()), reading.left_out, (*notes, *assumed)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -228,10 +220,9 @@ def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     merged = apply_project(dataclasses.replace(choices, target=name))
     _, target = read_request_target(merged, reading.data)
     device = _device_of(merged.device, target)
-    if target.glibc and not (merged.glibc or merged.target):
-        reading.assumed.setdefault(target.glibc, []).append(str(name))
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
     try:
-        reading.add(str(name), target, device, dataclasses.replace(reading.choices, **named_choices))
+        own = dataclasses.replace(reading.choices, **named_choices)
+        reading.add(str(name), target, device, own, silent=not (merged.glibc or merged.target))
     except ValueError as error:
         raise UsageError(f"--target: {error}", hint="remove one of the two") from error

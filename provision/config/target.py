@@ -50,11 +50,11 @@ def read_request_target(c: Choices, data: Profiles) -> tuple[Machine | None, Tar
     if c.target:
         target = read_target(c.target)
         _check_target(c, target)
-        return None, complete_driver(target, data)
+        return None, complete(target, data)
     here = detect.detect(()).target
     elsewhere = c.platform is not None and c.platform != here.platform
     if c.driver or c.gpu or elsewhere:
-        return None, complete_driver(_make_target(c, data, here), data)
+        return None, complete(_make_target(c, data, here), data)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
     machine = detect.detect(parts | (set() if c.python else {"pythons"}), cache=get_cache_dir(c))
     _refuse_other_systems(machine)
@@ -90,24 +90,26 @@ def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
             f"this machine is {platform}, and no platform of the target is given",
             hint=f"--platform {'|'.join(PLATFORMS)}",
         )
-    glibc = c.glibc
-    if glibc is None and platform.startswith("linux"):
-        glibc = here.glibc if platform == here.platform else _DEFAULT_GLIBC
     try:
         gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
     except ValueError as error:
         raise UsageError(f"--gpu: {error}", hint="`gpuenv profiles show gpus` lists the names") from error
     system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
-    return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
+    return Target(platform=platform, glibc=c.glibc, driver=c.driver, driver_os=system, gpus=gpus)
 
 
-def complete_driver(target: Target, data: Profiles) -> Target:
-    """Return the target with the whole version of a driver that was given as a branch ("580") or cut ("580.65").
+def complete(target: Target, data: Profiles) -> Target:
+    """Return the target with what a user leaves out: the glibc of a Linux machine, and the driver's whole version.
 
-    It is the first release of that branch that the profile `drivers` has: the oldest one for data center and desktop
-    that supports the branch's CUDA. A branch without a release there stays as it is, because no build needs a
-    release within it.
+    The glibc that is assumed is that of this machine, and another one for another platform. A driver that was given as
+    a branch ("580") or cut ("580.65") is the first release of that branch that the profile `drivers` has: the oldest
+    one for data center and desktop that supports the branch's CUDA. A branch without a release there stays as it is,
+    because no build needs a release within it.
     """
+    if target.glibc is None and target.platform.startswith("linux"):
+        here = detect.detect(()).target
+        glibc = here.glibc if here.platform == target.platform else _DEFAULT_GLIBC
+        target = dataclasses.replace(target, glibc=glibc)
     driver = target.driver
     if driver is None or driver.count(".") >= _PARTS_OF_DRIVER - 1:
         return target

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import fleet
 from ..config import rows
 from ..config.options import Choices
-from ..config.target import complete_driver
+from ..config.target import complete
 from ..errors import LockError, UsageError
 from ..model import (
     LOCK_NAMES,
@@ -112,7 +112,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
                         hint="remove the lock that its hosts no longer have",
                     )
             name = f"{one.id}-{len(ids)}" if one.id in ids else one.id
-            target = complete_driver(_changed(one, choices), data)
+            target = complete(_changed(one, choices), data)
             kinds.append(dataclasses.replace(one, id=name, target=target))
             ids.add(name)
         current.append((path, lock, kinds))

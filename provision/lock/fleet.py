@@ -18,7 +18,6 @@ from ..fleet.kinds import feature_release
 from ..index.places import name_configured
 from ..index.simple_api import version_of
 from ..model import (
-    ASSUMED_GLIBC,
     Device,
     Emit,
     Event,
@@ -36,9 +35,7 @@ from ..model import (
     name_few,
 )
 from ..model.values import dataclass
-from ..resolve.pip import find_row
 from ..resolve.planner import plan_request
-from ..resolve.question import version
 from ..system.files import refuse_to_replace
 from .accept import read_old_lock
 from .archives import source_rules
@@ -82,20 +79,7 @@ def plan_targets(
         dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
-    if beyond := list_beyond_glibc(answer):
-        notes = (*notes, f"{'; '.join(beyond)}: state the glibc of these hosts before gpuenv lock")
     return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=configured, notes=notes))
-
-
-def list_beyond_glibc(answer: fleet.FleetAnswer) -> list[str]:
-    """Return the builds that need a newer glibc than a lock assumes, where no host of their plan states one."""
-    found = dict[str, None]()
-    for part, context in zip(answer.fleet.plans, answer.requests, strict=True):
-        for build in () if context.target.glibc else part.plan.builds:
-            row = find_row(build, part.plan, context.profiles)
-            if row and row.glibc and version(row.glibc) > version(ASSUMED_GLIBC):
-                found[f"{build.framework} {build.version} needs glibc {row.glibc}"] = None
-    return list(found)
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:

@@ -165,7 +165,7 @@ def _no_solution(
     hint = "relax one of the requirements in the log above"
     if old:
         hint = (
-            f"the packages are for glibc 2.{old[3]}, which is assumed of a machine that states none. If it has a newer one "
+            f"the packages are for glibc 2.{old[3]}. If the machine has a newer one "
             "(`ldd --version`), name it: --glibc for one machine, `glibc` in the file, line or gpuenv.yaml of a --target"
         )
     pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))
