@@ -181,12 +181,14 @@ def _as_usage_error(error: Exception, words: CommandWords) -> UsageError:
         near = difflib.get_close_matches(message.rpartition(" ")[2], (*known, *others), n=1)
         meant = near and (others.get(near[0]) or f"Did you mean {command} {near[0]}?")
         return UsageError(message, hint=meant or f"{command} --help lists the commands")
-    unknown = re.match(r"unknown option (--[\w-]+)", message)
+    if _find_command_name(ours) == "run" and (program := find_python_options(words)):
+        return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
+    unknown = re.match(r"unknown option (--?[\w-]+)", message)
+    if unknown and (there := OF_OTHER_TOOLS.get(f"{command.removeprefix('gpuenv ')} {unknown[1]}")):
+        return UsageError(unknown[0], hint=there)
     if unknown and (found := find_commands_with(unknown[1])):
         commands = name_few([f"gpuenv {name}" for name in found])
         return UsageError(unknown[0], hint=f"{unknown[1]} is an option of {commands}")
     if message.startswith("unexpected argument") and (options := suggest_options(ours)):
         return UsageError(message, hint=f"{command} {options}")
-    if _find_command_name(ours) == "run" and (program := find_python_options(words)):
-        return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
     return UsageError(message, hint=f"{command} --help lists the options")

@@ -135,6 +135,7 @@ OF_OTHER_TOOLS = {
     "venv": "gpuenv create --framework torch",
     "info": "gpuenv detect",
     "exec": "gpuenv run CMD",
+    "add -r": "write the file under `requirements:` in gpuenv.yaml, then gpuenv sync",
 }
 """Commands of uv, pixi, conda and poetry, and what to type in their place."""
 SEVERAL_TARGETS = ("resolve", "lock", "bundle")

@@ -45,7 +45,7 @@ def _package(text: str) -> str:
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(
             f"{need.name} is a framework. gpuenv selects its build",
-            hint=f"add it to `frameworks:` in {CONFIG_NAME}, or run gpuenv create --framework {need.name}. If it is "
-            f"there: gpuenv lock --upgrade {need.name}",
+            hint=f"add it to `frameworks:` in {CONFIG_NAME}, then run gpuenv create. To upgrade it: gpuenv lock --upgrade "
+            f"{need.name}",
         )
     return text

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..config.edit import parse_package_name
+from ..config.file import CONFIG_NAME
+from ..environment.distributions import read_distributions
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
+from ..model import (
+    FRAMEWORKS,
+    CreateResult,
+    Emit,
+    Event,
+    Lock,
+    Preview,
+    drop_event,
+    name_few,
+    normalize_name,
+    requirement_name,
+)
 from ..model.declare import argument
 from ..model.values import dataclass
 from .edit import EditOptions, PackageEdit, apply_edit
@@ -29,9 +44,26 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
     if isinstance(result, Preview):
         return result
     lock = result if isinstance(result, Lock) else result.lock
+    made = None if isinstance(result, Lock) else result.environment
     for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
-        emit(Event("note", "drop", f"{name} remains in the lock: another package requires it"))
+        needed_by = _list_requirers(Path(made.path), name) if made else []
+        who = (
+            f"{name_few(needed_by)} require" + "s" * (len(needed_by) == 1)
+            if needed_by
+            else "another package requires"
+        )
+        emit(Event("note", "drop", f"{name} remains in the lock: {who} it"))
     return result
+
+
+def _list_requirers(env: Path, name: str) -> list[str]:
+    """Return the packages of an environment that require another one without an extra."""
+    every = (one for found in read_distributions(env).values() for one in found)
+    return [
+        d.name
+        for d in every
+        if any(requirement_name(r) == name and "extra ==" not in r for r in d.requirements)
+    ]
 
 
 def _name(text: str) -> str:
@@ -47,6 +79,6 @@ def _name(text: str) -> str:
     if name in FRAMEWORKS:
         raise UsageError(
             f"{name} is a framework, not an added package",
-            hint="remove it from `frameworks:` in the project's file, then run gpuenv create --recreate",
+            hint=f"remove it from `frameworks:` in {CONFIG_NAME}, then run gpuenv create --recreate",
         )
     return name

@@ -33,6 +33,7 @@ def get_cache_dir(c: "Choices") -> Path:
 
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
 """Words that are no value of an option, and the value that they mean."""
+_PYTHON_PLACE = "gpuenv finds the interpreter itself: `gpuenv detect` lists those of this machine"
 _DRIVER_PLACE = "nvidia-smi shows it as 'Driver Version'"
 
 NONE = "false"
@@ -63,7 +64,7 @@ def check_values(c: "Choices") -> None:
             )
         raise UsageError(
             f"{flag} {value}: expected {'indexes' if form is indexes else 'a version'} such as {form.example}",
-            hint=_DRIVER_PLACE if name == "driver" else None,
+            hint={"driver": _DRIVER_PLACE, "python": _PYTHON_PLACE}.get(name),
         )
 
 

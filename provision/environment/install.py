@@ -171,7 +171,10 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
     built with the packages of the environment.
     """
-    from ..wheels.releases import check_built  # it needs an HTTP client, and few locks need it
+    from ..wheels.releases import (  # it needs an HTTP client, and few locks need it
+        SourceArchives,
+        check_built,
+    )
 
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
@@ -185,7 +188,9 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
         done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
-        raise explain_failed_build(package, done, wanted.lock.plan.python)
+        raise explain_failed_build(
+            package, done, SourceArchives(wanted.sources).pythons(package, wanted.lock.plan)
+        )
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
 
 

@@ -344,14 +344,15 @@ def imports_undeclared(log: str) -> bool:
     return bool(_UNDECLARED.search(" ".join(strip_progress(log).split())))
 
 
-def explain_failed_build(package: LockedPackage, done: process.Finished, python: str | None) -> BuildError:
+def explain_failed_build(package: LockedPackage, done: process.Finished, pythons: str) -> BuildError:
+    """Return the error of a source that could not be built. `pythons` are those that its release has wheels for."""
     log = clean(strip_progress(done.stderr))
     failure = read_failure(log)
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built"
         f"{f': {failure.reason}' if failure else ''}",
-        hint=f"request a release of {package.name} that has a wheel for Python {python}, create the environment with "
-        "another --python, or install what the build lacks",
+        hint=(f"{package.name} {package.version} has wheels for Python {pythons}: create the environment with one of these (--python), " if pythons else "")
+        + f"request another release of {package.name}, or install what its build lacks",
         log=log,
     )  # fmt: skip
 

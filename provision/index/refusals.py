@@ -52,9 +52,11 @@ class _Row:
     pattern: str | None = None
 
 
-NETWORK_HINT = "check the network, the proxy and pip's index-url, or use --offline --find-links DIR"
+NETWORK_HINT = "check the network, the proxy and the index-url of pip or uv, or use --offline --find-links DIR"
 UNREADABLE_HINT = "open the address in a browser and check for a login page, a proxy or a broken mirror"
-_CREDENTIALS = "put the user name and the password into the index's address in pip.conf, or into ~/.netrc"
+_CREDENTIALS = (
+    "put the user name and the password into the index's address (in uv.toml or pip.conf), or into ~/.netrc"
+)
 _OTHER_INDEX = "name an index or a folder that has it: pip's index-url, or --find-links DIR"
 _SLOW = "allow more time with UV_HTTP_TIMEOUT=SECONDS on a slow network"
 _CHANNEL_NETWORK = "check the network, and the proxies and mirrors in .condarc and ~/.config/rattler/config.toml, or use --offline"

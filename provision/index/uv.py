@@ -133,7 +133,7 @@ def environment(
         env = {k: v for k, v in env.items() if not _EXPANDED.fullmatch(k) or needed.match(k)}
     if settings.locked:
         env = {k: v for k, v in env.items() if k not in _RULES_OF_VERSIONS}
-    env.update(UV_PYTHON_DOWNLOADS="never", NO_COLOR="1")
+    env.update(UV_PYTHON_DOWNLOADS="never", NO_COLOR="1", UV_NO_WRAP="1")
     if sources.cache_dir:
         env["UV_CACHE_DIR"] = str(Path(sources.cache_dir).absolute() / "uv")
     if sources.cert and "SSL_CERT_FILE" not in env:

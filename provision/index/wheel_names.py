@@ -48,6 +48,14 @@ def wheel_tags(python: str, platform: str, glibc: str | None) -> Mapping[Tag, in
     return {tag: rank for rank, tag in enumerate(tags)}
 
 
+def tags_of(file: str) -> frozenset[Tag]:
+    """Return the tags of a wheel, or none for a source archive and a name that no installer takes."""
+    try:
+        return parse_wheel(file).tags
+    except InvalidWheelFilename:
+        return frozenset()
+
+
 def rank_wheel(wheel: WheelName, tags: Mapping[Tag, int]) -> tuple[int, int] | None:
     """Return the sort key of a wheel by its best tag, or None if none is supported.
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError
 from ..index.simple_api import allows_python, version_of
-from ..index.wheel_names import wheel_tags
+from ..index.wheel_names import tags_of, wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
-from ..system.wheel_file import parse_wheel
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives, applying
 from ..wheels.sdist import SourceArchive
@@ -242,7 +240,7 @@ class SourceRules:
         """Say of each locked source what its build needs."""
         for package in filter(is_source, packages):
             archive = self._archive(package) or archives.get(package.name)
-            self.emit(_describe_build(package, archive, plan))
+            self.emit(_describe_build(package, archive, plan, self.archives.pythons(package, plan)))
 
     def _archive(self, package: LockedPackage) -> SourceArchive | None:
         """Return the description of a package that was solved with its stated metadata."""
@@ -323,11 +321,12 @@ def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules
     return SourceRules(emit, SourceArchives(sources), forbidden_by=why)
 
 
-def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
+def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan, pythons: str) -> Event:
     """Return the event for a locked source: what its build needs, and where its requirements come from."""
     if package.unhashed:
         return Event("done", "lock", f"{package.name} is built from {clean(package.url)}")
-    text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
+    text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}"
+    text += f" (only for Python {pythons}): " if pythons else ": "
     if archive is None:
         text += "built from source during installation, with a compiler if it contains compiled code"
     elif archive.needs_compiler:
@@ -340,11 +339,3 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
         text += f". Its requirements are those of its {archive.stated_in}"
     kind = "note" if archive and not archive.needs_compiler else "warning"
     return Event(kind, "lock", text)
-
-
-def tags_of(file: str) -> frozenset[Tag]:
-    """Return the tags of a wheel, or none for a source archive and a name that no installer takes."""
-    try:
-        return parse_wheel(file).tags
-    except InvalidWheelFilename:
-        return frozenset()

@@ -31,6 +31,7 @@ from ..index.places import UploadTimes, drop_pages, indexes_of_files, lasting_in
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
+    ASSUMED_GLIBC,
     UV_LOCK_FORMAT,
     VENV_LOCK,
     Emit,
@@ -416,7 +417,7 @@ def uv_platform(platform: str, glibc: str | None) -> str:
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"
-    fitting = [m for m in UV_GLIBC if m <= int((glibc or "2.17").split(".")[1])]
+    fitting = [m for m in UV_GLIBC if m <= int((glibc or ASSUMED_GLIBC).split(".")[1])]
     if not fitting:
         raise LockError(
             f"glibc {glibc} is too old: packages can be solved for glibc 2.{min(UV_GLIBC)} or newer",

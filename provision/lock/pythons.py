@@ -17,14 +17,13 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index import uv
 from ..index.simple_api import version_of
-from ..index.wheel_names import cpython_markers, wheel_tags
+from ..index.wheel_names import cpython_markers, tags_of, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..resolve.question import allows, version
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives
-from .archives import tags_of
 from .attempt import attempt
 from .builds import Fitting
 from .candidates import first

@@ -123,6 +123,7 @@ def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
         along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        file=c.config.name if c.config else None,
     )  # fmt: skip
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,

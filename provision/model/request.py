@@ -203,7 +203,8 @@ class Request:
 
     `pythons` are the allowed minor versions, best first. An empty tuple allows any version that a build supports.
     `python` is the required one. `cuda` is a prefix ("12" or "12.6"). `index` is auto, pypi, pytorch or a URL.
-    `device` is "cuda" or "cpu" when `resolve` gets it.
+    `device` is "cuda" or "cpu" when `resolve` gets it. `file` is the project's file that names the frameworks, None for
+    options.
 
     `packages` are companions and other packages to lock, as PEP 508 requirements. `stack` are lines of the project's
     files on packages that the plan decides, such as NVIDIA's. `along` are the names of the project's other
@@ -228,6 +229,7 @@ class Request:
     pre: bool = False
     passed_over: tuple[PassedOverBuild, ...] = ()
     pins: tuple[str, ...] = ()
+    file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,9 @@ FRAMEWORKS = (*PROJECT_FRAMEWORKS, "onnxruntime")
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 
+ASSUMED_GLIBC = "2.17"
+"""The glibc of a Linux machine that states none: that of manylinux2014."""
+
 NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
 
 

@@ -72,10 +72,10 @@ def _versions(question: Question) -> Steps:
         for text in _nearest(question, wanted) if wanted.specifier else ():
             other = FrameworkRequest(name=wanted.name, specifier=f"=={text}")
             changed = (*frameworks[:i], other, *frameworks[i + 1 :])
-            yield (
-                f"use --framework '{wanted.name}=={text}': the nearest version that fits",
-                with_request(question, frameworks=changed),
-            )
+            how = f"use --framework '{wanted.name}=={text}'"
+            if file := question.request.file:
+                how = f"change {wanted.name}{wanted.specifier} in {file} to {wanted.name}=={text}"
+            yield f"{how}: the nearest version that fits", with_request(question, frameworks=changed)
     if len(frameworks) > 1:
         names = " ".join(f"--framework {w.name}" for w in frameworks)
         yield f"use {names}: without bounds some versions fit", _loosen(question)

@@ -30,7 +30,7 @@ from ..errors import BuildError, LockError
 from ..index.config import own_cache, pip_settings
 from ..index.places import list_indexes
 from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
-from ..index.wheel_names import cpython_markers
+from ..index.wheel_names import cpython_markers, tags_of, wheel_tags
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
 from ..model.values import dataclass
 from ..system import process, trust, untrusted
@@ -231,6 +231,18 @@ class SourceArchives:
         """Return a package's wheels on the indexes and in folders, without yanked ones."""
         local = (f for f in self._local_files() if canonicalize_name(f.name.partition("-")[0]) == name)
         return [f for f in (*self.files(name), *local) if f.name.endswith(".whl") and f.yanked is None]
+
+    def pythons(self, package: LockedPackage, plan: Plan) -> str:
+        """Return for which Pythons a release has wheels on a plan's target ("3.8 to 3.10"), or "" for none."""
+        files = (f.name for f in self.wheel_files(package.name))
+        tags = {
+            t for f in files if version_of(f, package.name) == Version(package.version) for t in tags_of(f)
+        }
+        have = [
+            python for python in (f"3.{minor}" for minor in range(6, 30))
+            if not tags.isdisjoint(wheel_tags(python, plan.platform, plan.target.glibc))
+        ]  # fmt: skip
+        return " to ".join(dict.fromkeys((have[0], have[-1]))) if have else ""
 
     def withdrawn(self, name: str) -> dict[Version, bool]:
         """Return the versions of a package on the indexes, and whether all files of each are yanked."""

@@ -54,7 +54,7 @@ def test_what_another_package_requires_stays_and_is_named(go):
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
-    assert "note: base remains in the lock: another package requires it" in ran.err
+    assert "note: base remains in the lock: needs-base requires it" in ran.err
     assert installed(go.work / ".venv")["base"] == "1.0"
     assert "- base" not in (go.work / "gpuenv.yaml").read_text()
 

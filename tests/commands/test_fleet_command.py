@@ -309,7 +309,9 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     )
     told = re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
     assert told and f"PLAN HOSTS BUILDS AND HOST CLASSES 1 9 torch {told[1]} " in said["--plans", "2"]
-    assert re.search(r"driver 470\.256\.02, glibc 2\.\d+ \(old1\).* note: glibc of old1 is not known: 2\.", said[()])
+    assert re.search(
+        r"driver 470\.256\.02, glibc 2\.\d+ \(old1\).* note: glibc of old1 is not known: 2\.", said[()]
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import textwrap
 import pytest
 
 from provision.environment.uv_install import explain_failed_build, explain_unbuilt, read_failure
+from provision.index.uv import environment
 from provision.lock.uv_errors import explain_unbuilt_need
-from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
+from provision.model import PROJECT_FOLDER, LockedPackage, PackageSources, RequirementLine
 from provision.system.process import Finished
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
@@ -20,7 +21,8 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
     """What uv prints that installs a folder with this backend."""
     (tmp_path / "pyproject.toml").write_text(_BACKEND + (_PROJECT if named else ""))
     (tmp_path / "backend.py").write_text(textwrap.dedent(backend))
-    env = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    own = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    env = environment(PackageSources(), own)
     command = [
         sys.executable,
         "-m",
@@ -60,6 +62,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
             "print(\"error: Command '['gcc']' returned non-zero exit status 1.\", file=sys.stderr)\nsys.exit(1)\n"),
             "x.c:1:10: fatal error: cuda.h: No such file or directory",
         ),
+        (f"raise ValueError('{'one line of words ' * 9}end')\n", f"ValueError: {'one line of words ' * 9}end"),
         ("raise ValueError('x' * 5000)\n", "ValueError: " + "x" * 288),
         ("raise ValueError('https://me:secret@host/x is gone')\n", "ValueError: https://host/x is gone"),
     ],
@@ -118,6 +121,6 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
     log = said(tmp_path, "raise RuntimeError('only versions >=3.6,<3.10 are supported')\n")
     done = Finished(returncode=1, stdout="", stderr=log, timed_out=False, signal=None, report=b"")
     package = LockedPackage(name="llvmlite", version="0.36.0", url="https://h/llvmlite-0.36.0.tar.gz")
-    error = explain_failed_build(package, done, "3.12")
+    error = explain_failed_build(package, done, "3.6 to 3.9")
     assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
-    assert "a wheel for Python 3.12" in (error.hint or "")
+    assert "llvmlite 0.36.0 has wheels for Python 3.6 to 3.9: create" in (error.hint or "")
