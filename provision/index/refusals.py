@@ -52,7 +52,9 @@ class _Row:
     pattern: str | None = None
 
 
-NETWORK_HINT = "check the network, the proxy and the index-url of pip or uv, or use --offline --find-links DIR"
+NETWORK_HINT = (
+    "check the network, the proxy and the index-url of pip or uv, or use --offline --find-links DIR"
+)
 UNREADABLE_HINT = "open the address in a browser and check for a login page, a proxy or a broken mirror"
 _CREDENTIALS = (
     "put the user name and the password into the index's address (in uv.toml or pip.conf), or into ~/.netrc"

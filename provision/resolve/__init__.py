@@ -127,7 +127,7 @@ def _choose(
 # --- notes and companions -------------------------------------------------------------
 
 
-def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
+def _notes(question: Question, chosen: list[Build]) -> Iterator[str]:
     target, request = question.target, question.request
     for build in chosen:
         if build.yanked:
@@ -160,12 +160,24 @@ def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
         ((q.speaks, q.target.driver) for q in question.every if q.speaks),
         key=lambda one: version(one[0]), default=(None, None),
     )  # fmt: skip
-    for build in chosen:
+    for wanted, build in zip(request.frameworks, chosen, strict=True):
         if speaks and build.cuda and version(build.cuda) > version(speaks):
             yield (
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {oldest} "
                 f"supports CUDA {speaks} and runs it by minor-version compatibility"
             )
+        elif speaks and build.cuda and len(chosen) == 1:
+            same = [
+                b.cuda
+                for b in candidates(question, wanted)
+                if b.version == build.version and fits(question, wanted, b)
+            ]
+            newest = max(filter(None, same), key=version, default=build.cuda)
+            if version(newest) > version(build.cuda):
+                yield (
+                    f"CUDA {build.cuda}, not {newest}, because driver {oldest} supports CUDA {speaks}: it would run {newest} "
+                    f"only by minor-version compatibility. To choose that: --cuda {newest}"
+                )
         if build.cudnn and not build.requires and not is_exact(build.cudnn):
             yield (
                 f"{build.framework} {build.version} contains no CUDA: it needs CUDA {build.cuda} and cuDNN "
