@@ -35,6 +35,7 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
         companions=map_companions(known),
         stack=list_stack_packages(known),
         imports={row.module: row for row in known.imports},
+        removed=known.removed_names,
         conda={row.conda: row for row in known.conda_names},
     )
     folder = Path.cwd()

@@ -178,7 +178,8 @@ def _add_project_imports(
         {p.name for p in examined.lock.packages} if examined.lock else set()
     )  # the stage lock names these
     missing = [one for one in modules.find_missing(imports, sites) if one.package not in locked]
-    absent = modules.find_absent(imports, sites)
+    removed = rows.load(examined.choices, "removed_names").removed_names
+    absent = modules.find_absent(imports, sites, removed)
     for finding in (modules.explain_missing(missing), modules.explain_absent(absent)):
         if finding:
             result, findings = modules.add_warning(result, finding), (*findings, finding)
@@ -194,9 +195,11 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     project = read_own_project(path, examined.options.cache_dir)
     if project is None or project.problem:
         return None
+    loaded = rows.load(examined.choices, "imports", "removed_names")
     known = PackageFacts(
         companions=dict.fromkeys(TORCH_COMPANIONS, "torch"),
-        imports={row.module: row for row in rows.load(examined.choices, "imports").imports},
+        imports={row.module: row for row in loaded.imports},
+        removed=loaded.removed_names,
     )
     seen = find_project_imports(project.file.parent, known)
     packages = {module: find_package(module, known) for module in seen}

@@ -182,6 +182,19 @@ class ImportName(NamedTuple):
     common: bool = False
 
 
+class RemovedNames(NamedTuple):
+    """Names of a package's top module that its releases from `since` on do not have."""
+
+    package: str
+    since: str
+    names: tuple[str, ...]
+
+    def has(self, exact: str) -> bool:
+        """Return whether an imported name ("tensorflow:Session", "tensorflow.contrib.slim:") is one of these."""
+        first, _, rest = exact.replace(":", ".").partition(".")
+        return first == self.package and rest.partition(".")[0] in self.names
+
+
 class CondaName(NamedTuple):
     """The equivalent of a conda package outside conda: the wheel `package`, or `means`.
 
@@ -653,6 +666,7 @@ class Profiles:
     abis: tuple[CxxAbi, ...] = ()
     wheel_glibc: tuple[WheelGlibc, ...] = ()
     imports: tuple[ImportName, ...] = ()
+    removed_names: tuple[RemovedNames, ...] = ()
     conda_names: tuple[CondaName, ...] = ()
     system_libraries: tuple[SystemLibrary, ...] = ()
     opened_libraries: tuple[DlopenedLibrary, ...] = ()

@@ -145,6 +145,7 @@ KINDS = {
     "cuda": Kind(model.CudaRelease, ("cuda",), also=("linux",)),
     **PAGE_TABLES,
     "imports": Kind(model.ImportName, ("module",)),
+    "removed_names": Kind(model.RemovedNames, ("package", "since")),
     "conda_names": Kind(model.CondaName, ("conda",)),
     "system_libraries": Kind(model.SystemLibrary, ("soname",), also=("deb",)),
     "opened_libraries": Kind(model.DlopenedLibrary, ("package", "library")),
@@ -189,7 +190,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "images.yaml": ("images",),
     "satellites.yaml": tuple(SATELLITE_TABLES),
     "indexes.yaml": tuple(PAGE_TABLES),
-    "package_names.yaml": ("imports", "conda_names"),
+    "package_names.yaml": ("imports", "removed_names", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
     "failures.yaml": (
         "causes",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CondaName, ImportName
+from ..model import FRAMEWORKS, CondaName, ImportName, RemovedNames
 from ..model.values import dataclass
 from .quote import quote_text
 
@@ -23,6 +23,7 @@ class PackageFacts:
     companions: Mapping[str, str] = field(default_factory=dict)
     stack: frozenset[str] = frozenset()
     imports: Mapping[str, ImportName] = field(default_factory=dict)
+    removed: tuple[RemovedNames, ...] = ()
     conda: Mapping[str, CondaName] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ..model import RemovedNames
+
 MOST_FILES = 3_000
 MOST_BYTES = 200_000  # of one source; handwritten programs are smaller
 MOST_NOTEBOOK_BYTES = 4 << 20
@@ -50,13 +52,17 @@ class ImportedModule:
 
 
 def find_imports(
-    folder: Path, submodules: Collection[str] = (), known: Collection[str] = ()
+    folder: Path,
+    submodules: Collection[str] = (),
+    known: Collection[str] = (),
+    removed: Collection[RemovedNames] = (),
 ) -> dict[str, ImportedModule]:
     """Return the modules that programs of a folder import, without Python's own and the project's.
 
     Each is the first part of a dotted name. Modules of `submodules` ("torch.utils.tensorboard") are returned as well.
     A name is the project's if any of its files or folders has it, because programs change sys.path. A `known` name is
-    that of a package, unless the program's folder or one above, outside of packages, has a file of this name.
+    that of a package, unless the program's folder or one above, outside of packages, has a file of this name. A use of a
+    `removed` name ("tf.Session") counts as its import.
     """
     programs = list(list_programs(folder))
     if all(is_side for _, is_side in programs):  # where there is nothing else, people run the notebooks
@@ -69,7 +75,7 @@ def find_imports(
     modules: dict[str, ImportedModule] = {}
     for name, is_side in programs:
         above = [p for p in PurePosixPath(name).parents if (p / "__init__").as_posix() not in paths]
-        found, exact = _read_modules(folder / name, submodules)
+        found, exact = _read_modules(folder / name, submodules, removed)
         for module, always in found.items():
             first = module.partition(".")[0]
             beside = first in own and any(
@@ -155,7 +161,9 @@ _IMPORT = re.compile(
 )
 
 
-def _read_modules(path: Path, submodules: Collection[str]) -> tuple[dict[str, bool], list[str]]:
+def _read_modules(
+    path: Path, submodules: Collection[str], removed: Collection[RemovedNames]
+) -> tuple[dict[str, bool], list[str]]:
     """Return the imported modules of a program or notebook, each with whether it is always imported.
 
     The second value has what is always imported, as `names` of ImportedModule. A file that cannot be read has none.
@@ -176,6 +184,12 @@ def _read_modules(path: Path, submodules: Collection[str]) -> tuple[dict[str, bo
         for name in [f"{package}.{part}" for part in imported] if package else imported:
             found = [name.partition(".")[0], *(m for m in submodules if f"{name}.".startswith(f"{m}."))]
             modules |= {module: modules.get(module, False) or not indent for module in found}
+    for row in removed:
+        for name in re.findall(
+            rf"^import[ \t]+{row.package}(?![\w.])(?:[ \t]+as[ \t]+(\w+))?", code, re.MULTILINE
+        ):
+            used = re.findall(rf"(?<![\w.]){name or row.package}\.(\w+)", code)
+            exact += [f"{row.package}:{one}" for one in dict.fromkeys(used) if one in row.names]
     return modules, exact
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
@@ -63,6 +64,7 @@ class Scan(FolderFindings):
         if not self.frameworks:
             self._choose_extra(seen)
         self._decide_by_imports(seen)
+        self._warn_of_removed(seen)
 
     # --- the project and its requirement files -------------------------------------------------
 
@@ -379,6 +381,21 @@ class Scan(FolderFindings):
             elif package or not any(other.startswith(f"{module}.") for other in seen):
                 self.undeclared[module] = (package, f"imported in {list_first(where)}")
 
+    def _warn_of_removed(self, seen: Mapping[str, ImportedModule]) -> None:
+        """Name a use of what a package does not have any more, where the project's bounds allow such a release."""
+        for row in self.known.removed:
+            uses = seen.get(row.package, ImportedModule()).names
+            used = next(((exact, file) for exact, file in uses.items() if row.has(exact)), None)
+            bounds = self.limits.get(row.package, ("", ""))[0] or self.bounds.get(row.package, "")
+            planned = row.package not in PROJECT_FRAMEWORKS or row.package in self.frameworks
+            if used and planned and _allows(bounds, row.since):
+                name = next(n for n in re.split("[.:]", used[0]) if n in row.names)
+                number = _find_line(self.folder / used[1], rf"[^#]*\.{name}\b")
+                self.remarks.append(
+                    f"{used[1]} line {number} uses {name} of {row.package}, which {row.package} {row.since} does not have: "
+                    f"the project needs {row.package}<{row.since}"
+                )
+
     def _is_covered(self, module: str, package: str | None) -> bool:
         """Return whether a file of the project, the plan or the framework provides a module."""
         row = self.known.imports.get(module)
@@ -516,6 +533,18 @@ def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]
                     yield need.package, str(one.specifier), need.origin
 
 
+def _find_line(path: Path, pattern: str) -> int:
+    lines = untrusted.read_text(path, _MOST_BYTES).splitlines()
+    return next((number for number, line in enumerate(lines, 1) if re.match(pattern, line)), 1)
+
+
+def _allows(bounds: str, since: str) -> bool:
+    """Return whether bounds allow a release that is not older than another one."""
+    allowed = SpecifierSet(bounds)
+    ends = [since, "9999", *(s.version.removesuffix(".*") for s in allowed)]
+    return any(Version(v) >= Version(since) and allowed.contains(v, prereleases=True) for v in ends)
+
+
 def _asks_for_cpu(build: CpuOnlyFramework) -> bool:
     """Return whether the requirements name a build for the CPU. A plain `jax` leaves the build open."""
     names = (need.text.lower() for need in build.needs if not need.constraint)
@@ -531,7 +560,7 @@ def find_project_imports(folder: Path, known: PackageFacts) -> dict[str, Importe
     """Return the modules of packages that a project's programs import."""
     names = {m for m, row in known.imports.items() if not row.common}
     names |= {*PROJECT_FRAMEWORKS, "onnxruntime", *(name.replace("-", "_") for name in known.companions)}
-    return find_imports(folder, [module for module in known.imports if "." in module], names)
+    return find_imports(folder, [module for module in known.imports if "." in module], names, known.removed)
 
 
 def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts) -> dict[str, list[str]]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ..environment.distributions import list_distributions
-from ..model import Evidence, Finding, StageResult
+from ..model import Evidence, Finding, RemovedNames, StageResult
 from ..model.values import dataclass
 from ..profiles.findings import make_finding
 from ..system.redaction import clean_line
@@ -64,26 +65,27 @@ def find_missing(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list
     ]
 
 
-def find_absent(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list[AbsentName]:
-    """Return the names and submodules that are in no file of an installed module.
+def find_absent(
+    imports: Sequence[ProjectImport], sites: Sequence[str], removed: Sequence[RemovedNames] = ()
+) -> list[AbsentName]:
+    """Return the names and submodules that are in no file of an installed module, or that a row says it does not have.
 
     A module that is compiled, or makes its names when it is imported, may have any.
     """
     _text.cache_clear()
     _registers_modules.cache_clear()
-    absent = [
-        (one, exact, file)
-        for one in imports
-        for exact, file in one.names.items()
-        if not _may_have(sites, *exact.split(":", 1))
-    ]
-    if not absent:
-        return []
-    versions = {found.name: found.version for site in sites for found in list_distributions(site)}
+    versions: dict[str, str] | None = None
     found = []
-    for one, exact, file in absent:
-        module, _, name = exact.partition(":")
+    for one, exact, file in ((i, *used) for i in imports for used in i.names.items()):
+        since = next((row.since for row in removed if row.has(exact)), None)
+        if since is None and _may_have(sites, *exact.split(":", 1)):
+            continue
+        if versions is None:
+            versions = {found.name: found.version for site in sites for found in list_distributions(site)}
         package = str(canonicalize_name(one.package or one.module))
+        if since and Version(versions.get(package, "0")) < Version(since):
+            continue
+        module, _, name = exact.partition(":")
         release = f"{package} {versions[package]}" if package in versions else one.module
         found.append(AbsentName(name, module, file, release))
     return found

@@ -537,3 +537,39 @@ def test_a_part_that_another_distribution_brings_is_a_package(gpuenv):
     assert config.packages == ("google-cloud-storage", "protobuf", "tensorboard")
     assert '"tensorboard"  # imported in train.py' in text
     assert "google" not in " ".join(notes)
+
+
+# --- names that newer releases do not have ---------------------------------------------------------
+
+_TF1 = """\
+    # tf.Session is of TensorFlow 1
+    import tensorflow as tf
+    from tensorflow.contrib import slim
+    with tf.Session() as session:
+        pass
+    """
+_SESSION = "train.py line 4 uses Session of tensorflow, which tensorflow 2.0 does not have: the project needs tensorflow<2.0"
+_FLOAT = "train.py line 2 uses float of numpy, which numpy 1.24 does not have: the project needs numpy<1.24"
+_ROUND = _TF1.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf").replace(".contrib", "")
+
+
+@pytest.mark.parametrize(
+    ("needs", "program", "said"),
+    [
+        ("tensorflow", _TF1.replace(".contrib", ""), [_SESSION]),
+        (
+            "tensorflow",
+            _TF1.replace("tf.Session", "open"),
+            [_SESSION.replace("line 4 uses Session", "line 3 uses contrib")],
+        ),
+        ("tensorflow<2", _TF1, []),
+        ("tensorflow==2.4.*", _TF1.replace(".contrib", ""), [_SESSION]),
+        ("tensorflow", _ROUND, []),
+        ("torch\nnumpy", "import numpy as np\nx = np.float(1) if np.float32 else np.floats\n", [_FLOAT]),
+        ("torch\nnumpy<1.24", "import numpy as np\nx = np.float(1)\n", []),
+        ("torch", "import numpy\nnumpy.array(x.numpy.float)\nfrom jax import tree_map\n", []),
+    ],
+)
+def test_a_name_that_newer_releases_lack_is_named_with_its_line(gpuenv, needs, program, said):
+    *_, notes = found(gpuenv, {"requirements.txt": f"{needs}\n", "train.py": program})
+    assert [note for note in notes if "does not have" in note] == said

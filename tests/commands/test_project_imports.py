@@ -124,6 +124,15 @@ def test_a_name_that_the_installed_release_lacks_is_a_warning(env):
     assert judged(env, quick=True).findings == found.findings
 
 
+def test_a_use_of_a_removed_name_is_a_warning_for_releases_that_lack_it(env):
+    site = next(env.glob("lib/python*/site-packages"))
+    write(env, {"train.py": "import numpy as np\nprint(np.zeros(3).astype(np.float), 'np.int')\n"})
+    for version, names in (("1.23.5", []), ("1.26.4", ["from numpy import float: not in numpy 1.26.4"])):
+        package(site, "numpy", version, [], modules={"numpy/__init__.py": "def __getattr__(name): ...\n"})
+        assert [e.text for f in judged(env).findings for e in f.evidence] == names
+        shutil.rmtree(site / f"numpy-{version}.dist-info")
+
+
 def test_modules_of_every_kind_of_installation_are_found(env, tmp_path):
     site = next(env.glob("lib/python*/site-packages"))
     for name in ("plain.py", "native.cpython-311-x86_64-linux-gnu.so", "stable.abi3.so", "space/part/x.py"):
