@@ -6,7 +6,8 @@ import sys
 import pytest
 import yaml
 from command import Command
-from fleet_site import packages_from
+from detected_drivers import detected_machine
+from fleet_site import DRIVERS, packages_from
 from loopback import Index, serving
 
 
@@ -116,11 +117,14 @@ def test_a_wave_that_fails_stops_the_next_and_results_are_merged(waves, site, tm
 MEMBER = """#!/bin/sh
 case $1 in
 detect) printf '%s' "$MACHINE" ;;
-create) echo "$HOST" >>"$CALLS"
-    echo '{"plan": null, "environment": {"changed": true}, "verdict": {"verdict": "works", "stages": [], "hint": null}}' ;;
+create) echo "$HOST" >>"$CALLS"; printf '%s' "$CREATED" ;;
 esac
 """
-A100, V100 = ("8.0", "580.95.05"), ("7.0", "470.256.02")
+WORKS = {
+    "plan": None, "environment": {"changed": True}, "verdict": {"verdict": "works", "stages": [], "hint": None}
+}  # fmt: skip
+BROKEN_OFF = {"error": {"code": 9, "message": "nvidia-cufft broke off", "hint": None, "findings": []}}
+A100, V100, FERMI = ("8.0", "580.95.05"), ("7.0", "470.256.02"), ("2.0", "390.157")
 
 
 def target(gpu, driver):
@@ -131,49 +135,100 @@ def target(gpu, driver):
     return {"schema": "gpuenv.machine/1", "target": found}
 
 
-def test_the_role_takes_no_host_back_without_consent(site, tmp_path):
-    """A V100 with an old driver joins an A100. Both could share only an older torch."""
-    member, calls, index = tmp_path / "gpuenv", tmp_path / "calls", Index()
+@pytest.fixture(scope="module")
+def members(site, tmp_path_factory):
+    """Runs the role on hosts with a stand-in of gpuenv, and the real one on the controller. Returns the run, and the
+    hosts that were built."""
+    folder = tmp_path_factory.mktemp("members")
+    member, calls, index = folder / "gpuenv", folder / "calls", Index()
     member.write_text(MEMBER)
     member.chmod(0o755)
     words = ["--python", "3.11", "--index", "pypi", "--plans", "fewest"]
-    asked = Command(tmp_path / "asked")
-    for folder, machines in (("one", [A100]), ("two", [A100, V100])):
-        (asked.work / folder).mkdir()
+    asked = Command(folder / "asked")
+    for name, machines in (("one", [A100]), ("two", [A100, V100])):
+        (asked.work / name).mkdir()
         for number, (gpu, driver) in enumerate(machines):
-            (asked.work / folder / f"{number}.json").write_text(json.dumps(target(gpu, driver)))
-        ran = asked("resolve", "-f", "torch", *words, "--target", folder, "--json")
+            (asked.work / name / f"{number}.json").write_text(json.dumps(target(gpu, driver)))
+        ran = asked("resolve", "-f", "torch", *words, "--target", name, "--json")
         index.add_plan(ran.json["plans"][0]["plan"])
 
-    def run(*hosts, arguments=()):
+    def run(hosts, created=WORKS, more=()):
+        """Each host answers with its machine, and as `created` says when it shall build."""
         calls.write_text("")
         own = {
             name: {
                 "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "install_bundle": "",
-                "provision_gpuenv": str(member), "provision_env": str(tmp_path / name),
-                "provision_frameworks": ["torch"], "provision_lock_arguments": [*words, *arguments],
+                "provision_gpuenv": str(member), "provision_env": str(folder / name),
+                "provision_frameworks": ["torch"], "provision_lock_arguments": words,
                 "provision_environment": {
-                    "HOST": name, "CALLS": str(calls), "MACHINE": json.dumps(target(*machine))
+                    "HOST": name, "CALLS": str(calls), "MACHINE": json.dumps(machine),
+                    "CREATED": json.dumps(BROKEN_OFF if name == "sick" else created),
                 },
             }
-            for name, machine in hosts
+            for name, machine in hosts.items()
         }  # fmt: skip
         tasks = [{"name": "Role", "ansible.builtin.import_role": {"name": "gpuenv.fleet.provision"}}]
         plays = [{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}]
         (site.folder / "own.yml").write_text(yaml.safe_dump(plays))
-        ran = site.types("ansible-playbook own.yml -i hosts.yml", hosts=own)
+        ran = site.types("ansible-playbook own.yml -i hosts.yml", hosts=own | dict(more))
         return ran, sorted(calls.read_text().split())
 
     with serving(index):
         site.env |= packages_from(index)
-        ran, built = run(("new", A100))
-        assert ran.code == 0 and built == ["new"], ran.out
-        before = site.locks()
-        ran, built = run(("new", A100), ("old", V100))
-        assert ran.code == 2 and built == [] and site.locks() == before
-        for row in ran.hosts.values():
-            assert "hosts would go back: torch " in row["cause"] and "1 (new)" in row["cause"]
-            assert "--allow-downgrade permits it" in row["hint"]
-        assert ran.table[0] == "2 hosts: 2 error"
-        ran, built = run(("new", A100), ("old", V100), arguments=["--allow-downgrade"])
-        assert ran.code == 0 and built == ["new", "old"] and site.locks() != before, ran.out
+        yield run
+
+
+@pytest.fixture(scope="module")
+def first(members, tmp_path_factory):
+    """One host breaks off in the middle of a build, one has no plan, one a driver that does not work, and one cannot
+    be reached at all."""
+    broken = detected_machine(tmp_path_factory.mktemp("broken"), DRIVERS["broken"], {}, driver="580.65.06")
+    hosts = {"new": target(*A100), "sick": target(*A100), "fermi": target(*FERMI), "broken": broken}
+    gone = {"ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_connection": "ssh"}
+    ran, built = members(hosts, more={"gone": gone})
+    assert built == ["new", "sick"], ran.out
+    return ran
+
+
+def test_a_host_that_fails_stops_no_other_and_says_why(first):
+    assert first.code == 4 or first.code == 2
+    assert {h: (r["verdict"], r["class"], r["ok"]) for h, r in first.hosts.items()} == {
+        "new": ("works", "sm80-r580", True), "sick": ("error", "sm80-r580", False),
+        "fermi": ("no_plan", "sm20-r390", False), "broken": ("no_plan", None, False), "gone": ("unreachable", None, False),
+    }  # fmt: skip
+    assert first.hosts["sick"]["cause"] == "nvidia-cufft broke off"
+    assert "libraries (580.65.06) and the loaded kernel module" in first.hosts["broken"]["cause"]
+    assert "torch" in first.hosts["fermi"]["cause"] and first.hosts["fermi"]["hint"]
+    assert "Connection refused" in first.hosts["gone"]["cause"]
+    assert {h for h, counts in first.recap.items() if counts["failed"]} == {
+        "sick",
+        "broken",
+        "fermi",
+        "gone",
+    }
+    assert "new" in first.changed and not {"sick", "fermi"} & {*first.changed}
+
+
+def test_the_last_screen_is_one_table(first):
+    screen = first.out.rpartition("TASK [")[2]
+    assert screen.count("HOST ") == 1 and "PLAY RECAP" in screen
+    lines = first.table
+    assert lines[0].startswith("5 hosts: ")
+    assert lines[1].split() == ["HOST", "CLASS", "PLAN", "VERDICT", "CAUSE", "SECONDS"]
+    named = [line.split()[0] for line in lines[2:] if line[:1].strip()]
+    assert set(named[:4]) == {"sick", "broken", "gone", "fermi"} and named[4:] == ["new"]
+    assert first.document["schema"] == "gpuenv.fleet-results/1"
+    assert [h["host"] for h in first.document["hosts"]] == named
+    assert first.page.count("<tr>") == 6 and "4 of 5 not ok" in first.page
+
+
+def test_the_role_takes_no_host_back_without_consent(members, first, site):
+    """A V100 with an old driver joins an A100. Both could share only an older torch."""
+    before = site.locks()
+    assert before
+    ran, built = members({"new": target(*A100), "old": target(*V100)})
+    assert ran.code == 2 and built == [] and site.locks() == before
+    for row in ran.hosts.values():
+        assert "hosts would go back: torch " in row["cause"] and "(new" in row["cause"]
+        assert "--allow-downgrade permits it" in row["hint"]
+    assert ran.table[0] == "2 hosts: 2 error"

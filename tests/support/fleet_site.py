@@ -81,6 +81,7 @@ class Site:
             "HOME": str(root / "home"), "PATH": f"{BIN}:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_COLLECTIONS_PATH": str(root / "collections"), "ANSIBLE_LOCALHOST_WARNING": "False",
             "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False", "ANSIBLE_FORKS": "4", "ANSIBLE_RETRY_FILES_ENABLED": "False",
+            "ANSIBLE_PIPELINING": "True",
             "XDG_CACHE_HOME": str(root / "cache"), "PIP_CONFIG_FILE": os.devnull,
         }  # fmt: skip
 

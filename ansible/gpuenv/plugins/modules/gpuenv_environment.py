@@ -121,7 +121,10 @@ class Environment:
 
     def run(self, *words):
         """Run gpuenv away from any project; an error ends the module."""
-        answer = run(self.module, list(words), folder=self.module.tmpdir)
+        return self.sound(run(self.module, list(words), folder=self.module.tmpdir))
+
+    def sound(self, answer):
+        """Return an answer that is no error; an error ends the module."""
         if answer.error:
             self.fail(row_of_error(answer, self.plan, self.seconds))
         return answer
@@ -131,10 +134,8 @@ class Environment:
         words = ["create", self.path, *self.words, *self.module.params["arguments"], *more]
         answer = run(self.module, words, folder=self.module.tmpdir)
         if self.module.params["recreate"] and answer.advises("--recreate"):
-            words.append("--recreate")
-        elif not answer.error:
-            return answer
-        return self.run(*words)
+            return self.run(*words, "--recreate")
+        return self.sound(answer)
 
     @property
     def seconds(self):
