@@ -78,7 +78,7 @@ def _forking(request):
     """Runs of gpuenv are calls, but where `own_process` is asked for. Without a function to call before `exec` Python
     starts a program with vfork, which does not copy the page tables of a process with all tests in its memory (30 ms)."""
     process.die_with_parent = lambda: None
-    read_once(profiles)
+    read_once()
     Command.inside = not request.config.getoption("fork") and not request.config.getoption("no_fork")
     if not request.config.getoption("no_fork"):
         Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})

@@ -18,7 +18,7 @@ from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.declare import argument, group, option
 from ..model.values import dataclass
 from ..profiles import measure
-from ..profiles.files import check_table, difference, documents, dump, read_file
+from ..profiles.files import difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name
 from ..profiles.tables import FILES, Table
 from ..system import process
@@ -148,9 +148,7 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
             if path.name in FILES and (not names or path.stem in names):
                 read, wrong = read_file(path)
                 problems += wrong
-                mistakes = [(t, check_table(path.name, t)) for t in read]
-                problems += [p for _, mistake_texts in mistakes for p in mistake_texts]
-                tables += [_table(path, t) for t, mistake_texts in mistakes if not mistake_texts]
+                tables += [] if wrong else [_table(path, t) for t in read]
     if problems := list(dict.fromkeys(problems)):
         raise DataError(
             f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",

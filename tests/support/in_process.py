@@ -87,8 +87,11 @@ def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
     return write
 
 
-def read_once(profiles):
+def read_once():
     """Let gpuenv's own rows be parsed once; with rows of a test beside them each run would parse all."""
+    from provision import profiles
+    from provision.commands import profiles as command
+
     real, shipped, read = profiles.read_file, profiles.directory(), {}
 
     def read_file(path: Path):
@@ -100,7 +103,7 @@ def read_once(profiles):
             read[key] = real(path)
         return read[key]
 
-    profiles.read_file = read_file
+    profiles.read_file = command.read_file = read_file
 
 
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
