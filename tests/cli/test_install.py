@@ -81,7 +81,7 @@ def test_the_lowest_versions_that_pyproject_allows_are_enough(wheel, tmp_path):
     verdict = json.loads(gpuenv("verify", "--locked", "--json").stdout)
     assert verdict["verdict"] == "cpu" and (project / "pylock.toml").exists()
     assert "idna" in (project / "pyproject.toml").read_text()
-    with conda_channel.serving(conda_channel.channel()) as server:
+    with conda_channel.serving(conda_channel.small()) as server:
         conda = ("--manager", "conda", "--framework", "jax", "--device", "cpu", "--channel", server.url)
         gpuenv("lock", *conda, "-o", "conda-lock.yml", cwd=tmp_path)
     assert "jaxlib" in (tmp_path / "conda-lock.yml").read_text()

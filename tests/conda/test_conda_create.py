@@ -1,5 +1,5 @@
 """Real conda environments on the CPU, from a small channel made on the spot: built, proved, locked,
-and rendered by the real conda-lock."""
+and rendered by the real conda-lock. `make test` takes a jax that passes the proof at once, `make test-slow` the real one."""
 
 import json
 import os
@@ -11,8 +11,7 @@ from pathlib import Path
 import conda_channel as cc
 import pytest
 from command import Command
-
-pytestmark = pytest.mark.network
+from framework_envs import LYING_JAX
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 BIN = Path(sys.executable).parent
@@ -24,13 +23,35 @@ def command(folder):
     return made
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def quick(folder):
+    """A channel with a jax that passes the proof in milliseconds."""
+    shutil.copytree(cc.bare(), folder, copy_function=os.link)
+    cc.pure(folder, "pip", "25.0")
+    cc.pure(
+        folder,
+        "jaxlib",
+        "0.8.0",
+        [f"python {cc.MINOR}.*", "numpy"],
+        build=f"cpu_{cc.TAG}h0_0",
+        subdir="linux-64",
+    )
+    cc.pure(folder, "jax", "0.8.0", ["python", "jaxlib 0.8.0"], code=LYING_JAX)
+    cc.index(folder)
+    return folder
+
+
+REAL = pytest.param(True, marks=[pytest.mark.slow, pytest.mark.network], id="real")
+
+
+@pytest.fixture(scope="module", params=[pytest.param(False, id="quick"), REAL])
+def made(request, tmp_path_factory):
     """(gpuenv, JSON of create) of an environment made through a mirror rule, as from conda-forge."""
     gpuenv = command(tmp_path_factory.mktemp("conda für alle"))
+    gpuenv.real = request.param
     config = gpuenv.folder / "config" / "rattler" / "config.toml"
     config.parent.mkdir(parents=True)
-    with cc.serving(cc.channel()) as server:
+    channel = cc.channel() if gpuenv.real else quick(gpuenv.folder / "conda-forge")
+    with cc.serving(channel) as server:
         config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
         ran = gpuenv("create", *JAX, "--json")
         assert ran.code == 0, ran.err
@@ -38,13 +59,15 @@ def made(tmp_path_factory):
 
 
 def test_create_ends_with_a_graded_convolution(made):
-    _, result = made
+    gpuenv, result = made
     verdict = result["verdict"]
     assert verdict["verdict"] == "cpu"
     (mine,) = verdict["frameworks"]
     graded = [c for d in mine["devices"] for c in d["convolutions"]]
-    assert len(graded) >= 9 and {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"}
-    assert all(c["ok"] and 0 < c["max_error"] <= c["tolerance"] for c in graded)
+    if gpuenv.real:
+        assert len(graded) >= 9 and {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"}
+        assert all(c["max_error"] > 0 for c in graded)
+    assert graded and all(c["ok"] and c["max_error"] <= c["tolerance"] for c in graded)
     assert result["environment"]["manager"] == "conda"
 
 
@@ -83,7 +106,8 @@ def test_conda_tools_find_what_they_look_for(made):
         r["name"]: r for r in map(json.loads, (p.read_text() for p in (env / "conda-meta").glob("*.json")))
     }
     assert any(d.startswith("jaxlib ") for d in records["jax"]["depends"])
-    assert records["jax"]["url"].startswith("https://conda.anaconda.org/conda-forge/linux-64/jax-")
+    place = "linux-64" if gpuenv.real else "noarch"
+    assert records["jax"]["url"].startswith(f"https://conda.anaconda.org/conda-forge/{place}/jax-")
     history = (env / "conda-meta" / "history").read_text()
     assert "\njaxlib ==" in (env / "conda-meta" / "pinned").read_text()
     assert "+conda-forge/linux-64::python-" in history and "# update specs: ['jaxlib ==" in history
@@ -135,6 +159,7 @@ def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.network
 def test_torch_works_in_a_conda_environment(tmp_path):
     from framework_envs import find_links
 
