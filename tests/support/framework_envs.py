@@ -15,7 +15,7 @@ from once import once
 LYING_JAX = """
 import sys, types, __main__
 numpy = sys.modules["numpy"] = types.SimpleNamespace(float32=1, float16=1, bfloat16=1, zeros=None)
-devices = lambda kind: []
+devices = lambda kind=None: [] if kind else ["CpuDevice"]
 __main__.sweep = lambda *_: __main__.tell(
     "convolution", device=-1, case="conv2d", dtype="float32", which="forward", ok=True, error=0.0, tolerance=1.0, reason="")
 """
