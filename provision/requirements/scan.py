@@ -215,18 +215,18 @@ class Scan(FolderFindings):
             }
         except UsageError:
             return  # recorded when the project was read
-        brings: dict[str, tuple[str, str]] = {}
+        brings: dict[str, dict[str, str]] = {}
         for extra, lines in listed.items():
             for text, origin in lines:
                 name = requirement_name(text)
                 framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
                 usable = re.fullmatch(r"[\w.-]+", extra) and extra not in _SIDE_WORDS
                 if usable and framework in (*PROJECT_FRAMEWORKS, "onnxruntime"):
-                    brings.setdefault(extra, (framework, f"extra {quote_text(extra)}, {origin}"))
-        users = {name: len(seen[name].files) for name, _ in brings.values() if name in seen}
+                    brings.setdefault(extra, {}).setdefault(framework, f"extra {quote_text(extra)}, {origin}")
+        users = {name: len(seen[name].files) for found in brings.values() for name in found if name in seen}
         main = [name for name in users if users[name] == max(users.values())]
         if len(main) == 1:
-            brings = {extra: found for extra, found in brings.items() if found[0] == main[0]}
+            brings = {extra: found for extra, found in brings.items() if main[0] in found}
         for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
         own = re.escape(find_project_name(self.folder) or "")
         installed = re.findall(
@@ -236,8 +236,7 @@ class Scan(FolderFindings):
         chosen = next((option for option in (list(brings), for_gpu, shown[:1]) if len(option) == 1), None)
         if chosen:
             self.extras = chosen
-            framework, origin = brings[chosen[0]]
-            self.frameworks[framework] = origin
+            self.frameworks |= brings[chosen[0]]
             self.named |= {requirement_name(text): text for text, _ in listed[chosen[0]]}
         elif brings:
             names = ", ".join(map(quote_text, brings))

@@ -252,9 +252,9 @@ CASES = {
         {"frameworks": ("tensorflow",), "project": "."}, "tensorflow (imported in mine.py)",
     ),
     "the first extra that a document installs": (
-        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncore = ['torch']\nall = ['mine[core]', 'timm']\n",
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncore = ['torch']\nall = ['mine[core]', 'jax']\n",
          "README.md": "pip install mine[all]\n", "Dockerfile": "RUN pip install mine[core]\n", "mine/__init__.py": ""},
-        {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "torch (extra all",
+        {"frameworks": ("jax", "torch"), "project": ".", "extras": ("all",)}, "torch (extra all",
     ),
     "a file for another device that the README names first": (
         {"README.md": "pip install -r requirements_cpu.txt\npip install -r requirements_cu128.txt\n",
