@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from packaging.requirements import Requirement
@@ -11,7 +12,8 @@ from ..detect import find_python
 from ..errors import LockError
 from ..index.config import pytorch_address, pytorch_packages
 from ..index.refusals import NETWORK_HINT
-from ..model import Plan, RequirementLine, drop_event, requirement_name
+from ..model import Build, CompanionLimit, LockedPackage, Plan, RequirementLine, drop_event, requirement_name
+from ..resolve.question import meets
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from .archives import source_rules
@@ -94,15 +96,16 @@ def _solve(state: State, candidate: Candidate) -> Solve:
         for text in own
         if requirement_name(text) == name
     ]
+    groups = state.choices(candidate)
     if candidate.fixed:
         frameworks = pins(plan)
         limits = state.facts.left_out([builds])
     else:
-        groups = state.choices(candidate)
         frameworks = [state.fitting.root(b, plan.python) for b in builds]
         frameworks += [] if candidate.loose else chosen_pins(plan, builds)
         limits = [state.fitting.limit(g) for g in groups]
         limits += state.facts.left_out([(b, *builds[1:]) for b in groups[0]])
+    limits += [] if candidate.loose else [row.requires for row in state.facts.limits(groups)]
     # Of a release that is named exactly, and has no row, the metadata speaks: uv gives the reason.
     free = {n.name for n in state.named if n.is_exact and not state.facts.has_row(n.name, n.specifier)}
     limits = [text for text in limits if requirement_name(text) not in free]
@@ -155,6 +158,17 @@ def is_plain(need: RequirementLine) -> bool:
 # --- judge -----------------------------------------------------------------------------------------
 
 
+def exceeded(
+    state: State, builds: Sequence[Build], answer: Answer
+) -> list[tuple[CompanionLimit, LockedPackage]]:
+    """Return the packages of an answer that are newer than its builds allow."""
+    limits = [(row, Requirement(row.requires)) for row in state.facts.limits([[b] for b in builds])]
+    found = [(row, need, answer.by_name.get(need.name)) for row, need in limits]
+    return [
+        (row, p) for row, need, p in found if p and p.version and not meets(p.version, str(need.specifier))
+    ]
+
+
 def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
     """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
     builds = state.fitting.of_versions(state.choices(candidate), answer.versions)
@@ -167,6 +181,8 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
         plan = state.fitting.plan(builds, plan.python or "", {}, named_pins)
+    if not (candidate.loose or candidate.fixed) and exceeded(state, builds, answer):
+        return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
     if why := differs(plan, answer.packages, state.context.sources, state.context.demands.needs):
         if candidate.fixed:
             raise why

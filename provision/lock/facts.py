@@ -9,7 +9,7 @@ from functools import cached_property
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import cpython_markers
-from ..model import PYTORCH_INDEX_PACKAGES, Build, LockedPackage, Satellite
+from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite
 from ..model.values import dataclass
 from ..resolve.question import Question, meets, version
 from ..resolve.satellites import (
@@ -68,6 +68,13 @@ class Facts:
             if bounds:
                 lines.append(package + ",".join(bounds))
         return lines
+
+    def limits(self, groups: Sequence[Sequence[Build]]) -> list[CompanionLimit]:
+        """Return the limits on other packages that hold whichever build of each framework is chosen."""
+        return [
+            row for row in self.question.profiles.limits
+            if any(all(b.framework == row.package and meets(b.version, row.versions) for b in g) for g in groups)
+        ]  # fmt: skip
 
     def has_row(self, package: str, bounds: str) -> bool:
         """Return whether a measured release of a package is within bounds."""

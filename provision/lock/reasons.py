@@ -21,6 +21,7 @@ from ..model import (
 from ..resolve.objections import objections
 from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
+from .attempt import exceeded
 from .builds import name_builds
 from .compile import Answer
 from .named import NamedPackage, requirement
@@ -348,6 +349,14 @@ def notes(state: State, chosen: Solution) -> Iterator[str]:
                 f"{build.framework} {build.version} has no matching release of {name}; "
                 f"{name} {release} is the newest compatible one{compiled_for}"
             )
+    for row in state.facts.limits([[b] for b in chosen.builds]):
+        limited = by_name.get(requirement_name(row.requires))
+        if (
+            limited
+            and not chosen.asked.loose
+            and (limited.name not in state.facts.named or state.newer(limited))
+        ):
+            yield f"{row.requires} for {row.package}{row.versions}: {row.why}"
     yield from state.facts.kernel_notes(chosen.answer.packages, chosen.builds)
     for name in state.facts.named & by_name.keys():
         package = by_name[name]
@@ -375,10 +384,15 @@ def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
 
 
 def warnings(state: State, chosen: Solution) -> Iterator[str]:
-    """Yield a warning for each named package that is years older than its newest state."""
+    """Yield a warning for each package that the builds do not go with, and each named one that is years older than its
+    newest state."""
+    for row, exceeding in exceeded(state, chosen.builds, chosen.answer):
+        yield f"{exceeding.name} {exceeding.version} is locked beside {row.package}{row.versions}: {row.why} ({row.source})"
+    limits = state.facts.limits([[b] for b in chosen.builds])
+    limited = {requirement_name(row.requires) for row in limits}  # a note has the reason
     for named in state.named:
         package = chosen.answer.by_name.get(named.name)
-        if package is None or not package.version:
+        if package is None or not package.version or named.name in limited:
             continue
         if why := _not_built(state, named, package, chosen.plan):
             yield f"{named.name} {package.version} is locked: {why}"

@@ -104,7 +104,8 @@ def _first_solution(state: State) -> Solution:
     outcome = attempt(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _older_local(state, outcome)
-    if isinstance(outcome, Refusal) and chosen_pins(first.plan, first.builds):
+    groups = state.choices(first)
+    if isinstance(outcome, Refusal) and (chosen_pins(first.plan, first.builds) or state.facts.limits(groups)):
         outcome = attempt(state, dataclasses.replace(first, loose=True))
     if isinstance(outcome, Refusal):
         outcome = pythons.try_others(state, outcome)

@@ -246,6 +246,17 @@ class Replacement(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+class CompanionLimit(NamedTuple):
+    """The bounds on a package ("numpy<2") that releases of a framework (`package`) need, and that their metadata does not
+    state."""
+
+    package: str
+    versions: str
+    requires: str
+    why: str
+    source: str
+
+
 class FailureCause(NamedTuple):
     """A root cause of failures: its layer ("1" is the lowest, the driver) and title. Its fixes are a table.
 
@@ -649,6 +660,7 @@ class Profiles:
     majors: tuple[CudaMajor, ...] = ()
     branches: tuple[DriverBranch, ...] = ()
     known_bad: tuple[KnownBadRelease, ...] = ()
+    limits: tuple[CompanionLimit, ...] = ()
     causes: tuple[FailureCause, ...] = ()
     fixes: tuple[FailureFix, ...] = ()
     signs: tuple[Sign, ...] = ()

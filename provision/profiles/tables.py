@@ -158,6 +158,7 @@ KINDS = {
     # the oldest drivers that documents give for all packages of one CUDA major
     "floors": Kind(None, ("cuda",), also=("cuda", "driver_linux", "driver_windows")),
     "known_bad": Kind(model.KnownBadRelease, ("package", "version", "gpu", "board", "driver", "companion")),
+    "limits": Kind(model.CompanionLimit, ("package", "versions", "requires")),
     **SATELLITE_TABLES,
     "images": Kind(model.BaseImage, ("use", "image")),
     "causes": Kind(model.FailureCause, ("cause",)),
@@ -185,7 +186,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),
     "onnxruntime.yaml": ("builds", "tested"),
-    "known_bad.yaml": ("known_bad",),
+    "known_bad.yaml": ("known_bad", "limits"),
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
     "satellites.yaml": tuple(SATELLITE_TABLES),

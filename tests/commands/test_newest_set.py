@@ -370,3 +370,25 @@ def test_an_index_that_does_not_respond_is_no_reason_where_a_package_excludes_wh
     beside = torches("lock", "--json", "--framework", "torch", "--with", "serving", "-o", "beside.toml", *ask)
     assert versions(beside)["torch"] == "2.10.0"
     assert [h["because"] for h in beside.json["held_back"]] == ["serving 1.0 requires torch<2.11"]
+
+
+def test_a_limit_that_a_framework_does_not_state_applies_unless_another_requirement_forbids_it(gpuenv, index):
+    for version in ("2.2.2", "2.3.0"):
+        wanted = ("--framework", f"torch=={version}", *ASK[2:])
+        index.add_plan(gpuenv("resolve", "--json", *wanted).json)
+    for version in ("1.26.4", "2.4.6"):
+        index.add("numpy", version)
+    index.add("arrays", "1.0", requires=("numpy",))
+    index.add("old", "1.0", requires=("numpy", "torch<2.3"))
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+
+    def locked(framework, *packages):
+        words = [w for p in packages for w in ("--with", p)]
+        ran = gpuenv("lock", "--json", "-f", framework, *words, *ASK[2:], "-o", f"{len(framework)}.toml")
+        said = " ".join((*ran.json["plan"]["notes"], ran.err))
+        return versions(ran)["torch"], versions(ran)["numpy"], "compiled for NumPy 1" in said
+
+    assert locked("torch==2.2.2", "arrays") == ("2.2.2", "1.26.4", True)
+    assert locked("torch", "old") == ("2.2.2", "1.26.4", True)  # uv chooses this torch only then
+    assert locked("torch<2.3", "numpy>=2") == ("2.2.2", "2.4.6", True)
+    assert locked("torch>=2.2", "arrays") == ("2.3.0", "2.4.6", False)
