@@ -385,7 +385,7 @@ def build_environment(
         check_files(bundle, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     if device == "cuda":
-        for text in disagreements_of(job.lock, load(job.choices, "satellites")):
+        for text in disagreements_of(job.lock, load(job.choices)):
             job.emit(Event("warning", "lock", text))
     try:
         if packages:

@@ -47,7 +47,7 @@ def run_verification(examined: Examination, emit: Emit, begun: verify.EarlyProbe
     env, lock, wanted = examined.env, examined.lock, examined.options
     read = begun.machine.result if begun and begun.machine else functools.cache(make_machine_reader(wanted))
     baseline = verify.Baseline(
-        lock=lock, releases=rows.load(examined.choices, *rows.FOR_VERDICT).cudnn,
+        lock=lock, releases=rows.load(examined.choices).cudnn,
         target=read().target if wanted.locked else None, read_machine=read,
     )  # fmt: skip
     verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
@@ -88,9 +88,7 @@ def make_reader(
     def read(python_paths: PythonPaths) -> Reading:
         from ..verify import packages
 
-        return packages.read_packages(
-            env.python, python_paths, environ, rows.load(choices, *rows.FOR_VERDICT)
-        )
+        return packages.read_packages(env.python, python_paths, environ, rows.load(choices))
 
     return read
 
@@ -178,7 +176,7 @@ def _add_project_imports(
         {p.name for p in examined.lock.packages} if examined.lock else set()
     )  # the stage lock names these
     missing = [one for one in modules.find_missing(imports, sites) if one.package not in locked]
-    removed = rows.load(examined.choices, "removed_names").removed_names
+    removed = rows.load(examined.choices).removed_names
     absent = modules.find_absent(imports, sites, removed)
     for finding in (modules.explain_missing(missing), modules.explain_absent(absent)):
         if finding:
@@ -195,7 +193,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     project = read_own_project(path, examined.options.cache_dir)
     if project is None or project.problem:
         return None
-    loaded = rows.load(examined.choices, "imports", "removed_names")
+    loaded = rows.load(examined.choices)
     known = PackageFacts(
         companions=dict.fromkeys(TORCH_COMPANIONS, "torch"),
         imports={row.module: row for row in loaded.imports},
@@ -219,7 +217,7 @@ def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
     from ..lock.measured import read_rows
 
-    known = rows.load(choices, *rows.FOR_FIXES)
+    known = rows.load(choices)
     return dataclasses.replace(known, satellites=(*known.satellites, *read_rows(lock, choices)))
 
 

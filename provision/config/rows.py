@@ -1,4 +1,4 @@
-"""Load the profiles with the overlays of the user, the parts that a command needs."""
+"""Load the profiles with the overlays of the user."""
 
 from __future__ import annotations
 
@@ -11,21 +11,6 @@ from .options import Choices, get_cache_dir
 
 if TYPE_CHECKING:
     from ..model import Profiles
-
-FOR_VERDICT = (
-    "cudnn",
-    "system_libraries",
-    "opened_libraries",
-    "optional_libraries",
-    "replacements",
-    "satellites",
-    "compilers",
-    "runtime_compilers",
-    "known_bad",
-)
-"""The rows that each verdict needs: cuDNN's releases, and the system libraries of packages."""
-FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
-"""The rows that name the package, wheel or release with a missing library."""
 
 
 def own_profiles() -> Path:
@@ -49,24 +34,21 @@ def list_overlays(c: Choices) -> list[Path]:
     return list(c.profiles) or ([user_folder] if os.path.isdir(user_folder) else [])  # noqa: PTH112
 
 
-def load(c: Choices, *parts: str) -> Profiles:
-    """Return these fields of the profiles, or all for none. Raises DataError, UsageError."""
+def load(c: Choices) -> Profiles:
+    """Return the profiles with the user's rows, read once in a run. Raises DataError, UsageError."""
     folders = list_overlays(c)
     files = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.iterdir()))
-    if (files, ()) in _read:  # all of them are there already
-        parts = ()
-    if (files, parts) not in _read:
+    if files not in _read:
         from .. import profiles  # few commands that find everything in place read rows
 
-        cache = get_cache_dir(c)
-        _read[files, parts] = profiles.load(folders, parts, cache_dir=cache)
-    return _read[files, parts]
+        _read[files] = profiles.load(folders, cache_dir=get_cache_dir(c))
+    return _read[files]
 
 
-_read: dict[tuple[tuple[tuple[Path, int], ...], tuple[str, ...]], Profiles] = {}
-"""The profiles that were loaded, by the user's files and the parts. Several parts of a run share them."""
+_read: dict[tuple[tuple[Path, int], ...], Profiles] = {}
+"""The profiles that were loaded, by the user's files."""
 
 
 def causes_of_jobs(c: Choices) -> frozenset[str]:
     """Return the causes that depend on the jobs running on a machine. Raises DataError, UsageError."""
-    return frozenset(row.cause for row in load(c, "causes").causes if row.of_jobs)
+    return frozenset(row.cause for row in load(c).causes if row.of_jobs)

@@ -152,7 +152,7 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
         if "://" not in place and not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
-    where = list_index_addresses(c, data or load(c, "indexes"))
+    where = list_index_addresses(c, data or load(c))
     extra = [u for u in config.extra_index_urls if not is_pytorch(u, where["pytorch"])]
     return PackageSources(
         default=where.get("pypi") or config.index_url,

@@ -108,7 +108,7 @@ def name_hosts(lock: Lock, choices: Choices, emit: Emit) -> Lock:
 
     Return the lock with this note in its plan. Packages of indexes come from the configured ones, by hash.
     """
-    known = {grants.origin(row.url) for row in rows.load(choices, "indexes").indexes}
+    known = {grants.origin(row.url) for row in rows.load(choices).indexes}
     direct = [p for p in lock.packages if p.index is None and not p.is_conda]
     servers: dict[str, list[str]] = {}
     for package in direct:

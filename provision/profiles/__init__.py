@@ -12,7 +12,7 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,38 +33,45 @@ def directory() -> Path:
     return shipped if shipped.is_dir() else _PACKAGE.parent / "profiles"
 
 
-def load(
-    overlays: Sequence[Path] = (), parts: Sequence[str] = (), *, cache_dir: Path | None = None
-) -> model.Profiles:
-    """Return gpuenv's profiles with the rows of `overlays`, applied in order, or only some `parts` (fields of Profiles).
+def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
+    """Return gpuenv's profiles with the rows of `overlays`, applied in order.
 
     A row of an overlay replaces the row of equal key, or is added. `cache_dir` caches the parsed profiles, named
     by the sha256 of the files. Raises DataError with every mistake of every file.
     """
-    folders, kinds = [directory(), *overlays], _kinds_of(parts)
+    folders = [directory(), *overlays]
     name = _cache_name(folders)
     for folder in filter(None, (_PACKAGE, cache_dir)):
-        if known := _read_cache(folder / name, kinds):
+        if known := _read_cache(folder / name):
             return known
-    plain = parse(folders)
+    parsed = parse(folders)
     if cache_dir:
-        _write_cache(cache_dir / name, plain)
-    return construct(plain, kinds)
+        _write_cache(cache_dir / name, parsed)
+    return _stored(parsed)
 
 
-def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
-    """Return some tables of one shipped file. Without a cache of parsed profiles only this file is parsed."""
-    kinds = _kinds_of(parts)
-    if known := _read_cache(_PACKAGE / _cache_name([directory()]), kinds):
-        return known
-    merged: _Merged = {k.into: {} for k in kinds}
-    tables = read_file(directory() / file)[0]
-    _merge([(file, t) for t in tables if t.head.get("table") in parts], merged)
-    return construct({into: list(rows.values()) for into, rows in merged.items()}, kinds)
+class _Stored(model.Profiles):
+    """Profiles that make the rows of a field when it is asked for: a command needs few of them."""
+
+    __slots__ = ("_parsed",)
+    _parsed: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> tuple[Any, ...]:
+        kind = next((k for k in KINDS.values() if k.into == name), None)
+        if kind is None or kind.cls is None:
+            raise AttributeError(name)
+        rows = tuple(
+            kind.cls(*[tuple(value) if type(value) is list else value for value in values])
+            for values in json.loads(self._parsed[name])
+        )
+        object.__setattr__(self, name, rows)
+        return rows
 
 
-def _kinds_of(parts: Sequence[str]) -> list[Kind]:
-    return [k for k in KINDS.values() if k.into and (not parts or k.into in parts)]
+def _stored(parsed: Mapping[str, str]) -> model.Profiles:
+    known = object.__new__(_Stored)
+    object.__setattr__(known, "_parsed", parsed)
+    return known
 
 
 def prepare() -> None:
@@ -122,8 +129,8 @@ def _list_yaml_files(folder: Path) -> list[Path]:
         ) from e
 
 
-def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
-    """Return the rows of the folders as plain values in field order, by field of Profiles.
+def parse(folders: Sequence[Path]) -> dict[str, str]:
+    """Return the rows of the folders as JSON, values in field order, by field of Profiles.
 
     Later folders replace rows of equal key. Raises DataError with every mistake.
     """
@@ -147,7 +154,7 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
             problems=tuple(problems),
             hint="Correct these rows, then run `gpuenv profiles check`.",
         )
-    return {into: list(rows.values()) for into, rows in merged.items()}
+    return {into: json.dumps([*rows.values()], separators=(",", ":")) for into, rows in merged.items()}
 
 
 def _merge(tables: list[tuple[str, Table]], merged: _Merged) -> list[str]:
@@ -178,29 +185,19 @@ def _value(kind: Kind, name: str, head: dict[str, str], row: Row) -> Any:
     return row.get(name, [] if name in kind.lists else None)
 
 
-def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model.Profiles:
-    """Return Profiles with the rows of these kinds, from the plain values of `parse`."""
-    parts: dict[str, tuple[Any, ...]] = {}
-    for kind in kinds:
-        assert kind.cls
-        parts[kind.into] = tuple(
-            kind.cls(*[tuple(value) if type(value) is list else value for value in values])
-            for values in plain[kind.into]
-        )  # fmt: skip
-    return model.Profiles(**parts)
-
-
-def _read_cache(path: Path, kinds: Sequence[Kind]) -> model.Profiles | None:
+def _read_cache(path: Path) -> model.Profiles | None:
     """Return the cached rows, or None if there is no valid cache. Those beside this package are gpuenv's own."""
     try:
         data = path.read_bytes() if path.parent == _PACKAGE else trust.read_cached(path)
-        rows = dict(line.split(b" ", 1) for line in data.splitlines())
-        return construct({kind.into: json.loads(rows[kind.into.encode()]) for kind in kinds}, kinds)
-    except (OSError, ValueError, TypeError, KeyError):
+    except OSError:
         return None
+    digest, _, text = data.partition(b"\n")
+    if digest != hashlib.sha256(text).hexdigest().encode():
+        return None
+    return _stored(dict(line.split(" ", 1) for line in text.decode().splitlines()))
 
 
-def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:
-    """Write the rows, those of a field of Profiles as one line: most commands read few fields."""
-    lines = (f"{into} {json.dumps(rows, separators=(',', ':'))}\n" for into, rows in plain.items())
-    trust.write_cached(path, "".join(lines))
+def _write_cache(path: Path, parsed: Mapping[str, str]) -> None:
+    """Write the rows, those of a field of Profiles as one line, below the digest of all."""
+    text = "".join(f"{into} {rows}\n" for into, rows in parsed.items())
+    trust.write_cached(path, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")

@@ -99,8 +99,8 @@ def render_step(
 
 @functools.cache
 def _read_texts() -> tuple[dict[str, FindingText], dict[str, FailureCause], tuple[FailureFix, ...]]:
-    from . import load_own_parts
+    from . import load
 
-    profiles = load_own_parts("failures.yaml", ("causes", "findings", "fixes"))
+    profiles = load()
     texts = {text.finding: text for text in profiles.findings}
     return texts, {cause.cause: cause for cause in profiles.causes}, profiles.fixes

@@ -146,7 +146,8 @@ def prepare() -> None:
             importlib.import_module(module.name)
     for name in LIBRARIES:
         importlib.import_module(name)
-    rows._read[(), ()] = profiles.load()
+    rows._read[()] = known = profiles.load()
+    repr(known)  # each field is made when it is asked for: here, and not by each fork
     gc.collect()
     gc.freeze()
 
@@ -229,5 +230,5 @@ if __name__ == "__main__":
     from provision.commands.causes import find_causes
     from provision.config import rows
 
-    find_causes([("log", [b"a line"])], rows._read[(), ()], None, None)  # its patterns are compiled once
+    find_causes([("log", [b"a line"])], rows._read[()], None, None)  # its patterns are compiled once
     _serve(socket.socket(fileno=int(sys.argv[1])))

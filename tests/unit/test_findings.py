@@ -99,9 +99,3 @@ def test_a_fact_is_not_changed_by_the_text_around_it():
     assert fill_text("run  {command}", {"command": "rm 'a  b'"}) == "Run rm 'a  b'"
     assert fill_text("{library} is not found", {"library": "libz.so.1"}) == "libz.so.1 is not found"
     assert fill_text("{x}", {"x": "{y} [[z]]", "y": "no"}) == "{y} [[z]]"
-
-
-def test_only_one_file_is_parsed_for_findings(monkeypatch):
-    monkeypatch.setattr(profiles, "_read_cache", lambda *_: None)
-    own = profiles.load_own_parts("failures.yaml", ("causes", "findings"))
-    assert len(own.findings) > 100 and own.causes and not own.builds and not own.failures

@@ -228,9 +228,9 @@ def test_the_cache_gives_the_same_and_is_one_file(tmp_path, mine):
 
 def _cut(cache, **counts):
     """Leave only the first rows of some tables in a file of parsed profiles."""
-    kept = dict(line.split(" ", 1) for line in cache.read_text().splitlines())
+    kept = dict(line.split(" ", 1) for line in cache.read_text().splitlines()[1:])
     kept |= {name: json.dumps(json.loads(kept[name])[:count]) for name, count in counts.items()}
-    cache.write_text("".join(f"{name} {rows}\n" for name, rows in kept.items()))
+    profiles._write_cache(cache, kept)
 
 
 def test_the_cache_is_what_is_read(tmp_path, mine):
@@ -281,7 +281,7 @@ def test_tables_parsed_at_build_time_are_read_and_no_cache_is_written(tmp_path, 
     assert profiles.load(cache_dir=tmp_path / "cache") == known
     assert not (tmp_path / "cache").exists()
     _cut(made, builds=1, cudnn=2)
-    assert len(profiles.load().builds) == 1 and len(profiles.load(parts=["cudnn"]).cudnn) == 2
+    assert len(profiles.load().builds) == 1 and len(profiles.load().cudnn) == 2
     made.write_text("{")
     assert profiles.load() == known
 
