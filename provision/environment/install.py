@@ -6,25 +6,21 @@ download and the free space are checked. Then uv runs with the indexes.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import hashlib
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import BuildError
 from ..index import uv
-from ..index.config import is_on, split_pytorch, uv_variables
+from ..index.config import split_pytorch, uv_variables
 from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
-from ..system import process, untrusted
+from ..system import process
 from ..system.fatbins import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
-from . import state
 from .distributions import find_sites, list_distributions, read_distributions
 from .place import MARK
 from .uv_install import (
@@ -58,8 +54,6 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     if target:
         return
     _install_unhashed(whole, emit)
-    if is_compiling():
-        note_compiled(path, hashed)
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := link_unfound(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
@@ -254,47 +248,6 @@ def put_back(
 
 
 # --- what uv does not do ---------------------------------------------------------------------------
-
-NOTED = "bytecode.json"
-"""The file in an environment's `.gpuenv/` with the digests of its compiled modules."""
-
-
-def is_compiling() -> bool:
-    """Return whether the user wants environments with compiled bytecode (UV_COMPILE_BYTECODE)."""
-    return is_on(uv_variables(process.environ()).get("UV_COMPILE_BYTECODE"))
-
-
-def note_compiled(env: Path, packages: Sequence[LockedPackage]) -> None:
-    """Write the digests of the compiled modules of some packages. Raises BuildError."""
-    if not (env / MARK).is_dir():
-        return  # a folder that gpuenv did not make
-    wanted = {normalize_name(p.name) for p in packages}
-    modules = {
-        name: dict(file for one in several for file in _digest_compiled(env, one.folder / "RECORD"))
-        for name, several in read_distributions(env).items()
-        if name in wanted
-    }
-    before = state.read(env, NOTED).get("modules", {})
-    state.write(env, NOTED, {"schema": "gpuenv.bytecode/1", "modules": {**before, **modules}})
-
-
-def _digest_compiled(env: Path, record: Path) -> Iterator[tuple[str, str]]:
-    """Yield path and digest of the compiled modules of a wheel's sources inside site-packages (PEP 3147)."""
-    if not record.is_file():
-        return
-    site = record.parent.parent
-    with record.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in file if ".py" in line]  # torch also lists 10,000 headers
-    names = [row[0] for row in csv.reader(lines) if row and row[0].endswith(".py")]
-    sources = {name for name in names if not {"", ".."} & set(name.split("/"))}
-    for folder in sorted({name.rpartition("/")[0] for name in sources}):
-        compiled = site / folder / "__pycache__"
-        for name in sorted(os.listdir(compiled)) if compiled.is_dir() else ():  # noqa: PTH208  # names alone
-            if str(Path(folder, f"{name.split('.', 1)[0]}.py")) in sources:
-                path = compiled / name
-                digest = hashlib.sha256(untrusted.read_bytes(path)).hexdigest()
-                yield path.relative_to(env).as_posix(), digest
-
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 

@@ -73,6 +73,24 @@ def _flush():
     ctypes.CDLL(None).fflush(None)
 
 
+class Failed(Exception):
+    """A stage failed: `call` returned `code`, called `name` by the library."""
+
+    def __init__(self, call, code=None, name=None, text=None):
+        Exception.__init__(self, call)
+        self.record = {"call": call, "code": code, "name": name, "text": text}
+
+
+def runtime_call(cudart, call, *arguments):
+    import ctypes
+
+    code = getattr(cudart, call)(*arguments)
+    if code:
+        cudart.cudaGetErrorName.restype = ctypes.c_char_p
+        name = cudart.cudaGetErrorName(code)
+        raise Failed(call, code, name.decode() if name else None)
+
+
 def mapped(pattern):
     """Return the files mapped into this process whose name matches, by their names in the kernel."""
     import re

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from pathlib import Path
 
-from . import process
-
-# The label of `ldconfig -p` for 64-bit libraries of each machine, and their flags in the cache (glibc's ldconfig.h:
-# FLAG_ELF_LIBC6 and the required ABI)
-FLAVOURS = {"x86_64": "x86-64", "aarch64": "AArch64"}
+# The flags of each machine's 64-bit libraries in the cache (glibc's ldconfig.h: FLAG_ELF_LIBC6 and the required ABI)
 _FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03}
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEAD, _ENTRY = struct.Struct("=20sII20x"), struct.Struct("=iIIIQ")
@@ -23,24 +18,23 @@ def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
     if not is_there(cache):
         return ()
     try:
-        rows = parse_loader_cache(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
+        return parse_loader_cache(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
     except OSError:
-        rows = None
-    return _by_ldconfig(cache, machine) if rows is None else rows
+        return ()
 
 
-def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...] | None:
+def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the libraries with these flags, or of all libraries for None.
 
-    Returns None for another format, such as that of glibc before 2.2 or of another libc.
+    Another format, such as that of glibc before 2.2 or of another libc, has none.
     """
     start = data.find(_MAGIC)
     if start < 0 or len(data) < start + _HEAD.size:
-        return None
+        return ()
     data = data[start:]  # an older table may precede it; string offsets count from here
     count = _HEAD.unpack_from(data)[1]
     if _HEAD.size + count * _ENTRY.size > len(data):
-        return None
+        return ()
     rows = []
     for number in range(count):
         kind, key, value, *_ = _ENTRY.unpack_from(data, _HEAD.size + number * _ENTRY.size)
@@ -52,26 +46,6 @@ def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str],
 def _text(data: bytes, start: int) -> str:
     end = data.find(b"\0", start)
     return data[start : end if end >= 0 else len(data)].decode("utf-8", "surrogateescape")
-
-
-def parse_ldconfig(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
-    r"""Return (soname, path) from `ldconfig -p`, in its order, without libraries of other machines.
-
-    A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
-    """
-    rows = re.findall(r"^[ \t]+(\S+) \(([^)\n]*)\) => (/.*)$", text, re.MULTILINE)
-    return tuple((soname, path) for soname, kind, path in rows if not flavour or flavour in kind)
-
-
-def _by_ldconfig(cache: Path, machine: str) -> tuple[tuple[str, str], ...]:
-    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if is_there(Path(program)):
-            try:
-                ended = process.run([program, "-p", "-C", str(cache)], timeout=20)
-            except OSError:
-                continue
-            return parse_ldconfig(ended.stdout, FLAVOURS.get(machine))
-    return ()
 
 
 def is_there(path: Path) -> bool:

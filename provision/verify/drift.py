@@ -2,7 +2,7 @@
 
 Three cheap comparisons are always made: versions (names of the dist-info folders), each RECORD with the
 installed one, and existence and size of each file. With `thorough`, the bytes of files that were written after
-the build are compared too, and bytecode that differs from what gpuenv compiled is found.
+the build are compared too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_version
@@ -42,13 +42,12 @@ from ..system.files import hash_readable
 
 Part = Distribution | CondaRecord
 WrongFiles = Mapping[str, Mapping[str, str]]
-"""By package its files that differ, each with how: missing, size, bytes or bytecode."""
+"""By package its files that differ, each with how: missing, size or bytes."""
 
 _WORDS = {
     "missing": ("is missing", "are missing"),
     "size": ("has the wrong size", "have the wrong size"),
     "bytes": ("was changed", "were changed"),
-    "bytecode": ("was not compiled from its source", "were not compiled from their sources"),
 }
 """What a kind of difference is called, for one file and for several."""
 _PATHS = 8  # that a change lists
@@ -101,14 +100,10 @@ def find_drift(
     if thorough:
         wrong = _compare_rows(here, since, here if deep else fresh)
         wrong_conda = _compare_rows(records, since, records if deep else fresh)
-        bytecode = find_changed_bytecode(env, here)
     else:
         wrong, wrong_conda = sizes or (_find_wrong_sizes(here), _compare_rows(records, None, ()))
-        bytecode = {}
-    changes += _list_modified(here, wrong, bytecode) + built
-    changes += [
-        c for c in _list_modified(records, wrong_conda, {}) if c.name in conda and c.name not in unbuilt
-    ]
+    changes += _list_modified(here, wrong) + built
+    changes += [c for c in _list_modified(records, wrong_conda) if c.name in conda and c.name not in unbuilt]
     added = [d for n, ds in found.items() if n not in wheels for d in ds]
     if conda and (added := [d for d in added if d.installer != "conda"]):
         infos = list_conda_infos(env)
@@ -212,10 +207,8 @@ def _compare_rows(parts: Mapping[str, Part], since: float | None, read: Collecti
         return dict(zip(parts, pool.map(wrong, parts), strict=True))
 
 
-def _list_modified(
-    parts: Mapping[str, Part], wrong: WrongFiles, bytecode: WrongFiles
-) -> list[EnvironmentChange]:
-    """Return the changes of packages with wrong files, or with changed `bytecode`.
+def _list_modified(parts: Mapping[str, Part], wrong: WrongFiles) -> list[EnvironmentChange]:
+    """Return the changes of packages with wrong files.
 
     If two packages list one file, either may have written it: it is right if it matches one of them.
     """
@@ -225,7 +218,6 @@ def _list_modified(
     changes = []
     for name, one in parts.items():
         files = {path: how for path, how in wrong.get(name, {}).items() if path not in right}
-        files |= bytecode.get(name, {})
         changes += [make_change(one, files)] if files else []
     return changes
 
@@ -291,72 +283,3 @@ def _make_overwritten(one: Distribution, owner: Part, rows: Sequence[RecordRow])
     return EnvironmentChange(
         kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=paths
     )
-
-
-# --- bytecode ------------------------------------------------------------------------------------
-#
-# RECORD does not list it, and Python runs it without reading the source. Its digests were recorded when the
-# environment was built. Python writes another file if a source was touched, so another digest proves nothing.
-# Then the environment's Python compiles the source again and compares.
-
-_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "bytecode_matches_source.py"
-_SECONDS = 600.0
-
-
-def find_changed_bytecode(env: Path, packages: Collection[str]) -> WrongFiles:
-    """Return the changed modules of some packages.
-
-    Missing modules, and modules that Python would not run, are not included.
-    """
-    noted = {
-        path: (name, sha)
-        for name, files in _read_modules(env).items()
-        if name in packages
-        for path, sha in files.items()
-    }
-    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
-        digests = pool.map(lambda path: hash_readable(env / path) if (env / path).is_file() else None, noted)
-        suspects = [p for p, sha in zip(noted, digests, strict=True) if sha not in (None, noted[p][1])]
-    files: dict[str, dict[str, str]] = {}
-    for path in _compile_again(env, suspects):
-        files.setdefault(noted[path][0], {})[str(env / path)] = "bytecode"
-    return files
-
-
-def _read_modules(env: Path) -> Mapping[str, Mapping[str, str]]:
-    """Return package -> file inside the environment -> digest; empty if nothing was compiled."""
-    try:
-        modules = json.loads(untrusted.read_bytes(env / ".gpuenv" / "bytecode.json"))["modules"]
-        return {
-            str(n): {p: str(sha) for p, sha in files.items() if _is_inside(p)} for n, files in modules.items()
-        }
-    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        return {}
-
-
-def _is_inside(path: str) -> bool:
-    parts = PurePosixPath(path)
-    return not parts.is_absolute() and ".." not in parts.parts and path.endswith(".pyc") and "\0" not in path
-
-
-def _compile_again(env: Path, suspects: Sequence[str]) -> Sequence[str]:
-    """Return the suspects that Python would run and that differ from their compiled sources.
-
-    Return all suspects if Python cannot be started.
-    """
-    from ..environment import interpreter
-
-    if not suspects:
-        return []
-    pairs = []
-    for path in suspects:  # PEP 3147: __pycache__/name.tag.pyc
-        compiled = env / path
-        source = compiled.parent.parent / f"{compiled.name.rsplit('.', 2)[0]}.py"
-        pairs.append((str(source), str(compiled)))
-    try:
-        done = interpreter.start(
-            env / "bin" / "python", ("-I", "-S", str(_PROGRAM)), stdin=json.dumps(pairs), timeout=_SECONDS
-        )
-        return [suspects[number] for number in json.loads(done.stdout)] if done.ok else suspects
-    except (OSError, ValueError, TypeError, IndexError):
-        return suspects

@@ -376,7 +376,7 @@ def run_peers(run: Verification) -> None:
     start = time.perf_counter()
     report = run_probe(
         run.env.python,
-        ("report", "calls", "peers"),
+        ("report", "peers"),
         {
             "libcudart": cudart,
             "libnccl": nccl[0] if nccl else None,

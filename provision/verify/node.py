@@ -15,7 +15,7 @@ from ..errors import MachineError, UsageError
 from ..model import Finding, Lock, Machine, NodeVerdict, Verdict
 from ..profiles.findings import make_finding
 from ..system import trust
-from ..system.process import fork
+from ..system.process import children
 from ..system.process.children import read_start
 from ..system.redaction import clean_line
 from .probe import ENDED_BY, NO_ANSWER
@@ -51,7 +51,7 @@ def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeV
         return machine
 
     # The probes have a deadline of their own, which names the call that hangs.
-    ended = fork.call(lambda: examine(seconds * 0.8, ask), seconds)
+    ended = children.call(lambda: examine(seconds * 0.8, ask), seconds)
     if ended.answer:
         return ended.answer
     if ended.signal and not asking[0]:

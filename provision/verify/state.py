@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
 SECONDS = 120.0
-PROBES = ("report", "calls", "gpu")
+PROBES = ("report", "gpu")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 LibraryPaths = Mapping[str, Any]

@@ -38,7 +38,6 @@ from provision.detect.pythons import (
 from provision.detect.query import parse_answer
 from provision.model import HardwareDevice, format_cuda
 from provision.system import trust
-from provision.system.loader_cache import FLAVOURS, parse_ldconfig
 from provision.system.redaction import redact_variable
 
 
@@ -86,7 +85,6 @@ def test_a_failed_nvidia_smi_gives_no_rows():
 def test_no_text_breaks_the_parsers(text):
     for parse in (parse_proc_version, parse_library_version):
         assert parse(text) is None or text
-    assert parse_ldconfig(text, None) == () or "=>" in text
     assert parse_answer(text).gpus == ()
     gpus, driver = parse_smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
     assert driver is None
@@ -110,13 +108,6 @@ def test_a_cuda_number_becomes_a_version(number, version):
 )
 def test_the_driver_version_is_read_from_a_file_name(path, version):
     assert parse_library_version(path) == version
-
-
-def test_ldconfig_rows_leave_other_machines_out():
-    rows = parse_ldconfig(sample("ldconfig.txt"), FLAVOURS["x86_64"])
-    assert ("libcuda.so.1", "/lib/x86_64-linux-gnu/libcuda.so.1") in rows
-    assert ("libcuda.so.1", "/lib/i386-linux-gnu/libcuda.so.1") not in rows
-    assert parse_ldconfig(sample("ldconfig.txt"), FLAVOURS["aarch64"]) == ()
 
 
 @rows(

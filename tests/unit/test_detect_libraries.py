@@ -1,6 +1,7 @@
 """The CUDA libraries and the nvidia-smi that detect finds."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from hypothesis import given, strategies as st
 from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
 from provision.detect.query import ask_smi
 from provision.model import Gpu
-from provision.system.loader_cache import FLAVOURS, loader_cache, parse_ldconfig, parse_loader_cache
+from provision.system.loader_cache import loader_cache, parse_loader_cache
 
 
 def libraries_of(folder, *names):
@@ -79,14 +80,16 @@ def test_a_cache_that_ldconfig_wrote_is_read(tmp_path):
 def test_the_loaders_cache_is_read_as_ldconfig_reads_it():
     machine = read_platform()[0].split("-")[1]
     told = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=True).stdout
-    assert loader_cache(Path("/"), machine) == parse_ldconfig(told, FLAVOURS[machine])
+    flavour = {"x86_64": "x86-64", "aarch64": "AArch64"}[machine]
+    rows = re.findall(r"^[ \t]+(\S+) \(([^)\n]*)\) => (/.*)$", told, re.MULTILINE)
+    assert loader_cache(Path("/"), machine) == tuple((n, path) for n, kind, path in rows if flavour in kind)
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**32 - 1))
 def test_a_damaged_loaders_cache_is_no_failure(data, count):
     head = b"glibc-ld.so.cache1.1" + count.to_bytes(4, sys.byteorder)
-    assert parse_loader_cache(data, None) is None
-    assert parse_loader_cache(head + data, None) is None or count < 10
+    assert parse_loader_cache(data, None) == ()
+    assert parse_loader_cache(head + data, None) == () or count < 10
 
 
 SMI = """#!/bin/sh

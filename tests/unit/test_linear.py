@@ -14,7 +14,6 @@ from provision.lock import uv_errors
 from provision.report import anonymize
 from provision.requirements import files, poetry
 from provision.requirements.demands import read_project_requirements
-from provision.system import loader_cache
 from provision.verify import causes, disk
 from provision.verify.libraries import PythonPaths
 
@@ -62,7 +61,6 @@ READERS = {
         ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
     ),
     "names of boards": (facts.split_board_name, ("rtx1", "1")),
-    "the loader's cache": (lambda t: loader_cache.parse_ldconfig(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(files.convert_specifier), ("\n", " ", "= ")),
     "what a report hides": (lambda t: anonymize.anonymize_text(t, anonymize.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),

@@ -361,7 +361,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.join_sources("calls", "gpu")
+    text = probe.join_sources("gpu")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2

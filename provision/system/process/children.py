@@ -1,4 +1,4 @@
-"""Ends child processes and their descendants, and handles the signals that end gpuenv.
+"""Ends child processes and their descendants, makes a call in a fork, and handles the signals that end gpuenv.
 
 Killing a child with its session does not kill daemons. They run in another session and get another parent.
 The command line asks Linux to be that parent, so that it finds and ends them.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+from ...errors import GpuenvError
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 _PF_EXITING = 0x4  # linux/sched.h: the process is in do_exit
@@ -183,6 +186,70 @@ def _read(pid: int) -> _ChildProcess | None:
         return None
     return _ChildProcess(int(words[1]), words[0] in (b"Z", b"X") or bool(int(words[6]) & _PF_EXITING))
 
+
+# --- a call in a fork --------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+class Called(NamedTuple, Generic[T]):
+    """How a call ended: with an answer, by a signal ("SIGSEGV"), or not in time. `stuck` are processes that no signal
+    ends."""
+
+    answer: T | None = None
+    signal: str | None = None
+    stuck: Collection[int] = ()
+
+
+def call(work: Callable[[], T], seconds: float) -> Called[T]:
+    """Return what a call in a fork returns. Raises what it raises. No process of the fork outlives this one."""
+    import pickle  # few commands fork
+
+    die_with, until = die_with_parent(), time.monotonic() + seconds
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if die_with:
+                die_with()
+            os.close(reading)
+            _write_answer(writing, work)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    data = b""
+    with os.fdopen(reading, "rb", 0) as pipe:
+        while select.select([pipe], [], [], max(until - time.monotonic(), 0.0))[0]:
+            if not (chunk := pipe.read(1 << 16)):
+                break
+            data += chunk
+        else:
+            return Called(stuck=end_family(child))
+    if not data:
+        return Called(signal=signal_name(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+    end_family(child)
+    answer = pickle.loads(data)  # noqa: S301  # from a fork of this process
+    if isinstance(answer, BaseException):
+        raise answer
+    return Called(answer)
+
+
+def _write_answer(writing: int, work: Callable[[], object]) -> None:
+    """Write the answer of a call, or its exception, and end."""
+    import pickle
+    import traceback
+
+    try:
+        answer: object = work()
+    except BaseException as error:  # noqa: BLE001  # the other process raises it
+        if not isinstance(error, GpuenvError):
+            traceback.print_exc()
+        answer = error
+    with os.fdopen(writing, "wb") as pipe:
+        pickle.dump(answer, pipe)
+
+
+# --- signals ---------------------------------------------------------------------------------------------
 
 TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
