@@ -43,8 +43,8 @@ from ..model import (
 )
 from ..model.declare import group, iterate_options, option
 from ..model.values import dataclass
+from ..resolve import plan_request
 from ..resolve.pip import install_lines, pip_gaps
-from ..resolve.planner import plan_request
 from ..system import process
 from ..system.redaction import redact
 

@@ -43,7 +43,7 @@ FORMATS = {
     "apptainer": "recipes",
     **dict.fromkeys(("pixi", "uv"), "manifests"),
     **dict.fromkeys(("devcontainer", "github"), "recipes"),
-    **dict.fromkeys(("sbatch", "prolog", "healthcheck", "taskprolog", "npd", "daemonset", "job"), "nodes"),
+    **dict.fromkeys(("sbatch", "prolog", "healthcheck", "taskprolog", "npd", "daemonset", "job"), "recipes"),
     "cyclonedx": "bom",
 }
 # Formats that install gpuenv

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
 from ..model.values import dataclass
+from ..resolve import plan_request
 from ..resolve.choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
-from ..resolve.planner import plan_request
 from ..resolve.question import Question, ask_on_all, major, version
 
 

@@ -32,7 +32,7 @@ from ..model import (
     VersionBound,
     requirement_name,
 )
-from ..resolve.planner import plan_request
+from ..resolve import plan_request
 from .archives import SourceRules, source_rules
 from .pinned import lock_plan
 

@@ -35,7 +35,7 @@ from ..model import (
     name_few,
 )
 from ..model.values import dataclass
-from ..resolve.planner import plan_request
+from ..resolve import plan_request
 from ..system.files import refuse_to_replace
 from .accept import read_old_lock
 from .archives import source_rules

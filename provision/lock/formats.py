@@ -64,7 +64,7 @@ class Locks:
 
     def check(self, lock: Lock, context: RequestContext) -> None:
         """Raise LockError for a lock that does not fit the target's driver and GPUs."""
-        from ..resolve.planner import plan_request
+        from ..resolve import plan_request
 
         plan = lock.plan
         for build in plan.builds if plan.device == "cuda" else ():

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers need all names
     from .catalog import *
-    from .commands import *
     from .environment import *
     from .fleet import *
     from .machine import *
@@ -33,8 +32,7 @@ _MODULES = {
     "fleet": "FleetPlan PlanDifference UnservedHosts VersionCount HeldHosts PlanPrice Fleet FleetLock FleetLocks HostVerdict HostResult PastResult FleetResults BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
     "verdict": "CheckResult StageResult GradedResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict ContextValue Findings is_expected",
-    "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",
-    "commands": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitDecision InitResult ProfileTable ProfileTables",
+    "results": "PackageChange Preview CacheUsage IssueReport ExportResult WrittenFile InitDecision InitResult ProfileTable ProfileTables RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult RunResult is_good",
     "serialize": "as_plain as_document check_forms from_plain",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

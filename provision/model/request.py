@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machine import Machine, Target
 from .plan import PassedOverBuild
@@ -268,8 +268,7 @@ class PackageSources:
     `exclude_newer_except`. `explicit` are indexes for single packages. A solve uses them only for those packages, and
     a lock's files are fetched from them by hash.
 
-    `pages` are the index pages that were read in this run, by address: the final address, the media type and
-    the bytes, or None for a missing page. So each page is read once in a run.
+    `pages` are the index pages that were read in this run, by address, or None for a missing page. So each page is read once in a run.
     """
 
     default: str | None = None
@@ -288,7 +287,7 @@ class PackageSources:
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
     explicit: tuple[str, ...] = ()
-    pages: dict[str, tuple[str, str, bytes] | None] = field(
+    pages: dict[str, Any] = field(
         default_factory=dict, repr=False, compare=False, metadata={"internal": True}
     )
 

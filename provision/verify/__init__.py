@@ -90,8 +90,7 @@ def verify(
             layers.run_layers(run)
             layers.run_peers(run)
             frameworks.run_frameworks(run)  # framework, convolution, loaded
-    from .changes import judge_drift
-    from .variants import judge_variants
+    from .changes import judge_drift, judge_variants
 
     judge_variants(run)
     judge_drift(run)  # lock

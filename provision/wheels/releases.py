@@ -108,16 +108,10 @@ class IndexMetadata:
 
     def _read_page(self, url: str) -> Response | None:
         """Return the list at an address, or None if it is missing. It is read once in a run."""
-        from ..index.http import Response
-
         if url not in self.sources.pages:
-            answer = self._read_page_once(url)
-            kind = answer.headers.get("content-type", "") if answer else ""
-            self.sources.pages[url] = (answer.url, kind, answer.body) if answer else None
-        if (known := self.sources.pages[url]) is None:
-            return None
-        final, kind, body = known
-        return Response(200, {"content-type": kind}, body, final)
+            self.sources.pages[url] = self._read_page_once(url)
+        known: Response | None = self.sources.pages[url]
+        return known
 
     def _read_page_once(self, url: str) -> Response | None:
         """Read the list at an address, from the cache while its server allows it."""
@@ -201,7 +195,6 @@ class SourceArchives:
     sources: PackageSources
     places: dict[str, str] = field(default_factory=dict)
     """The only index of a package, by the package's name."""
-    _pages: dict[str, list[File]] = field(default_factory=dict, repr=False, compare=False)
 
     def describe(self, packages: Iterable[LockedPackage]) -> dict[LockedPackage, SourceArchive]:
         """Describe source archives. Too large and unreadable ones are missing in the result."""
@@ -254,9 +247,7 @@ class SourceArchives:
 
     def files(self, name: str) -> Sequence[File]:
         """Return a package's files on the indexes."""
-        if name not in self._pages:
-            self._pages[name] = [f for index in self._indexes(name) for f in self._read_page(index, name)]
-        return self._pages[name]
+        return [f for index in self._indexes(name) for f in self._read_page(index, name)]
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
         """Store the requirements of the built package, if they differ from those in the archive."""

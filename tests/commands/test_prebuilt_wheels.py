@@ -16,7 +16,7 @@ from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
 from provision.lock.request import judge_request
 from provision.model import LockedPackage, drop_event
-from provision.resolve.planner import plan_request
+from provision.resolve import plan_request
 
 HERE = "3.11"
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")

@@ -12,7 +12,7 @@ from rows import rows
 
 from provision import report
 from provision.model import Machine, Target
-from provision.report.anonymize import PersonalData, anonymize_text
+from provision.report import PersonalData, anonymize_text
 
 JANE = PersonalData(
     homes=("/home/jane", "/data/homes/jane"), users=("jane", "Jane Doe"), hosts=("gpubox7.lab.example.org",)

@@ -108,11 +108,10 @@ def read_once():
 
 def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
-    from provision import __main__ as started
+    from provision import __main__ as started, resolve
     from provision.bundle import wheels
     from provision.cli import typer_app
     from provision.config import rows
-    from provision.resolve import planner
     from provision.system import grants, process, trust
 
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -130,9 +129,9 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
             after.callback(known.clear)  # a process has one user, whose own indexes do not change
         after.callback(setattr, wheels, "write", wheels.write)
         after.callback(setattr, typer_app, "_prepare_command", typer_app._prepare_command)
-        after.callback(setattr, planner, "resolve", planner.resolve)
+        after.callback(setattr, resolve, "resolve", resolve.resolve)
         wheels.write = _write_once(wheels)
-        planner.resolve = _resolve_once(planner.resolve)
+        resolve.resolve = _resolve_once(resolve.resolve)
         typer_app._prepare_command = _prepare_once(typer_app._prepare_command)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]

@@ -26,8 +26,7 @@ from provision.model import (
     TargetGpu,
     check_forms,
 )
-from provision.resolve import resolve
-from provision.resolve.planner import plan_request
+from provision.resolve import plan_request, resolve
 
 MOST = 8
 

@@ -5,13 +5,13 @@ import time
 import pytest
 from rows import rows
 
+from provision import report
 from provision.diagnose import facts, processes
 from provision.diagnose.lines import Line, read_exceptions
 from provision.environment import uv_install
 from provision.errors import UsageError
 from provision.index import refusals
 from provision.lock import uv_errors
-from provision.report import anonymize
 from provision.requirements import files, poetry
 from provision.requirements.demands import read_project_requirements
 from provision.verify import causes, disk
@@ -63,7 +63,7 @@ READERS = {
     "names of boards": (facts.split_board_name, ("rtx1", "1")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(files.convert_specifier), ("\n", " ", "= ")),
-    "what a report hides": (lambda t: anonymize.anonymize_text(t, anonymize.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
+    "what a report hides": (lambda t: report.anonymize_text(t, report.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
 }  # fmt: skip
 
 
