@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from optparse import Values
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import CONDA_LOCK, CondaName, is_venv_lock, normalize_name
+from ..model import CONDA_LOCK, CondaName, is_venv_lock, normalize_name, requirement_name
 from ..system import grants, untrusted
 from . import poetry
 from .lines import SourceLine, has_file_options, split_lines, split_options
@@ -228,8 +230,8 @@ def refuse_other_formats(path: Path, name: str, text: str) -> None:
         raise UsageError(f"{name} is a web page, not a requirements file", hint="download the file itself")
 
 
-PIXI = "pixi.toml"
-FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI)
+PIXI, PIPFILE = "pixi.toml", "Pipfile"
+FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml", PIXI, PIPFILE)
 _SPEC = re.compile(r"(?:[\w.:/-]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)", re.DOTALL)
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(\S+)")
 _CARRIED_KEYS = ("name", "dependencies", "prefix")
@@ -237,7 +239,7 @@ _CARRIED_KEYS = ("name", "dependencies", "prefix")
 
 @dataclass(kw_only=True, slots=True)
 class CondaEnvironment:
-    """The requirements of an environment.yml.
+    """The requirements of an environment.yml, or of another file that gpuenv.yaml cannot list.
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
     version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
@@ -268,12 +270,14 @@ def read_environment_file(
     wheels: frozenset[str],
     environ: Mapping[str, str],
 ) -> CondaEnvironment:
-    """Read an environment.yml or a pixi.toml without running or fetching anything. Raises UsageError.
+    """Read an environment.yml, pixi.toml or Pipfile without running or fetching anything. Raises UsageError.
 
     `names` maps a conda name to its row. `wheels` are normalized names that conda and the index share.
     """
     if name == PIXI:
         return _read_pixi(folder, (names, wheels))
+    if name == PIPFILE:
+        return _read_pipfile(folder)
     try:
         root = parse_yaml(decode_yaml(read_bytes(folder / name, name)))
     except NotReadError as error:
@@ -304,7 +308,7 @@ def _read_entries(
         if item.kind == "scalar":
             _read_spec(result, item.text, origin, known)
         for wheel in _pip_section(item):
-            _read_pip_line(result, folder, name, wheel, environ)
+            _read_pip_line(result, folder, name, wheel.text.strip(), f"{name} line {wheel.line}", environ)
 
 
 def _read_pixi(folder: Path, known: tuple[Mapping[str, CondaName], frozenset[str]]) -> CondaEnvironment:
@@ -322,6 +326,46 @@ def _read_pixi(folder: Path, known: tuple[Mapping[str, CondaName], frozenset[str
     return result
 
 
+def _read_pipfile(folder: Path) -> CondaEnvironment:
+    data, text = read_toml(folder / PIPFILE, PIPFILE)
+    places, result = TomlLocations(PIPFILE, text), CondaEnvironment()
+    wheels = poetry.read_dependencies(data.get("packages"), places, "packages")
+    result.lines = [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels]
+    if isinstance(version := table_at(data, "requires").get("python_version"), str):
+        result.python = version
+        result.origins["python"] = places.locate_key("python_version", "requires")
+    return result
+
+
+_PIP_INSTALL = re.compile(r"\bpip[\d.]* install\b([^&|;\n]*)")
+_WITH_VALUE = re.compile(
+    r"-[rcitef]|--(?:requirement|constraint|index-url|extra-index-url|target|editable|find-links|python)"
+)
+_INSTALLERS = ("pip", "setuptools", "wheel")
+
+
+def read_commands(
+    folder: Path, texts: Iterable[tuple[str, str]], environ: Mapping[str, str]
+) -> CondaEnvironment:
+    """Read the packages that commands of pip install, from pairs of a file's name and text. The first mention of one counts."""
+    result, named = CondaEnvironment(), set(_INSTALLERS)
+    for name, text in texts:
+        number, unit = 1, "cell" if name.endswith(".ipynb") else "line"
+        for line in text.replace("\r\n", "\n").replace("\\\n", " \0").split("\n"):
+            for command in _PIP_INSTALL.findall(line) if not line.startswith("#") else ():
+                try:
+                    words = shlex.split(command.replace("\0", " "), comments=True)
+                except ValueError:
+                    continue
+                for before, word in pairwise(["", *words]):
+                    options = word.startswith(("-", ".")) or "$" in word or _WITH_VALUE.fullmatch(before)
+                    if not options and requirement_name(word) not in named:
+                        named.add(requirement_name(word))
+                        _read_pip_line(result, folder, name, word, f"{name} {unit} {number}", environ)
+            number += 1 + line.count("\0")
+    return result
+
+
 def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
     for key, value in item.pairs:
         if key.text == "pip" and value.kind == "list":
@@ -329,19 +373,18 @@ def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
 
 
 def _read_pip_line(
-    result: CondaEnvironment, folder: Path, name: str, item: YamlNode, environ: Mapping[str, str]
+    result: CondaEnvironment, folder: Path, name: str, text: str, origin: str, environ: Mapping[str, str]
 ) -> None:
     """Read a line of the pip section as a line of a requirements file in the same folder."""
-    origin = f"{name} line {item.line}"
     reading = ReadingState(environ=environ, base=folder)
     try:
-        if include := _INCLUDE.fullmatch(item.text.strip()):
+        if include := _INCLUDE.fullmatch(text):
             refuse_outside(
                 folder / include[1], [find_root(folder)], origin, "name it on the command line with -r"
             )
             result.included.append(include[1])
             return
-        read_line(reading, item.text.strip(), origin, (folder / name,), constraint=False)
+        read_line(reading, text, origin, (folder / name,), constraint=False)
     except UsageError as error:
         result.left.append(error.message)
         return

@@ -142,6 +142,19 @@ def list_programs(folder: Path) -> Iterator[tuple[str, bool]]:
                 return
 
 
+def read_notebooks(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the notebooks of a folder of notebooks, with the commands of a cell on one line."""
+    programs = list(list_programs(folder))
+    for name, is_side in programs:
+        if not all(side for _, side in programs) or not (is_side and name.endswith(".ipynb")):
+            continue
+        try:
+            cells = [c.replace("\\\n", " ") for c in _list_cells((folder / name).read_bytes())]
+        except (OSError, ValueError, RecursionError):
+            continue
+        yield name, "\n".join(" && ".join(re.findall(r"(?m)^[ \t]*[%!](.*)$", cell)) for cell in cells)
+
+
 def _is_small(entry: os.DirEntry[str]) -> bool:
     most = MOST_NOTEBOOK_BYTES if entry.name.endswith(".ipynb") else MOST_BYTES
     return entry.is_file() and entry.stat().st_size <= most
@@ -195,12 +208,15 @@ def _read_modules(
 
 def _read_cells(data: bytes) -> str:
     """Return the code cells of a notebook, without lines in notebook syntax."""
+    return "\n".join(re.sub(r"(?m)^[ \t]*[%!?].*$", "", cell) for cell in _list_cells(data))
+
+
+def _list_cells(data: bytes) -> list[str]:
     notebook = json.loads(data)
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     sources = []
     for cell in cells if isinstance(cells, list) else []:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source", "")
-            text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            sources.append(re.sub(r"(?m)^[ \t]*[%!?].*$", "", text))
-    return "\n".join(sources)
+            sources.append("".join(map(str, source)) if isinstance(source, list) else str(source))
+    return sources

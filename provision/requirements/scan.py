@@ -23,7 +23,7 @@ from ..system import untrusted
 from . import files
 from .demands import SortedRequirements, read_project_requirements
 from .folder import FolderFindings, PackageFacts, list_first
-from .imports import DECLARES, SKIPPED, ImportedModule, find_imports
+from .imports import DECLARES, SKIPPED, ImportedModule, find_imports, read_notebooks
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
 from .pyproject import collect_extras, read_project
@@ -52,6 +52,7 @@ class Scan(FolderFindings):
     folder: Path
     known: PackageFacts
     environ: Mapping[str, str]
+    is_declared: bool = True
 
     def run(self) -> None:
         """Scan the folder without running anything in it."""
@@ -59,6 +60,7 @@ class Scan(FolderFindings):
         covered = self._read_project()
         self._read_lists(covered)
         self._read_conda_file()
+        self._read_commands()
         read_uv(self, self.folder)
         seen = find_project_imports(self.folder, self.known)
         if not self.frameworks:
@@ -247,7 +249,7 @@ class Scan(FolderFindings):
     def _read_conda_file(self) -> None:
         """Copy the requirements of a conda environment file or of pixi.toml."""
         name = next((n for n in files.FILES if (self.folder / n).is_file()), None) or self._find_created()
-        if name is None or (name == files.PIXI and (self.frameworks or self.named)):
+        if name is None or (name in (files.PIXI, files.PIPFILE) and (self.frameworks or self.named)):
             return
         try:
             read = files.read_environment_file(
@@ -259,6 +261,33 @@ class Scan(FolderFindings):
         if read.is_export and (self.frameworks or self.named):
             self.left[name] = "an export of one machine's environment"
             return
+        had_project = self.project
+        self._take_over(read, name)
+        for included in read.included:
+            self._include(included, name)
+        if self.project and not had_project:
+            self._include(None, name)
+
+    def _read_commands(self) -> None:
+        """Copy what a Dockerfile installs, or a notebook in a folder of notebooks, where no file states requirements."""
+        if (
+            self.frameworks
+            or self.named
+            or self.requirements
+            or self.left
+            or states_requirements(self.folder)
+        ):
+            return
+        texts = [
+            (path, text) for path, text in _read_documents(self.folder) if path.name.startswith("Dockerfile")
+        ]
+        read = [(path.relative_to(self.folder).as_posix(), text) for path, text in texts]
+        self._take_over(
+            files.read_commands(self.folder, [*read, *read_notebooks(self.folder)], self.environ), ""
+        )
+        self.is_declared = False
+
+    def _take_over(self, read: files.CondaEnvironment, name: str) -> None:
         self.python, self.cuda, self.device = read.python, read.cuda, read.device
         self.origins |= read.origins
         self.find_links += read.find_links
@@ -270,15 +299,10 @@ class Scan(FolderFindings):
         except UsageError as error:
             self.remarks.append(f"{name} is ignored: {error.message}")
             return
-        had_project = self.project
         origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
         self._carry_frameworks(result.frameworks, result.bounds, origins, default=name)
         self._carry_needs(result.needs)
         self.remarks += result.left_out
-        for included in read.included:
-            self._include(included, name)
-        if self.project and not had_project:
-            self._include(None, name)
 
     def _find_created(self) -> str | None:
         """Return the only environment file that documents create an environment of. Several are left to the user."""
@@ -327,7 +351,7 @@ class Scan(FolderFindings):
         """
         # A project that computes its requirements in code declares some too.
         unread = states_requirements(self.folder) and (self.computed or not self.project)
-        declared = bool(self.named or self.requirements or unread)
+        declared = self.is_declared and bool(self.named or self.requirements or unread)
         several = [name for name in self.left if not _has_word(name, _SIDE_WORDS)]
         if self.left and not (declared or self.project or self.remarks):
             self.remarks.append(

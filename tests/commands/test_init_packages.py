@@ -251,6 +251,25 @@ CASES = {
          "mine.py": "import tensorflow, six\n"},
         {"frameworks": ("tensorflow",), "project": "."}, "tensorflow (imported in mine.py)",
     ),
+    "a Pipfile": (
+        {"Pipfile": "[packages]\ntensorflow = '~=2.9.1'\nnumpy = '*'\nopencv-python-headless = {version = '==4.6.0.66'}\n"
+         "[dev-packages]\npytest = '*'\n[requires]\npython_version = '3.9'\n", "a.py": "import tensorflow, cv2\n"},
+        {"frameworks": ("tensorflow~=2.9.1",), "packages": ("numpy", "opencv-python-headless==4.6.0.66"), "python": "3.9"},
+        "tensorflow~=2.9.1 (Pipfile line 2)",
+    ),
+    "only a Dockerfile": (
+        {"Dockerfile": "FROM x\n# RUN pip install six\nRUN apt-get update && pip3 install -U pip -i https://x torch==2.1.0 \\\n 'numpy<2' "
+         "$MORE && rm x\nRUN pip install -r a.txt -e . numpy==1.0 uvicorn[standard]\n", "serve.py": "import torch, fastapi\n"},
+        {"frameworks": ("torch==2.1.0",), "packages": ("numpy<2", "uvicorn[standard]", "fastapi")},
+        "numpy<2 (Dockerfile line 3), uvicorn[standard] (Dockerfile line 5), fastapi (imported in serve.py)",
+    ),
+    "only notebooks": (
+        {"a/b.ipynb": json.dumps({"cells": [
+            {"cell_type": "code", "source": ["import pandas\n", "x = 1\n"]},
+            {"cell_type": "code", "source": ["!pip install -q tensorflow==2.12.0\n", "%pip install einops\n", "# !pip install six"]},
+        ]})},
+        {"frameworks": ("tensorflow==2.12.0",), "packages": ("einops", "pandas")}, "einops (a/b.ipynb cell 2)",
+    ),
     "the first extra that a document installs": (
         {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncore = ['torch']\nall = ['mine[core]', 'jax']\n",
          "README.md": "pip install mine[all]\n", "Dockerfile": "RUN pip install mine[core]\n", "mine/__init__.py": ""},
