@@ -22,8 +22,8 @@ from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.changes import list_differences
-from ..lock.request import judge_request
-from ..lock.update import solve_like
+from ..lock.request import make_request
+from ..lock.update import solve_near
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .build import BuildJob, with_later_stages
 from .prove import Examination, make_options, run_verification
@@ -85,8 +85,8 @@ def _lock_installed(emit: Emit, env: Path, choices: Choices) -> Lock:
     """Return a lock of exactly the installed packages. Raises UsageError, LockError, ResolveError."""
     found = _read_installed(env)
     wanted = _ask_for(env, found, choices)
-    context = judge_request(wanted, emit)
-    plan, lock = solve_like(context, wanted, emit)
+    context = make_request(wanted, emit)
+    plan, lock = solve_near(context, wanted, emit)
     if lock is None:
         raise ResolveError(
             f"gpuenv knows no build of {', '.join(wanted.framework)} that fits this machine",

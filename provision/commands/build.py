@@ -1,6 +1,7 @@
 """One build of an environment, for both managers: what is installed, the transaction, and its proof.
 
-`prepare` decides what is installed. `build_environment` does the work, records it, proves it, and commits or rolls back.
+`prepare` decides what is installed, `run_build` builds or changes the environment, and `reuse` returns one that is as the
+options say. `build_environment` does the work, records it, proves it, and commits or rolls back.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import describe_changes, list_changes
 from ..lock.measured import measure
 from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
-from ..lock.request import judge_request, read_named
+from ..lock.request import make_request, read_named
 from ..lock.stack import (
     RECREATE,
     is_kept,
@@ -59,6 +60,7 @@ from ..model import (
 from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
 from ..system.cache import move_bytecode
+from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
 from .resolve import explain_cpu_choice, warn_of_host_compiler
 
@@ -156,10 +158,11 @@ class BuildJob:
 # --- what is built ---------------------------------------------------------------------------------
 
 
-def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
+def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
     """Return the lock of an existing environment whose packages have to change, or None if it is as the options say.
 
-    Raises UsageError if it was built with other options than those of packages.
+    Raises UsageError if it was built with other options than those of packages, if it lacks its Python, or if it was
+    made for the CPU and a GPU is there now.
     """
     before = state.read(env, "request.json")
     wanted = record.make_record(choices, lock, (before.get("files") or {}).get("names", []))
@@ -176,7 +179,7 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
             return state.read_lock(env)
         if not works:
             raise UsageError(place.describe_missing_python(env), hint=RECREATE)
-        raise _refuse_other_options(env, before, wanted)
+        raise _explain_other_options(env, before, wanted)
     elsewhere = bool(choices.elsewhere or choices.platform)
     plan = state.read_plan(env)
     if lock is None and (why := explain_idle_gpu(plan, choices.device, elsewhere=elsewhere)):
@@ -184,8 +187,6 @@ def find_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
             f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
         )
-    if before.get("given") != wanted["given"] and state.is_vouched(env):
-        state.write_vouched(env, "request.json", {**before, "given": wanted["given"]})
     return None
 
 
@@ -205,7 +206,7 @@ def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dic
     return differs <= _MOVES
 
 
-def _refuse_other_options(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
+def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
     """Return the error for an existing environment with other options. It lists the options that differ."""
 
     def show(value: object) -> str:
@@ -228,25 +229,25 @@ def prepare(
     options: BuildOptions,
     env: Path,
     choices: Choices,
-    fixed_lock: Lock | None,
+    named_lock: Lock | None,
     old: Lock | None,
     emit: Emit,
 ) -> BuildJob | CreateResult:
-    """Return the build of `fixed_lock`, or of a solved lock that is as similar to `old` as possible.
+    """Return the build of `named_lock`, or of a solved lock near to `old`.
 
     `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Return a
     CreateResult without an environment if no build fits.
     """
     context, files = None, list[str]()
-    if fixed_lock:
+    if named_lock:
         accepted = dataclasses.replace(choices, framework=[]) if options.frozen else choices
-        machine, lock = accept_lock(fixed_lock, accepted), fixed_lock
+        machine, lock = accept_lock(named_lock, accepted), named_lock
         sources = read_locked_sources(choices, lock)
     else:
         if old:
             context, why = read_same_stack_request(choices, old.plan, emit), None
         else:
-            context = judge_request(choices, emit)
+            context = make_request(choices, emit)
             refuse_idle_gpu(env, choices, context)
             why = explain_cpu_choice(context, choices)
             if why:
@@ -266,7 +267,7 @@ def prepare(
         lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
     return BuildJob(
         options=options, env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine,
-        remembered=record.make_record(choices, fixed_lock, files), context=context,
+        remembered=record.make_record(choices, named_lock, files), context=context,
     )  # fmt: skip
 
 
@@ -275,43 +276,29 @@ def prepare(
 
 def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
     """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if the proof
-    fails."""
-    if old is None:
-        try:
-            result = _replace(job)
-        finally:
-            with contextlib.suppress(BuildError):  # the next run at this path tries again
-                registry.remove_unused_pythons(job.env)
-    else:
-        refuse_other_stack(job.env, old.plan, job.lock.plan)
-        difference = compare_locks(old, job.lock)
-        changed = ", ".join(describe_changes(old, job.lock))
-        if difference.into and not changed:
-            changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
-        note = f"updating the environment in place: {changed}" if changed else "nothing to install"
-        job.emit(Event("note", "build", note))
-        result = _replace(job, old) if difference else _record_options(job)
-        if result.environment:
-            result = dataclasses.replace(result, packages=list_changes(old, job.lock))
-    if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
-        files = list_watched_files(job.choices, job.context)
-        state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))
-    return result
-
-
-def _replace(job: BuildJob, old: Lock | None = None) -> CreateResult:
-    """Install the job's lock, or what it changes of `old`. Return no environment if its proof fails."""
+    fails: then the result has no environment."""
     way, new = manager(job.lock.manager), job.local_lock
     try:
-        if old:
-            verdict = build_environment(
-                job,
-                lambda prefix: way.change(old, new, prefix, job.how),
-                copied=True,
-                packages=compare_locks(old, new).into,
-            )
-        else:
+        if old is None:
             verdict = build_environment(job, lambda prefix: way.install(new, prefix, job.how))
+            result = job.created(verdict, changed=True)
+        else:
+            refuse_other_stack(job.env, old.plan, job.lock.plan)
+            difference = compare_locks(old, job.lock)
+            changed = ", ".join(describe_changes(old, job.lock))
+            if difference.into and not changed:
+                changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
+            note = f"updating the environment in place: {changed}" if changed else "nothing to install"
+            job.emit(Event("note", "build", note))
+            if difference:
+                verdict = build_environment(
+                    job, lambda prefix: way.change(old, new, prefix, job.how), copied=True,
+                    packages=compare_locks(old, new).into,
+                )  # fmt: skip
+                result = job.created(verdict, changed=True)
+            else:
+                result = _record_options(job)
+            result = dataclasses.replace(result, packages=list_changes(old, job.lock))
     except FailedProofError as error:
         failed = (
             f"{job.env} failed with these changes. Its previous packages were restored"
@@ -320,7 +307,14 @@ def _replace(job: BuildJob, old: Lock | None = None) -> CreateResult:
         )
         job.emit(Event("warning", "build", failed))
         return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
-    return job.created(verdict, changed=True)
+    finally:
+        if old is None:
+            with contextlib.suppress(BuildError):  # the next run at this path tries again
+                registry.remove_unused_pythons(job.env)
+    if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
+        files = list_watched_files(job.choices, job.context)
+        state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))
+    return result
 
 
 def _record_options(job: BuildJob) -> CreateResult:
@@ -331,18 +325,21 @@ def _record_options(job: BuildJob) -> CreateResult:
         state.vouch(job.env.resolve(), state.digest_record(draft))
     job.record(job.env)
     _finish(job.lock, job.env, job.choices, job.emit)
-    return job.created(read_kept_verdict(job, machine_for_verdict()), changed=False)
+    return job.created(prove_if_changed(job, machine_for_verdict()), changed=False)
 
 
 def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
     machine, built = machine_for_verdict(), state.read_lock(env)
+    before, given = state.read(env, "request.json"), redact_value(choices.typed)
+    if before.get("given") != given and state.is_vouched(env):
+        state.write_vouched(env, "request.json", {**before, "given": given})
     _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
-    verdict = read_kept_verdict(job, machine)
+    verdict = prove_if_changed(job, machine)
     environment = state.read_environment(env, changed=False)
     if verdict is None:
         from ..verify import drift
@@ -443,7 +440,7 @@ def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     return False
 
 
-def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
+def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
     """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
 
     Return None if verification is off or this machine cannot prove it.
@@ -474,7 +471,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     planned, options = _plan_checks(job), prove.make_options(job.choices, quick=job.options.quick)
     env = state.read_environment(job.env, changed=True)
     examined = prove.Examination(env=env, lock=job.lock, choices=job.choices, options=options)
-    whole = prove.add_later_stages(examined, verdict, job.emit)
+    whole = prove.add_packages(examined, verdict, job.emit)
     whole = prove.run_project_checks(examined, whole, planned, job.emit)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")

@@ -31,7 +31,7 @@ from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks
 from ..lock.formats import get_locking
 from ..lock.project import solve_or_read_lock
-from ..lock.request import judge_request
+from ..lock.request import make_request
 from ..lock.update import Upgrade
 from ..model import (
     Bundle,
@@ -134,7 +134,7 @@ def _lock_one(
     path = folder / begun.lock if begun else lock_file
     if path is None:
         get_locking(choices).require()
-        context = judge_request(choices, emit)
+        context = make_request(choices, emit)
         plan, solved = solve_or_read_lock(context, choices, emit, allow_md5=options.allow_md5)
         if solved is None:
             return plan

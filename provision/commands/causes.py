@@ -39,8 +39,8 @@ _FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
-# Eleven parameters: each is one optional fact, and callers know two or three. The stage's Circumstances group them
-# here, because no caller may import the stage before it needs a cause.
+# Eleven parameters: each is one optional fact. They are grouped into the stage's Circumstances here, because most callers
+# know two or three, and import the stage only where a cause is asked for.
 def find_causes(
     texts: Sequence[tuple[str, Iterable[bytes]]],
     known: Profiles,

@@ -127,7 +127,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         lock = find_lock_to_install(options, env, choices, lock_file, emit)
         if options.dry_run:
             return _preview(options, env, choices, lock, emit, anew=new)
-        old = None if new else build.find_change(env, choices, lock)
+        old = None if new else build.read_lock_to_change(env, choices, lock)
         if new or old:
             job = build.prepare(options, env, choices, lock, old, emit)
             result = job if isinstance(job, CreateResult) else build.run_build(job, old)
@@ -211,7 +211,7 @@ def _preview(
     from ..lock.accept import name_hosts
     from ..lock.changes import foresee, read_lock_inside
     from ..lock.project import solve_or_read_lock
-    from ..lock.request import judge_request
+    from ..lock.request import make_request
     from .resolve import add_notes
 
     old = None if anew else read_lock_inside(env)
@@ -219,7 +219,7 @@ def _preview(
         lock = name_hosts(lock, choices, emit)
         plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
     else:
-        context = judge_request(choices, emit, reading=True)
+        context = make_request(choices, emit, reading=True)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
         if lock is None:
             return plan

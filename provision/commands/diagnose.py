@@ -148,7 +148,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
     from ..environment.place import MARK, locate_environment
     from ..wheels import pylock
-    from .prove import Examination, add_later_stages, make_options, run_verification
+    from .prove import Examination, add_packages, make_options, run_verification
 
     located = locate_environment(make_absolute(env))
     try:
@@ -159,7 +159,7 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     examined = Examination(
         env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
     )
-    return add_later_stages(examined, run_verification(examined, emit), emit)
+    return add_packages(examined, run_verification(examined, emit), emit)
 
 
 def find_default_env() -> tuple[str, Path] | None:

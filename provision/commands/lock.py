@@ -21,8 +21,8 @@ from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import get_locking
 from ..lock.project import lock_name
-from ..lock.request import judge_request
-from ..lock.update import Upgrade, solve_like
+from ..lock.request import make_request
+from ..lock.update import Upgrade, solve_near
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, force_option, group, option
 from ..model.values import dataclass
@@ -78,13 +78,13 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     output = options.output or (Path(name) if folder == Path.cwd() else folder / name)
     if not options.check:
         refuse_to_replace(output, force=options.force)
-    context = judge_request(choices, emit)
+    context = make_request(choices, emit)
     if warning := explain_cpu_choice(context, choices):
         emit(Event("warning", "resolve", warning))
     old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
     names = tuple(map(normalize_name, options.packages))
     upgrade = Upgrade(all=options.upgrade and not names, names=names)
-    plan, new_lock = solve_like(context, choices, emit, old_lock, upgrade)
+    plan, new_lock = solve_near(context, choices, emit, old_lock, upgrade)
     if new_lock is None:
         return plan
     files = list_files(choices, context.demands)

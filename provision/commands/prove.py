@@ -93,13 +93,14 @@ def make_reader(
     return read
 
 
-def add_later_stages(
+def add_packages(
     examined: Examination, verdict: Verdict, emit: Emit, early_probes: verify.EarlyProbes | None = None
 ) -> Verdict:
-    """Add the stage `packages` to a verdict. After a failed framework it imports nothing and can only warn."""
+    """Add the stage `packages` to a verdict. After a failed stage it imports nothing, and is skipped if that stage came
+    before the frameworks."""
     if early_probes is None:
         with verify.begin(examined.env, examined.options, driver=False) as started:
-            return add_later_stages(examined, verdict, emit, started)
+            return add_packages(examined, verdict, emit, started)
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     findings: Sequence[Finding] = ()
     if failed and not failed.framework and not examined.always_read:

@@ -29,7 +29,7 @@ from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
 from ..lock.formats import get_locking
-from ..lock.request import judge_request
+from ..lock.request import make_request
 from ..model import (
     CudaCompiler,
     Emit,
@@ -91,14 +91,14 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     asked, choices = choices, apply_project(choices)
     if options.pip:
         _refuse_channels(choices)
-    context = judge_request(choices, emit, reading=True)
+    context = make_request(choices, emit, reading=True)
     local, lock = context.sources.offline or context.sources.no_index, None
     if not get_locking(choices).PLANS_FIRST:
         plan = _plan_of_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
-        from ..lock.update import solve_like  # the profiles alone answer most questions
+        from ..lock.update import solve_near  # the profiles alone answer most questions
 
-        plan, lock = solve_like(context, choices, emit)
+        plan, lock = solve_near(context, choices, emit)
     else:
         plan = name_configured(plan_request(context), context.sources, context.demands.needs)
         if choices.exclude_newer and plan.builds:
@@ -199,10 +199,10 @@ def _refuse_channels(choices: Choices) -> None:
 
 def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
-    from ..lock.update import solve_like
+    from ..lock.update import solve_near
 
     try:
-        return solve_like(context, choices, emit)[0]
+        return solve_near(context, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event("log", "resolve", error.log))

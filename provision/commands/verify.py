@@ -35,7 +35,7 @@ from ..verify import EarlyProbes, begin, check_options
 from .causes import find_causes_in_log
 from .prove import (
     Examination,
-    add_later_stages,
+    add_packages,
     explain_no_gpu,
     make_machine_reader,
     make_options,
@@ -131,7 +131,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
             emit(Event("note", "verify", note))
         examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
         verdict = _add_causes(run_verification(examined, emit, begun), lock)
-        verdict = add_later_stages(examined, verdict, emit, begun)
+        verdict = add_packages(examined, verdict, emit, begun)
     verdict = run_project_checks(examined, verdict, planned, emit)
     # A verdict on a part of the environment, or on another device, is none on the environment.
     planned_device = lock.plan.device if lock else None

@@ -181,7 +181,7 @@ class Choices:
         help="Use project files, locks and environments that other users own or can write.",
         panel=SOURCES,
     )
-    # Set only from gpuenv.yaml: its path, the name of the target, and the indexes.
+    # No options of the command line. gpuenv.yaml sets its path, the name of the target and the indexes; `--bundle` the bundle.
     config: Path | None = None
     target_name: str | None = None
     indexes: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Find the project of the current folder, and combine what its file says with the options of a command."""
+"""What gpuenv.yaml and the project's requirement files say, combined with the options of a command."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 An environment is built in a hidden folder beside its path, the draft, and renamed to its path. A crash at any moment
 leaves the old environment or none. `.gpuenv/` inside marks environments of gpuenv. A folder without it is never
-changed. Only files are read here: `interpreter.py` starts Pythons."""
+changed. No Python is started here: `interpreter.py` does that."""
 
 from __future__ import annotations
 

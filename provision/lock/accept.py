@@ -1,4 +1,4 @@
-"""Check whether a lock can be installed on this machine."""
+"""Read a lock file, and check whether this machine may and can install it: its target, its hosts and the user's grants."""
 
 from __future__ import annotations
 

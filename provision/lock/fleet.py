@@ -42,8 +42,8 @@ from .archives import source_rules
 from .existing import refuse_downgrades, without_plan
 from .formats import get_locking
 from .named import read_named_packages
-from .request import judge_request
-from .update import Upgrade, solve_like
+from .request import make_request
+from .update import Upgrade, solve_near
 from .uv_errors import first_reason, is_named
 
 
@@ -103,7 +103,7 @@ def _parts(
     parts = []
     for (_, device), members in kinds.items():
         group_choices = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
-        context = judge_request(group_choices, emit, reading=reading)
+        context = make_request(group_choices, emit, reading=reading)
         parts.append(fleet.HostGroup(context, tuple(members)))
     return parts
 
@@ -211,12 +211,12 @@ class FleetPackages:
     ) -> tuple[Plan, Lock | None]:
         """Return the plan and the lock, near to the lock that the classes have."""
         if not (self.upgrade and classes):
-            return solve_like(context, self.choices, emit)
+            return solve_near(context, self.choices, emit)
         path = self.path(classes)
         text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
         old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
-        return solve_like(context, self.choices, emit, old_lock, self.upgrade)
+        return solve_near(context, self.choices, emit, old_lock, self.upgrade)
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
         """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""

@@ -149,7 +149,7 @@ def locking(manager: str) -> Locks:
 
 
 def get_locking(choices: Choices) -> Locks:
-    """Return the locking half of the chosen manager. Raises UsageError for options that it does not have."""
+    """Return how the chosen manager locks. Raises UsageError for options that it does not have."""
     check_values(choices)
     chosen = locking(choices.manager)
     check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)

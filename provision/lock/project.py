@@ -19,20 +19,20 @@ from ..model.values import dataclass
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import get_locking, locking
-from .request import judge_request
+from .request import make_request
 from .stack import apply_lock, explain_unfit, is_kept, read_same_stack_request
-from .update import solve_like
+from .update import solve_near
 
 
 def solve_or_read_lock(
     context: RequestContext,
     choices: Choices,
     emit: Emit,
-    like: Lock | None = None,
+    near: Lock | None = None,
     *,
     allow_md5: bool = False,
 ) -> tuple[Plan, Lock | None]:
-    """Return the plan and the project's lock if it matches, otherwise a new lock similar to it or to `like`.
+    """Return the plan and the project's lock if it matches, otherwise a new lock near to it or to `near`.
 
     The plan includes the notes for this machine. Raises LockError, ResolveError.
     """
@@ -54,7 +54,7 @@ def solve_or_read_lock(
                 text=f"{lock_name(choices)} is for other requirements: solving again",
             )
         )
-    plan, new_lock = solve_like(context, choices, emit, like or project_lock)
+    plan, new_lock = solve_near(context, choices, emit, near or project_lock)
     if new_lock is None:
         return plan, None
     get_locking(choices).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
@@ -166,7 +166,7 @@ def with_packages(
     now = apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
     context = _judged(now, project_lock, env_lock, emit)
-    plan, new_lock = solve_like(context, now, emit, project_lock or env_lock)
+    plan, new_lock = solve_near(context, now, emit, project_lock or env_lock)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
     return SolvedRequest(
@@ -197,9 +197,9 @@ def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) 
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
-        return judge_request(apply_lock(now, lock), emit)
+        return make_request(apply_lock(now, lock), emit)
     near = lock or env_lock
-    return read_same_stack_request(now, near.plan, emit) if near else judge_request(now, emit)
+    return read_same_stack_request(now, near.plan, emit) if near else make_request(now, emit)
 
 
 def lock_name(choices: Choices) -> str:
@@ -238,11 +238,11 @@ def find_lock_to_install(
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
     locking(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     if options.locked and not file:
-        _refuse_stale(path, lock, choices, emit)
+        _refuse_outdated(path, lock, choices, emit)
     return lock
 
 
-def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
+def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """Raise LockError if a lock is older than the project's requirements.
 
     Equal digests need no solve. Otherwise a lock for the same target is solved and compared.
@@ -259,7 +259,7 @@ def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     emit(Event("note", "lock", note))
     hint = "update it: gpuenv lock; or install it unchecked: --frozen"
     try:
-        plan, fresh = solve_like(judge_request(apply_lock(choices, lock), emit), choices, emit, lock)
+        plan, fresh = solve_near(make_request(apply_lock(choices, lock), emit), choices, emit, lock)
     except LockError as error:
         failure: tuple[str, str | None] = error.message, error.log
         fresh = None

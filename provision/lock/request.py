@@ -22,6 +22,7 @@ from ..model import (
     CPU_PACKAGES,
     FRAMEWORK_ALIASES,
     FRAMEWORKS,
+    PROJECT_FRAMEWORKS,
     TORCH_COMPANIONS,
     AvailableWheels,
     CpuOnlyFramework,
@@ -36,6 +37,7 @@ from ..model import (
     RequestContext,
     RequirementLine,
     VersionBound,
+    drop_event,
     is_cpu_build,
     normalize_name,
 )
@@ -43,14 +45,13 @@ from ..requirements.lines import may_apply
 from ..requirements.quote import parse_requirement, suggest_version
 from .formats import get_locking
 from .named import requirement
-from .update import required_frameworks
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
 Brought = tuple[Sequence[str], Sequence[str]]
 """The frameworks that packages require, and the packages whose requirements only a build can state."""
 
 
-def judge_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
+def make_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
     """Return the request of the options. With `reading` no source code runs.
 
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
@@ -391,3 +392,20 @@ def _requirement(option: str, text: str) -> Requirement:
         return parse_requirement(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error
+
+
+def required_frameworks(
+    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, reading: bool
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the frameworks in uv's answer to a project's lines. `plan` has the Python and the platform.
+
+    With `reading` no build code runs, and packages whose requirements only a build can state are returned too. Raises
+    LockError if the lines have no solution.
+    """
+    from .archives import source_rules
+    from .compile import Solve
+
+    rules = source_rules(sources, emit, reading=reading)
+    solve = Solve(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    versions = solve.answer().versions
+    return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread

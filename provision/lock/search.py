@@ -47,7 +47,7 @@ def search(
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
         state = State(context, emit, rules, cache, locked)
-        # The other indexes are not asked for what comes from the PyTorch index.
+        # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := with_variants(context)) is not context:
             state = State(varied, emit, rules, cache, locked)

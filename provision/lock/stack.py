@@ -10,7 +10,7 @@ from ..environment import place, state
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..model import Emit, Lock, Plan, RequestContext
 from .formats import locking
-from .request import judge_request
+from .request import make_request
 
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"
 
@@ -22,14 +22,14 @@ def read_same_stack_request(choices: Choices, plan: Plan, emit: Emit) -> Request
     """
     kept = _with_stack(choices, plan)
     try:
-        context = judge_request(kept, emit)
+        context = make_request(kept, emit)
     except MachineError:
         if plan.device != "cuda" or kept.elsewhere:
             raise
         context = None
     if context and (context.request.device == plan.device or kept.elsewhere):
         return context
-    return judge_request(apply_target(kept, plan), emit)
+    return make_request(apply_target(kept, plan), emit)
 
 
 def apply_target(choices: Choices, plan: Plan) -> Choices:

@@ -1,41 +1,14 @@
-"""Solves a lock near to the one that exists, and finds the frameworks that packages require."""
+"""Solves a lock near to the one that exists."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from ..config.options import Choices, get_cache_dir
 from ..config.sources import apply_limit, limit_sources
 from ..errors import UsageError
-from ..model import (
-    PROJECT_FRAMEWORKS,
-    Emit,
-    Lock,
-    PackageSources,
-    Plan,
-    RequestContext,
-    RequirementLine,
-    drop_event,
-)
+from ..model import Emit, Lock, Plan, RequestContext
 from ..model.values import dataclass
-
-
-def required_frameworks(
-    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, reading: bool
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the frameworks in uv's answer to a project's lines. `plan` has the Python and the platform.
-
-    With `reading` no build code runs, and packages whose requirements only a build can state are returned too. Raises
-    LockError if the lines have no solution.
-    """
-    from .archives import source_rules
-    from .compile import Solve
-
-    rules = source_rules(sources, emit, reading=reading)
-    solve = Solve(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
-    versions = solve.answer().versions
-    return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
 
 @dataclass(frozen=True)
@@ -46,7 +19,7 @@ class Upgrade:
     names: tuple[str, ...] = ()
 
 
-def solve_like(
+def solve_near(
     context: RequestContext,
     choices: Choices,
     emit: Emit,

@@ -89,7 +89,7 @@ def verify(
         with frameworks.import_early(run):
             layers.run_layers(run)
             layers.run_peers(run)
-            frameworks.run_frameworks(run)  # framework, convolution, loaded
+            frameworks.run_frameworks(run)
     from .changes import judge_drift, judge_variants
 
     judge_variants(run)

@@ -14,7 +14,7 @@ from provision.config.options import Choices
 from provision.lock.builds import Fitting
 from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
-from provision.lock.request import judge_request
+from provision.lock.request import make_request
 from provision.model import LockedPackage, drop_event
 from provision.resolve import plan_request
 
@@ -252,7 +252,7 @@ def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
         framework=["torch"], with_=[package], driver="580.95.05", gpu=["H100"], glibc="2.35",
         platform="linux-x86_64", python=python, profiles=[tmp_path],
     )  # fmt: skip
-    context = judge_request(choices, drop_event, reading=True)
+    context = make_request(choices, drop_event, reading=True)
     known = Pages(Fitting(context), read_named_packages(context), drop_event)
     (build,) = known.builds(python)
     assert (build.version, build.cuda) == (torch, cuda)

@@ -34,7 +34,7 @@ import spoil
 from matrix import Fault, faults
 from spoil import Place
 
-from provision.commands.prove import Examination, add_later_stages
+from provision.commands.prove import Examination, add_packages
 from provision.config.options import Choices
 from provision.model import as_document
 from provision.verify import Options, locate_environment, verify
@@ -118,7 +118,7 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
             verdict = verify(env, options, emit=lambda _: None)
             if fault and fault.packages:
                 examined = Examination(env=env, lock=None, choices=Choices(), options=options)
-                verdict = add_later_stages(examined, verdict, lambda _: None)
+                verdict = add_packages(examined, verdict, lambda _: None)
             row = judged(fault, verdict)
             if fault and fault.heals and verdict.verdict == "works" and Path(fault.heals).exists():
                 row |= {"ok": None, "title": f"the driver made {fault.heals} again"}
