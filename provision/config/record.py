@@ -117,7 +117,7 @@ _RECORDED = {
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
 
 
-def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
+def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: bool = False) -> Choices:
     """Return the options merged with the recorded ones of the environment, if this user's gpuenv wrote the record.
 
     Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.

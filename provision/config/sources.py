@@ -46,7 +46,7 @@ def read_limit(c: Choices) -> ExcludeNewer | None:
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
 
-def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
+def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool) -> ExcludeNewer | None:
     """Return the limit of the options, otherwise that of the existing lock.
 
     With `renewed` the lock's duration counts back from now. Raises UsageError.
@@ -63,7 +63,7 @@ def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> Excl
 
 
 def limit_sources(
-    sources: PackageSources, limit: ExcludeNewer | None, excepted: Sequence[str] = ()
+    sources: PackageSources, limit: ExcludeNewer | None, excepted: Sequence[str]
 ) -> PackageSources:
     """Return the sources with a limit. Without one, that of the project's files stays, for all but the `excepted` places."""
     if limit is None and excepted:

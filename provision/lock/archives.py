@@ -306,7 +306,7 @@ def _parse_specifier(text: str) -> SpecifierSet:
         return SpecifierSet()
 
 
-def source_rules(sources: PackageSources, emit: Emit, *, reading: bool = False) -> SourceRules:
+def source_rules(sources: PackageSources, emit: Emit, *, reading: bool) -> SourceRules:
     """Return the rules that the options state for these sources."""
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None

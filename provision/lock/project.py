@@ -30,7 +30,7 @@ def solve_or_read_lock(
     emit: Emit,
     near: Lock | None = None,
     *,
-    allow_md5: bool = False,
+    allow_md5: bool,
 ) -> tuple[Plan, Lock | None]:
     """Return the plan and the project's lock if it matches, otherwise a new lock near to it or to `near`.
 
