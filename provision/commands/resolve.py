@@ -133,7 +133,10 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         named = [f"--plans {options.plans}"] if options.plans else []
         words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
         if Path(STDIN) in options.targets:
-            words += "  # with the same input"
+            left = sum(u.hosts for u in planned_fleet.unserved)
+            words += "  # with the same input" + (
+                f"; it leaves out what has no plan ({left})" if left else ""
+            )
         emit(Event("next", "resolve", words))
     return planned_fleet
 

@@ -31,6 +31,12 @@ from .target import complete, read_request_target
 _MOST = 16 << 20  # bytes per line
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
 _NAMED_CHOICES = ("python", "cuda", "manager", "device")
+_KEYS = {
+    "host",
+    "device",
+    "schema",
+    *(f.name for f in dataclasses.fields(Target) if f.name != "driver_branch"),
+}
 _KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
 
 
@@ -81,6 +87,13 @@ class _Reading:
             data, named, device = _parse(line, name)
             is_machine = data.get("schema") == Machine.SCHEMA
             said: Any = data.get("target") if is_machine else data
+            if not is_machine and (unknown := sorted({*data} - _KEYS)):
+                self.leave_out(
+                    host,
+                    f"{named}: {unknown[0]}: unknown key (known are {', '.join(sorted(_KEYS))})",
+                    "remove it",
+                )
+                return
             try:
                 target = self._target(said)
             except ValueError as error:
@@ -176,7 +189,7 @@ def read_hosts(
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
     assumed = (
-        f'glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add glibc: "2.35" to the target '
+        f'glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add "glibc": "2.35" to the target '
         "(`ldd --version` names it there)"
         for glibc, names in reading.assumed.items()
     )

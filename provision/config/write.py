@@ -314,8 +314,13 @@ def _write_config(
 
 def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> list[InitDecision]:
     """Return what was decided, each with the file and line that decided it."""
-    open_keys = [key for key in ("python", "cuda", "device") if not getattr(findings, key)]
-    project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else ""
+    bound = findings.origins.get(
+        "requires-python", ""
+    )  # ">=3.10 (pyproject.toml line 4)": it stays in that file
+    python = findings.python or bound.partition(" (")[0]
+    open_keys = [key for key in ("cuda", "device") if not getattr(findings, key)]
+    project = "its dependencies are installed, with their bounds"
+    project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else project
     project = f"{findings.computed} {_COMPUTES}" if findings.computed else project
     unknown = [package or module for module, (package, _) in findings.undeclared.items()]
     rows = [
@@ -324,11 +329,9 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
         ("project", [(findings.project, project)] if findings.project else []),
         ("extras", [(extra, "") for extra in findings.extras]),
         ("packages", findings.packages.items()),
-        *(
-            (key, [(getattr(findings, key), findings.origins.get(key, ""))])
-            for key in ("python", "cuda", "device")
-        ),
-        ("left open", [(key, "") for key in open_keys]),
+        ("python", [(python, findings.origins.get("python", bound.partition(" (")[2].rstrip(")")))]),
+        *((key, [(getattr(findings, key), findings.origins.get(key, ""))]) for key in ("cuda", "device")),
+        ("left open", [(key, "") for key in (*([] if python else ["python"]), *open_keys)]),
         ("not read", findings.left.items()),
         ("undeclared", [(name, "") for name in unknown]),
     ]

@@ -201,7 +201,7 @@ def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
         title = fill_text(cause.title, values)
     evidence = found.evidence[:_EVIDENCE]
     if found.confidence != "certain":
-        decides = fill_text(cause.decides, values)
+        decides = fill_text(found.facts.get("decides") or cause.decides, values)
         evidence = (*evidence, Evidence(f"to confirm: {decides}", "to check"))
     fix = make_fix(found, case, values)
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)

@@ -319,6 +319,7 @@ def by_rules(case: Case) -> list[Candidate]:
                 rule.title,
                 confidence=confidence,
                 rule=rule.name,
+                decides=rule.decides,
             )
         )
     return found

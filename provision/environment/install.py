@@ -21,7 +21,7 @@ from ..system import process
 from ..system.fatbins import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
-from .distributions import find_sites, list_distributions, read_distributions
+from .distributions import find_distribution, find_sites, list_distributions, read_distributions
 from .place import MARK
 from .uv_install import (
     UvInstall,
@@ -29,8 +29,8 @@ from .uv_install import (
     check_disk,
     explain_failed_build,
     explain_install_failure,
+    find_undeclared,
     format_unhashed,
-    imports_undeclared,
     is_wheel,
     lacks_only_files,
     list_local_files,
@@ -175,17 +175,23 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     text += " (the hash of the source is checked, the build tools have no hashes)"
     emit(Event("start", "build", text))
     done = wanted.install(offline=True)
-    if not done.ok and not wanted.sources.offline and not imports_undeclared(done.stderr):
+    if not done.ok and not wanted.sources.offline and not _has_undeclared(done.stderr, wanted):
         done = wanted.install(offline=False, emit=emit)
-    if not done.ok and imports_undeclared(done.stderr):
+    if not done.ok and _has_undeclared(done.stderr, wanted):
         more = ("--no-build-isolation-package", package.name)
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
         done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
-        raise explain_failed_build(
-            package, done, SourceArchives(wanted.sources).pythons(package, wanted.lock.plan)
-        )
+        plan = wanted.lock.plan
+        raise explain_failed_build(package, done, plan, SourceArchives(wanted.sources).pythons(package, plan))
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
+
+
+def _has_undeclared(log: str, wanted: UvInstall) -> bool:
+    """Return whether a build failed only because it imports a package of the environment that it does not require."""
+    name = find_undeclared(log)
+    folders = (*find_sites(wanted.path), *([wanted.target] if wanted.target else ()))
+    return bool(name) and find_distribution(folders, normalize_name(name)) is not None
 
 
 def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError
@@ -32,6 +33,7 @@ from ..model import (
     Lock,
     LockedPackage,
     PackageSources,
+    Plan,
     format_bytes,
     normalize_name,
 )
@@ -339,22 +341,28 @@ def _is_full(path: Path) -> bool:
 _UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")
 
 
-def imports_undeclared(log: str) -> bool:
-    """Return whether a source could not be built because it imports a package that it does not require."""
-    return bool(_UNDECLARED.search(" ".join(strip_progress(log).split())))
+def find_undeclared(log: str) -> str:
+    """Return the package that a source imports for its build and does not require, or ""."""
+    match = _UNDECLARED.search(" ".join(strip_progress(log).split()))
+    return match[1] if match else ""
 
 
-def explain_failed_build(package: LockedPackage, done: process.Finished, pythons: str) -> BuildError:
+def explain_failed_build(
+    package: LockedPackage, done: process.Finished, plan: Plan, pythons: str
+) -> BuildError:
     """Return the error of a source that could not be built. `pythons` are those that its release has wheels for."""
     log = clean(strip_progress(done.stderr))
     failure = read_failure(log)
+    bounded = [text for text in plan.packages if Requirement(text).specifier]
+    asked = f" ({', '.join(bounded)} was requested)" if bounded else ""
+    shown = f"{package.name} {package.version}"
     return BuildError(
-        f"{package.name} {package.version} has no wheel for this environment, and its source could not be built"
+        f"{shown} has no wheel for this environment, and its source could not be built"
         f"{f': {failure.reason}' if failure else ''}",
-        hint=(f"{package.name} {package.version} has wheels for Python {pythons}: create the environment with one of these (--python), " if pythons else "")
-        + f"request another release of {package.name}, or install what its build lacks",
-        log=log,
-    )  # fmt: skip
+        hint=(f"{shown} has wheels for Python {pythons}: use one of these (--python), or " if pythons else "")
+        + f"request another release{asked}. If the log names a missing program or header, install it",
+        log=log.partition("\nhint: ")[0],
+    )
 
 
 # --- failed builds -----------------------------------------------------------------------------------

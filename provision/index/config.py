@@ -89,6 +89,23 @@ def uv_extra(settings: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(" ".join(settings.get(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")).split())
 
 
+def find_origin(index: str, environ: Mapping[str, str]) -> str | None:
+    """Return the file or the variable of uv or pip that names an index, or None for a default or an option."""
+    place = index.rpartition("://")[2].rstrip("/")
+    for name in (
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX_URL",
+        "UV_INDEX",
+        "UV_EXTRA_INDEX_URL",
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+    ):
+        if place in environ.get(name, ""):
+            return name
+    files = (*_list_files(environ), *reversed(pip_files(environ)))
+    return next((str(f) for f in files if place.encode() in (trust.read_configuration(f) or b"")), None)
+
+
 def without_name(index: str) -> str:
     """Return the address in "[NAME=]ADDRESS"."""
     return re.sub(r"^[\w.-]+=", "", index)

@@ -15,7 +15,9 @@ from urllib.parse import unquote, urlsplit
 from ..errors import LockError
 from ..model import normalize_name
 from ..model.values import dataclass
+from ..system import process
 from ..system.redaction import redact
+from .config import find_origin
 
 Cause = Literal[
     "credentials", "forbidden", "missing", "withdrawn", "proxy", "tunnel", "rate_limited", "failing", "refused", "certificate",
@@ -249,20 +251,22 @@ def find_failure(
         # uv reports this status for a missing package. The address before it is of another request.
         url, package = denied[1], find_absent_package(log)
         refusal = explain_status(int(denied[2]), denied[3], package or url)
-        return _describe(f"{PACKAGE_INDEX.name} {url}", refusal, url, package)
+        return _describe(url, refusal, url, package)
     if re.search(_BROKEN, log) and not re.search(STATUS_OF_URL, log):
         source = f" of {server}" if index else ""
         message = f"{package or 'a package'}{source} is not a readable wheel"
         return UvFailure(message=message, hint=UNREADABLE_HINT, address=address)
     found_refusal = find_refusal(log, package or address or "a package")
-    return _describe(server, found_refusal, address, package) if found_refusal else None
+    return _describe(index, found_refusal, address, package) if found_refusal else None
 
 
-def _describe(server: str, refusal: Refusal, address: str | None, package: str | None) -> UvFailure:
+def _describe(index: str | None, refusal: Refusal, address: str | None, package: str | None) -> UvFailure:
     item = package if package and package not in refusal.words else None
+    origin = find_origin(index, process.environ()) if index else None
     return UvFailure(
-        message=f"{server} {refusal.words}" + (f" ({item})" if item else ""),
-        hint=refusal.hint,
+        message=" ".join(filter(None, (PACKAGE_INDEX.name, index, refusal.words)))
+        + (f" ({item})" if item else ""),
+        hint=refusal.hint + (f". The index is from {origin}" if origin else ""),
         address=address,
         index_unavailable=refusal.cause not in ("proxy", "content"),
     )

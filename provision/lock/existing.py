@@ -145,9 +145,18 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
     found = Fleet(
         classes=tuple(kind for _, _, kinds in current for kind in kinds), plans=tuple(plans),
         unserved=tuple(unserved), at_least=len(plans),
-        notes=(*left_out, *([f"still usable: {name_few([Path(f.file).name for f in files])}"] if files else [])),
+        notes=(*left_out, *_note_usable(files, choices)),
     )  # fmt: skip
     return FleetLocks(fleet=found, locks=tuple(files))
+
+
+def _note_usable(files: Sequence[FleetLock], choices: Choices) -> Iterator[str]:
+    """Yield which locks still work, and which of them no driver concerns."""
+    if files:
+        yield f"still usable: {name_few([Path(f.file).name for f in files])}"
+    cpu = [Path(f.file).name for f in files if f.lock.plan.device == "cpu"]
+    if cpu and choices.driver:
+        yield f"for the CPU, without any driver: {name_few(cpu)}"
 
 
 def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], list[str]]:

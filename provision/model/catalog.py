@@ -377,7 +377,7 @@ class FailureRule(NamedTuple):
 
     All of `wants` and none of `lacks` must be true. They are names of messages, or facts ("torch==1.8.0",
     "os=windows"). `weight` ("1" to "100") orders causes that the same words allow. `confidence` is "certain" only if
-    the words prove the cause. `title` replaces that of the cause.
+    the words prove the cause. `title` and `decides` replace those of the cause.
     """
 
     name: str
@@ -390,6 +390,7 @@ class FailureRule(NamedTuple):
     wants: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     title: str | None = None
+    decides: str | None = None
 
 
 class FindingText(NamedTuple):

@@ -33,6 +33,7 @@ class Target:
         "glibc": r"\d{1,3}\.\d{1,4}", "driver": r"\d{1,6}(\.\d{1,6}){0,4}", "driver_cuda": r"\d{1,3}(\.\d{1,3})?",
         "forward_compat": r"\d{1,3}(\.\d{1,3})?",
     }  # fmt: skip
+    EXAMPLES: ClassVar[dict[str, str]] = {"glibc": "2.35", "driver": "580.65.06"}
 
     platform: str
     glibc: str | None = None

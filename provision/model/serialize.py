@@ -84,7 +84,8 @@ def check_forms(value: Any, where: str = "") -> None:
         text = getattr(value, key)
         if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):
             shown = repr(text) if len(str(text)) <= _SHOWN else f"a text of {len(str(text))} characters"
-            raise ValueError(f"{where + '.' if where else ''}{key}: {shown} is not a valid value")
+            such = f" such as {value.EXAMPLES[key]}" if key in getattr(value, "EXAMPLES", {}) else ""
+            raise ValueError(f"{where + '.' if where else ''}{key}: {shown} is not a valid value{such}")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

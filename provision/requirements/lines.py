@@ -223,7 +223,10 @@ def _parse_plain(line: SourceLine) -> ParsedRequirement:
     """Parse a name with extras, bounds and a marker."""
     conda = re.fullmatch(r"([A-Za-z0-9._-]+)=([^=<>!~\s][^=\s]*)(=\S*)?", line.text)
     if conda:
-        raise line.error("a single = is conda syntax", f"write {conda[1]}=={conda[2]}")
+        raise line.error(
+            "a single = is conda syntax",
+            f"write {quote.suggest_version(line.text) or f'{conda[1]}=={conda[2]}'}",
+        )
     try:
         need = quote.parse_requirement(line.text)
     except ValueError as error:

@@ -186,6 +186,8 @@ def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding])
     if not run.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
         # Where another tool made the environment, create would refuse its path.
         env = shlex.quote(run.env.path) if run.env.made_by_gpuenv else "NEW"
+        if not run.env.made_by_gpuenv and any(Path(run.env.path).glob("lib/python3*/EXTERNALLY-MANAGED")):
+            return f"This Python belongs to the system, and pip does not install into it. Create an environment: gpuenv create {env} --framework torch."
         return f"Install a framework in this environment, or create one with a framework: gpuenv create {env} --framework torch."
     if first:
         env = shlex.quote(run.env.path)

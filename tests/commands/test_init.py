@@ -164,7 +164,7 @@ def test_init_writes_all_files_or_none(gpuenv, work):
     ("file", "text", "error"),
     [
         ("requirements.txt", "torch>=2.2\nnumpy=1.26\n",
-         "error: requirements.txt line 2: 'numpy=1.26': a single = is conda syntax hint: write numpy==1.26. Or name a framework:"),
+         "error: requirements.txt line 2: 'numpy=1.26': a single = is conda syntax hint: write numpy==1.26.*. Or name a framework:"),
         ("pyproject.toml", "[project]\nname = 'x\n",
          "error: pyproject.toml is not TOML: at the end of the file: the closing quote is missing hint: correct that line. Or name"),
     ],

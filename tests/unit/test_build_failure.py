@@ -9,7 +9,7 @@ import pytest
 from provision.environment.uv_install import explain_failed_build, explain_unbuilt, read_failure
 from provision.index.uv import environment
 from provision.lock.uv_errors import explain_unbuilt_need
-from provision.model import PROJECT_FOLDER, LockedPackage, PackageSources, RequirementLine
+from provision.model import PROJECT_FOLDER, LockedPackage, PackageSources, Plan, RequirementLine, Target
 from provision.system.process import Finished
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
@@ -121,6 +121,10 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
     log = said(tmp_path, "raise RuntimeError('only versions >=3.6,<3.10 are supported')\n")
     done = Finished(returncode=1, stdout="", stderr=log, timed_out=False, signal=None, report=b"")
     package = LockedPackage(name="llvmlite", version="0.36.0", url="https://h/llvmlite-0.36.0.tar.gz")
-    error = explain_failed_build(package, done, "3.6 to 3.9")
+    target = Target(platform="linux-x86_64")
+    plan = Plan(builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cpu", target=target,
+                packages=("numba<0.57",))  # fmt: skip
+    error = explain_failed_build(package, done, plan, "3.6 to 3.9")
     assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
-    assert "llvmlite 0.36.0 has wheels for Python 3.6 to 3.9: create" in (error.hint or "")
+    assert "llvmlite 0.36.0 has wheels for Python 3.6 to 3.9: use one" in (error.hint or "")
+    assert "another release (numba<0.57 was requested)" in (error.hint or "")
