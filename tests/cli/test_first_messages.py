@@ -53,6 +53,17 @@ from provision.system.files import suggest_fix
         ),
         (("add",), "the argument PKG... is missing", "gpuenv add --help"),
         (
+            ("add", "-r", "requirements.txt"),
+            "unknown option -r",
+            "write the file under `requirements:` in gpuenv.yaml",
+        ),
+        (("verify", "-r", "x"), "unknown option -r", "-r is an option of gpuenv create"),
+        (
+            ("create", "--framework", "jax", "--python", "/opt/bin/python3"),
+            "--python /opt/bin/python3: expected a version such as 3.11",
+            "gpuenv finds the interpreter itself",
+        ),
+        (
             ("resolve", "--framework", "torch", "--gpu", "MI300X"),
             "--gpu: MI300X is an AMD GPU; gpuenv supports NVIDIA",
             "gpuenv profiles show gpus",

@@ -153,6 +153,19 @@ def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, word
     assert ran.code == 2 and f"{words[0]} describes one machine, but --target names several" in ran.err
 
 
+def test_a_line_with_a_mistake_gets_what_is_right(gpuenv):
+    rows = [{"host": f"node{n}", **machine(A100, "535.129.03")["target"]} for n in (1, 2, 3)]
+    rows[1]["driver"], rows[2]["python"] = "five", "3.11"
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    done = piped(gpuenv, text, "resolve", "-f", "torch", "--target", "-", "--python", "3.11")
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 5 and "'five' is not a valid value such as 580.65.06" in said
+    assert re.search(
+        r"line 3: node3: python: unknown key \(known are device, .* host, .* possible fix: remove it", said
+    )
+    assert said.endswith("# with the same input; it leaves out what has no plan (2)")
+
+
 def test_a_host_that_states_no_glibc_is_planned_like_one_described_by_options(gpuenv):
     """`resolve` and `lock` have one premise: the glibc of this machine, and a note says so."""
     silent = machine(A100, "535.129.03")

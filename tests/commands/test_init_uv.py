@@ -34,6 +34,13 @@ def initialised(gpuenv):
     return read_config(gpuenv.work / "gpuenv.yaml"), (gpuenv.work / "gpuenv.yaml").read_text(encoding="utf-8")
 
 
+def test_the_bound_on_python_is_shown_where_it_stays(gpuenv):
+    project(gpuenv.work, '["torch"]')
+    decisions = {(d["key"], d["value"], d["origin"]) for d in gpuenv("init", "--json").json["decisions"]}
+    assert ("python", f">={HERE}", "pyproject.toml line 4") in decisions
+    assert ("left open", "python", "") not in decisions
+
+
 SOURCES = {
     "one index": ('torch = {index = "cu126"}', "12.6", None),
     "the CPU": ('torch = [{index = "cpu"}]', None, "cpu"),

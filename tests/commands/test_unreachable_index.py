@@ -132,3 +132,11 @@ def test_a_second_index_that_refuses_is_told_although_uv_calls_the_package_missi
     assert ran.code == 9, ran.err
     assert "/jax/: the server requires credentials" in ran.err
     assert "put the user name and the password into the index's address" in ran.err
+
+
+def test_the_file_that_names_a_refused_index_is_named(gpuenv):
+    file = gpuenv.work / "uv.toml"
+    file.write_text(f'[[index]]\nurl = "{DEAD}/simple"\ndefault = true\n')
+    gpuenv.env |= {"UV_CONFIG_FILE": str(file)}
+    ran = gpuenv("lock", "--framework", "jax", *CPU)
+    assert ran.code == 9 and f"The index is from {file}" in " ".join(ran.err.split()), ran.err

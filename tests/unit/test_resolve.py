@@ -245,6 +245,19 @@ def test_what_packages_decide_is_said_before_a_closed_index_that_would_not_help(
         assert list(list_objections(shown)) == [f"not torch 99.0: {said}"]
 
 
+def test_an_older_cuda_than_the_release_offers_has_a_reason():
+    said = "CUDA 12.1, not 12.4, because driver 535.129.03 supports CUDA 12.2: "
+    machine = {"driver": "535.129.03", "gpus": ["A100"], "python": "3.11"}
+    assert any(note.startswith(said) for note in ask("torch==2.5.1", **machine).notes)
+    assert not any(", not " in note for note in ask("torch==2.5.1", **machine, cuda="12.4").notes)
+
+
+def test_the_fix_of_a_projects_framework_names_its_file():
+    request, target = question("torch>=2.6", **K80)
+    plan = resolve(dataclasses.replace(request, file="gpuenv.yaml"), target, KNOWN)
+    assert plan.hint == "change torch>=2.6 in gpuenv.yaml to torch==2.3.1: the nearest version that fits"
+
+
 def test_a_bound_that_no_known_build_meets_is_a_hint_with_those_that_are_known():
     bounds = (VersionBound(name="torch", specifier="==1.4.0", origin="requirements.txt line 1"),)
     plan = ask("torch", "tensorflow", bounds=bounds, driver="580.65.06", gpus=["A100"])
