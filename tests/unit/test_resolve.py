@@ -65,7 +65,7 @@ WINDOWS = {"platform": "windows-x86_64", "driver": "560.94", "gpus": ["8.6"]}
         ("torch", {"driver": "528.33", "gpus": ["8.6"], "driver_os": "windows"}, "2.14.1", "12.6", ">=9"),
         (
             "torch", {"driver": "528.32", "gpus": ["8.6"], "driver_os": "windows", "python": "3.10"},
-            "2.6.0", "11.8", ">=9",
+            "2.7.1", "11.8", ">=9",
         ),
         ("torch", OLD, "2.6.0", "12.4", "==9.1.0.70"),
         ("tensorflow", OLD, "2.20.0", "12.5", "==9.5.0.50"),
