@@ -18,6 +18,7 @@ from ..resolve.satellites import (
     SatelliteRows,
     companions_of_builds,
     objection,
+    series,
     without_kernels,
 )
 from .named import requirement
@@ -53,18 +54,18 @@ class Facts:
             fits: dict[tuple[int, ...], bool] = {}
             unfit = []
             for release, alternatives in versions.items():
-                series = version(release).release[:2]
+                of = series(release)
                 fitting = any(
                     _comes_along(package, builds)
                     or objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
                     for builds in options
                 )
-                fits[series] = fits.get(series, False) or fitting
+                fits[of] = fits.get(of, False) or fitting
                 if not fitting:
                     unfit.append(release)
             whole = {s for s, fitting in fits.items() if not fitting}
             bounds = [f"!={'.'.join(map(str, s))}.*" for s in sorted(whole)]
-            bounds += [f"!={r}" for r in unfit if version(r).release[:2] not in whole]
+            bounds += [f"!={r}" for r in unfit if series(r) not in whole]
             if bounds:
                 lines.append(package + ",".join(bounds))
         return lines

@@ -158,7 +158,8 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
         state.note(f"the packages require {names}: planning them too")
         return more
     state.note(
-        f"{names} shares no CUDA with {ours.framework} {ours.version}, and is locked for the CPU",
+        f"{names} {'share' if len(brought) > 1 else 'shares'} no CUDA with {ours.framework} {ours.version}, "
+        f"and {'are' if len(brought) > 1 else 'is'} locked for the CPU",
         "warning",
     )
     return None

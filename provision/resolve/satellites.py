@@ -53,8 +53,13 @@ class SatelliteRows:
             return versions.get(release, measured)
         if not release:  # installed from a folder or a commit
             return ()
-        series = version(release).release[:2]
-        return next((rows for v, rows in versions.items() if version(v).release[:2] == series), ())
+        return next((rows for v, rows in versions.items() if series(v) == series(release)), ())
+
+
+def series(release: str) -> tuple[int, ...]:
+    """Return the numbers that releases built alike share: 1.4 of 1.4.2, and 0.0.35 of 0.0.35.post1."""
+    numbers = version(release).release
+    return numbers[:2] if any(numbers[:2]) else numbers[:3]
 
 
 def objection(

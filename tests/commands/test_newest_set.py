@@ -388,3 +388,12 @@ def test_a_limit_that_a_framework_does_not_state_applies_unless_another_requirem
     assert locked("torch", "old") == ("2.2.2", "1.26.4", True)  # uv chooses this torch only then
     assert locked("torch<2.3", "numpy>=2") == ("2.2.2", "2.4.6", True)
     assert locked("torch>=2.2", "arrays") == ("2.3.0", "2.4.6", False)
+
+
+def test_a_series_of_three_numbers_is_left_out_alone(gpuenv, index):
+    index.add_plan(gpuenv("resolve", "--json", "--framework", "torch==2.2.2", *ASK[2:]).json)
+    index.add("xformers", "0.0.35", requires=("torch>=2.10",))
+    index.add("xformers", "0.0.25.post1", requires=("torch==2.2.2",))  # without a row
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    found = versions(gpuenv("lock", "--json", "-f", "torch<2.3", "--with", "xformers", *ASK[2:]))
+    assert (found["torch"], found["xformers"]) == ("2.2.2", "0.0.25.post1")
