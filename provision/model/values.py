@@ -27,6 +27,7 @@ else:
             )(cls)
             fields = dataclasses.fields(cls)
             cls._fields = tuple(f.name for f in fields)
+            cls._names = frozenset(cls._fields)
             cls._positional = tuple(f.name for f in fields if not f.kw_only)
             cls._compared = tuple(f.name for f in fields if f.compare)
             cls._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
@@ -45,11 +46,12 @@ def _init(self: Any, *words: Any, **given: Any) -> None:
     for name, make in self._makers.items():
         if name not in given:
             values[name] = make()
-    if values.keys() != {*self._fields}:
-        wrong = ", ".join(sorted(values.keys() ^ {*self._fields}))
+    if values.keys() != self._names:
+        wrong = ", ".join(sorted(values.keys() ^ self._names))
         raise TypeError(f"{type(self).__name__}: missing or unknown: {wrong}")
+    put = object.__setattr__
     for name, value in values.items():
-        object.__setattr__(self, name, value)
+        put(self, name, value)
 
 
 def _compared(self: Any) -> tuple[Any, ...]:

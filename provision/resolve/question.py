@@ -147,15 +147,15 @@ class Question:
         return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
 
     @cached_property
-    def bad(self) -> dict[tuple[str, str], list[KnownBadRelease]]:
-        rows: dict[tuple[str, str], list[KnownBadRelease]] = {}
+    def bad(self) -> dict[str, dict[str, list[KnownBadRelease]]]:
+        rows: dict[str, dict[str, list[KnownBadRelease]]] = {}
         for row in self.profiles.known_bad:
-            rows.setdefault((row.package, row.version), []).append(row)
+            rows.setdefault(row.package, {}).setdefault(row.version, []).append(row)
         return rows
 
     def find_bad(self, package: str, version: str, build: Build) -> KnownBadRelease | None:
         """Return the row that makes a release bad on this target beside a build, or None."""
-        if not (rows := self.bad.get((package, version))):
+        if not (rows := self.bad.get(package, {}).get(version)):
             return None
         gpus = [(g.capability, g.name) for g in self.target.gpus]
         beside = {build.framework: build.version}
@@ -164,7 +164,8 @@ class Question:
     def pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
         """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""
         for name, pinned in map(_pins, build.requires):
-            yield from filter(None, (self.find_bad(name, v, build) for v in pinned))
+            if name in self.bad:
+                yield from filter(None, (self.find_bad(name, v, build) for v in pinned))
 
     @cached_property
     def driver_os(self) -> str:

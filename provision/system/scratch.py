@@ -57,9 +57,14 @@ def _sweep(folder: Path) -> None:
     import shutil
     import time
 
-    for path in folder.glob(f"*{_SCRATCH}*"):
-        if path.name.removeprefix(".").partition(_SCRATCH)[0]:
-            continue  # not a name of gpuenv
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # thousands of names
+    except OSError:
+        return  # unreadable
+    for name in names:
+        if not name.removeprefix(".").startswith(_SCRATCH):
+            continue
+        path = folder / name
         with contextlib.suppress(OSError):
             status = path.lstat()
             young = path.name.startswith(".") and time.time() - status.st_mtime < _YOUNG

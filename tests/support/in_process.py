@@ -114,6 +114,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
     from provision.config import rows
     from provision.system import grants, process, trust
 
+    caches = _caches()  # without those that are put in below, which last
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         after.enter_context(_streams(out, err))
         after.enter_context(_environment(env, cwd))
@@ -136,7 +137,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
         sys.argv = [started.__file__, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for cache in _caches():
+        for cache in caches:
             cache.cache_clear()
         for key in [key for key in rows._read if key][:-1]:  # rows of tests before
             del rows._read[key]
