@@ -7,6 +7,7 @@ import sys
 import tarfile
 
 import pytest
+from framework_envs import only_pip
 from uv import find_uv_bin
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -47,9 +48,9 @@ def create(gpuenv, *more):
 
 
 def pip(gpuenv, *words):
-    """pip as in the environment: it starts again with the environment's Python, and reads its pip.conf."""
+    """pip as in the environment, from a folder that has only pip: it reads the environment's pip.conf."""
     python = gpuenv.work / ".venv" / "bin" / "python"
-    return run(gpuenv, [sys.executable, "-m", "pip", "--python", str(python), *words])
+    return run(gpuenv, [str(python), "-m", "pip", *words], PYTHONPATH=str(only_pip()))
 
 
 def run(gpuenv, argv, **variables):

@@ -112,6 +112,7 @@ def test_random_answers_are_those_of_resolve():
     assert 12 < fitting < 84  # the questions are neither all hopeless nor all easy
 
 
+@pytest.mark.slow
 def test_a_table_is_what_the_script_makes():
     """Of one system and framework: numbers differ where tables before it have the same answers."""
     system = next(s for s in SYSTEMS if s.key == "windows")

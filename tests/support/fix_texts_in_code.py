@@ -28,16 +28,17 @@ def texts_in_code():
 
 
 def _texts(node):
-    match node:
-        case ast.JoinedStr():
-            yield "".join(map(_fill, node.values))
-        case ast.Constant(value=str(text)):
-            yield text
-        case ast.Expr(value=ast.Constant()) | ast.Call(func=ast.Attribute(value=ast.Name(id="re"))):
-            pass  # a docstring, a pattern
-        case _:
-            for child in ast.iter_child_nodes(node):
-                yield from _texts(child)
+    left = [node]
+    while left:
+        match left.pop():
+            case ast.JoinedStr(values=values):
+                yield "".join(map(_fill, values))
+            case ast.Constant(value=str(text)):
+                yield text
+            case ast.Expr(value=ast.Constant()) | ast.Call(func=ast.Attribute(value=ast.Name(id="re"))):
+                pass  # a docstring, a pattern
+            case other:
+                left += ast.iter_child_nodes(other)
 
 
 def _fill(part):

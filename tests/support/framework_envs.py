@@ -67,6 +67,11 @@ def _seeded_venv():
     return once("seeded", _seed)
 
 
+def only_pip():
+    """A folder for PYTHONPATH with pip and nothing else."""
+    return next(_seeded_venv().glob("lib/python*/site-packages"))
+
+
 def _seed(path):
     """Make a venv with the pip of this Python, which takes a second in place of the seconds of ensurepip."""
     _, site = venv(path)
