@@ -26,7 +26,7 @@ hypothesis.settings.register_profile(
     database=None,
     deadline=None,
     suppress_health_check=_SLOW_OR_FIXTURE,
-    max_examples=40,
+    max_examples=25,
 )
 hypothesis.settings.register_profile(
     "explore",

@@ -222,7 +222,9 @@ def wait_for_all_others(folder):
         lacking = sum(not (folder / f["path"]).exists() for f in manifest(folder)["files"])
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGKILL, -9)]
+)
 def test_the_next_run_continues_a_bundle_that_was_interrupted(site, sent, code):
     file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
     site.index.faults[file] = "stalled"

@@ -5,6 +5,7 @@ import sys
 import pytest
 from environment_facts import installed
 from loopback import wheel_bytes
+from rows import sampled
 
 from provision.config.file import read_config
 
@@ -160,7 +161,7 @@ def test_settings_of_tools_alone_are_not_read(gpuenv):
     assert (config.project, config.requirements) == (None, ("requirements.txt",))
 
 
-@pytest.mark.parametrize("itself", ["", "-e .\n", ".\n"])
+@pytest.mark.parametrize("itself", sampled(["", ".\n", "-e .\n"], 2))
 def test_a_folder_of_tool_settings_is_created_with_all_that_it_asks_for(gpuenv, itself):
     """Also where its requirements file names the folder, which would be built as a package without a name."""
     write(

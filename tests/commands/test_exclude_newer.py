@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import tomllib
 from loopback import Index, serving
-from rows import rows
+from rows import rows, sampled
 
 from provision.config.sources import exclude_newer
 from provision.errors import UsageError
@@ -178,7 +178,7 @@ def test_an_exception_without_a_limit_is_a_usage_error(gpuenv):
     assert gpuenv("lock", *ASK, "--exclude-newer-except", "pypi").code == 2
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/Los_Angeles"])
+@pytest.mark.parametrize("zone", sampled(["Asia/Kathmandu", "America/Los_Angeles", "UTC"], 3))
 def test_dates_and_durations_mean_the_same_as_to_uv(index, tmp_path, monkeypatch, zone):
     """uv names the moment in the warning on a file without an upload time."""
     import time

@@ -82,7 +82,7 @@ def test_a_clone_installs_gpuenv_from_the_recorded_wheel(project):
     assert ran.code == 0, ran.err
     folder = clone(project)
     assert "a path on this machine" not in ran.out and "WARNING" not in (folder / "Makefile").read_text()
-    done = make(folder, "-s", "env")
+    done = make(folder, "-s", "env", ready=True)
     assert (done.returncode, done.stdout) == (0, "private: gpuenv create\n"), done.stderr
     tool = folder / ".gpuenv-tool"
     assert (tool / ".gitignore").read_text() == "*\n"

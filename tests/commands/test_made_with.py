@@ -97,10 +97,10 @@ MAKES = {
 
 
 WAYS = [
-    ("files", "options"),
     ("packages", "project"),
     ("cpu-python", "options"),
-    ("cuda-python", "project"),
+    pytest.param("files", "options", marks=pytest.mark.slow),
+    pytest.param("cuda-python", "project", marks=pytest.mark.slow),
     pytest.param("files", "project", marks=pytest.mark.slow),
     pytest.param("packages", "options", marks=pytest.mark.slow),
 ]

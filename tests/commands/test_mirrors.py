@@ -9,6 +9,7 @@ import sys
 import pytest
 from loopback import Index, serving, version_for
 from packaging.requirements import Requirement
+from rows import sampled
 
 from provision.profiles import load
 
@@ -133,7 +134,7 @@ def test_a_transitive_torchvision_comes_from_the_pytorch_index_too(two):
 
 
 @pytest.mark.parametrize("variable", ["PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"])
-@pytest.mark.parametrize("place", ["", "/cu118"])
+@pytest.mark.parametrize("place", sampled(["", "/cu118"], 2))
 def test_a_plan_of_the_default_index_takes_nothing_from_the_pytorch_index(two, variable, place):
     """Many have it as pip's extra index: its torchvision+cu118 would then be newer than torchvision."""
     plan = two.gpuenv("resolve", *ASK, "--index", "pypi", "--json").json

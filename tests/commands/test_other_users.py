@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from rows import sampled
 from torch_project import GPU, HERE, torch  # noqa: F401
 
 from provision.system import cache
@@ -139,7 +140,7 @@ def test_root_installs_from_no_configuration_of_another_user(torch, gpuenv, inde
 # --- caches (finding 9) ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["shared with a stranger", "writable for everybody"])
+@pytest.mark.parametrize("how", sampled(["shared with a stranger", "writable for everybody"], 2))
 def test_an_edited_file_in_uvs_cache_is_not_installed_from_a_lock(torch, gpuenv, how):
     assert torch(verb="lock").code == 0 and torch("--locked", "one").code == 0
     cache = gpuenv.folder / "uv-cache"

@@ -227,7 +227,7 @@ def other(go):
         ("create", *JAX),
         ("sync",),
         ("repair",),
-        ("create", *JAX, "--recreate"),
+        pytest.param(("create", *JAX, "--recreate"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

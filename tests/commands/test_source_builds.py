@@ -114,10 +114,10 @@ def test_the_package_is_named_before_its_build_code_runs(gpuenv, jax, marks):
     ("verb", "kind", "options"),
     [
         ("lock", "folder", (("--no-build",), ("--only-binary", ":all:"))),
-        ("lock", "committed", (("--no-build",),)),
+        pytest.param("lock", "committed", (("--no-build",),), marks=pytest.mark.slow),
         ("lock", "archived", (("--no-build",), ("--only-binary", "archived"), ("--only-binary", ":all:"))),
         ("create", "folder", (("--no-build",), ("--only-binary", "folder"))),
-        ("create", "archived", (("--no-build",),)),
+        pytest.param("create", "archived", (("--no-build",),), marks=pytest.mark.slow),
         ("bundle", "committed", (("--no-build",),)),
     ],
 )

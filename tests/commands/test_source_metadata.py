@@ -83,7 +83,9 @@ def test_sources_that_require_other_sources_are_built_too(gpuenv, jax, index, ma
 # --- resolve reads ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [DYNAMIC, OLD], ids=["dynamic", "old"])
+@pytest.mark.parametrize(
+    "kinds", [DYNAMIC, pytest.param(OLD, marks=pytest.mark.slow)], ids=["dynamic", "old"]
+)
 def test_resolve_takes_what_archives_state_and_agrees_with_lock(gpuenv, jax, index, marks, kinds):
     newest = gpuenv("resolve", "--json", "--framework", "jax", *CPU).json["builds"][0]["version"]
     older = gpuenv("resolve", "--json", "--framework", f"jax!={newest}", *CPU).json
@@ -111,7 +113,9 @@ def test_resolve_leaves_out_what_states_nothing_and_says_so(gpuenv, jax, index, 
 # --- what archives state, where uv cannot build metadata ----------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [DYNAMIC, OLD], ids=["dynamic", "old"])
+@pytest.mark.parametrize(
+    "kinds", [DYNAMIC, pytest.param(OLD, marks=pytest.mark.slow)], ids=["dynamic", "old"]
+)
 def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, jax, index, marks, kinds):
     requires = ("plain>=1.0", "other; python_version<'3'", "other; extra=='more'")
     marks.stated(index, "stated", "1.0", requires, fails=True, **kinds)

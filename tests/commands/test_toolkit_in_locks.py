@@ -3,6 +3,7 @@
 import pytest
 from loopback import version_for
 from packaging.requirements import Requirement
+from rows import sampled
 
 from provision.profiles import load
 
@@ -43,7 +44,7 @@ def named(torches, part, way, file):
 
 
 @pytest.mark.parametrize("way", ["option", "file"])
-@pytest.mark.parametrize("part", ["nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cublas"])
+@pytest.mark.parametrize("part", sampled(["nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cublas"], 2))
 def test_a_named_part_has_the_plans_cuda_and_holds_no_framework_back(torches, tmp_path, part, way):
     alone = torches("lock", "--json", "--with", "plain", "-o", "alone.toml", *ASK)
     ran = torches(

@@ -13,6 +13,7 @@ import sys
 import conda_channel as cc
 import pytest
 from loopback import proxying
+from rows import sampled
 
 from provision.conda.engine import read_configuration
 
@@ -196,7 +197,7 @@ def assert_used_and_not_shown(gpuenv, *runs):
     assert kept(gpuenv.work) == []
 
 
-@pytest.mark.parametrize("way", ["address", "token"])
+@pytest.mark.parametrize("way", sampled(["address", "token"], 2))
 def test_credentials_in_channels_of_condarc_are_used_and_not_shown(gpuenv, server, way):
     if way == "token":
         server.token = SECRET

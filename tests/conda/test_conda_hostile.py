@@ -188,7 +188,7 @@ def test_a_conda_lock_that_names_a_file_elsewhere_is_refused_by_name(gpuenv, com
 
 
 @pytest.mark.parametrize(
-    "argv", [("bundle", "out"), ("bundle", "out", "--lock", "conda-lock.yml"), ("export", "--format", "conda-lock"),
+    "argv", [("bundle", "out"), pytest.param(("bundle", "out", "--lock", "conda-lock.yml"), marks=pytest.mark.slow), ("export", "--format", "conda-lock"),
              ("export", "--format", "environment.yml", "--lock", "conda-lock.yml")]
 )  # fmt: skip
 def test_a_conda_lock_with_md5_alone_is_taken_only_when_asked_for(gpuenv, index, argv):

@@ -1,4 +1,4 @@
-"""Gives every path option of every command two paths that cannot be read: `unreadable_walk.py FOLDER`, one JSON line a run.
+"""Gives every path option of every command paths that cannot be read: `unreadable_walk.py FOLDER COUNT`, one JSON line a run.
 
 It is a program of its own, because root reads everything: `start` runs it without the capabilities for that.
 """
@@ -75,12 +75,12 @@ def run_in_fork(words: list[str], folder: Path) -> dict[str, object]:
     return {"words": words, "code": os.waitstatus_to_exitcode(status), "said": out.read_text()}
 
 
-def walk(folder: Path) -> None:
-    """Run every command with every path option in two of the places, then in a folder that was removed."""
+def walk(folder: Path, count: int) -> None:
+    """Run every command with every path option in some of the places, then in a folder that was removed."""
     fork_server.prepare()
     places = make_places(folder)
     for number, (name, flag) in enumerate(list_path_options()):
-        for reason, place in [*places.items(), *places.items()][number % 5 : number % 5 + 2]:
+        for reason, place in [*places.items(), *places.items()][number % 5 : number % 5 + count]:
             shutil.rmtree(folder / "missing", ignore_errors=True)  # a run may have made it
             before, _, after = " ".join(ARGUMENTS.get(name, [])).partition("-- ")
             rest = ["--", after] if after else []
@@ -94,7 +94,7 @@ def walk(folder: Path) -> None:
         print(json.dumps({"place": "removed folder", **run_in_fork([name, *words], folder)}), flush=True)
 
 
-def start(folder: Path, env: dict[str, str]) -> list[dict[str, object]]:
+def start(folder: Path, env: dict[str, str], count: int) -> list[dict[str, object]]:
     """Walk in a new process that may read no more than any user. Raises FileNotFoundError for root without setpriv."""
     prefix = []
     if os.geteuid() == 0:
@@ -102,7 +102,7 @@ def start(folder: Path, env: dict[str, str]) -> list[dict[str, object]]:
             raise FileNotFoundError("setpriv")
         rights = "-dac_override,-dac_read_search"
         prefix = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
-    argv = [*prefix, sys.executable, __file__, str(folder)]
+    argv = [*prefix, sys.executable, __file__, str(folder), str(count)]
     work = folder / "work"
     done = subprocess.run(argv, cwd=work, env=env, text=True, stdout=subprocess.PIPE, check=True, timeout=900)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -110,4 +110,4 @@ def start(folder: Path, env: dict[str, str]) -> list[dict[str, object]]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    walk(Path(sys.argv[1]))
+    walk(Path(sys.argv[1]), int(sys.argv[2]))

@@ -10,7 +10,7 @@ import pytest
 from diagnosed import causes
 from hypothesis import given, strategies as st
 from known import KNOWN
-from rows import rows
+from rows import rows, sampled
 
 from provision.commands.causes import find_causes
 from provision.diagnose.lines import BETWEEN, LINES, read_log
@@ -83,7 +83,15 @@ def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
 
 @pytest.mark.parametrize(
     "secret",
-    ["https://me:hunter2x@host/", "DB_PASS='aa hunter2x bb'", "curl -u me:hunter2x ", "password hunter2x "],
+    sampled(
+        [
+            "https://me:hunter2x@host/",
+            "DB_PASS='aa hunter2x bb'",
+            "curl -u me:hunter2x ",
+            "password hunter2x ",
+        ],
+        2,
+    ),
 )
 def test_a_secret_that_begins_before_the_part_of_a_long_line_is_not_shown(secret):
     said = "RuntimeError: CUDA error: invalid device ordinal"
@@ -182,7 +190,7 @@ BIG = {
 
 @pytest.mark.parametrize(
     ("kind", "megabytes"),
-    [("progress", 20), ("junk", 20), *(pytest.param(kind, 100, marks=pytest.mark.slow) for kind in BIG)],
+    [("progress", 20), *(pytest.param(kind, 100, marks=pytest.mark.slow) for kind in BIG)],
 )
 def test_a_large_log_takes_at_most_20_times_as_long_as_wc(gpuenv, kind, megabytes):
     path = gpuenv.work / "big.log"

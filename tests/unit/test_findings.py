@@ -21,7 +21,8 @@ def all_calls():
     return [
         (path.relative_to(PACKAGE).as_posix(), getattr(node.func, "id", getattr(node.func, "attr", "")), node)
         for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search("[fF]inding|title=|fix=", text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
     ]
 

@@ -192,7 +192,7 @@ def test_no_class_loses_more_than_one_feature_release_and_there_are_never_fewer_
 def test_more_plans_go_to_the_largest_classes():
     """Against every partition: with N plans the largest class is as new as can be, then the next."""
 
-    @settings(max_examples=15)
+    @settings(max_examples=10)
     @given(fleets(), st.integers(1, 4))
     def holds(drawn, most):
         request, targets = drawn

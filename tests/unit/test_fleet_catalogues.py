@@ -190,7 +190,7 @@ def test_packages_never_cost_more_plans_than_brute_force_needs():
 def test_beside_packages_no_class_loses_more_than_one_feature_release():
     more = []
 
-    @settings(max_examples=15)
+    @settings(max_examples=10)
     @given(catalogues())
     def holds(drawn):
         packages, targets = drawn

@@ -275,7 +275,13 @@ def test_nccl_sends_between_each_pair_and_sums_over_all(judge, nccl):
         ({"peer_wrong": 1}, {}, "wrong copies: device 0 to device 1", "gpu_peer_copies_fail"),
         ({"nccl_wrong": 1}, {}, "NCCL does not work between these GPUs: NCCL's numbers are wrong", None),
         ({}, {"NCCL_SOCKET_IFNAME": "eth9"}, "unhandled system error", "variable_breaks_framework"),
-        ({}, {"NCCL_NET": "none"}, "NCCL works only without NCCL_NET: ", "variable_breaks_framework"),
+        pytest.param(
+            {},
+            {"NCCL_NET": "none"},
+            "NCCL works only without NCCL_NET: ",
+            "variable_breaks_framework",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_stops_nccl_is_named(judge, nccl, monkeypatch, codes, variables, said, cause):
