@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
@@ -40,9 +39,8 @@ from .config import (
     uv_variables,
     without_name,
 )
-
-if TYPE_CHECKING:
-    from .simple_api import File
+from .refusals import find_failure
+from .simple_api import parse_project, project_files, project_url, read_folder_page
 
 _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 
@@ -125,8 +123,6 @@ def _ask_uv() -> str:
 
 def _explain_unknown_index(log: str) -> LockError:
     """Return the error for an index that did not answer, or for any other failure of uv."""
-    from .refusals import find_failure  # it imports the HTTP client
-
     if failure := find_failure(redact(log)):
         return LockError(failure.message, hint=failure.hint, unreachable=failure.address)
     hint = "name a reachable index in PIP_INDEX_URL"
@@ -199,12 +195,10 @@ def indexes_of_files(
     links = [*sources.find_links, *filter(None, configured.get("UV_FIND_LINKS", "").split(","))]
     without = only_wheels or sources.no_index or is_on(configured.get("UV_NO_INDEX"))
     every = [] if without else list_indexes(sources)
-    # pip's configuration is read once, and not for each page
-    files = _lister() if any(index.startswith("file:") for index in (*every, *bound.values())) else None
     found = {}
     for package in packages:
         indexes = [bound[package.name]] if package.name in bound else every
-        could = {index for index in indexes if _may_list(index, package, files)}
+        could = {index for index in indexes if _may_list(index, package)}
         could |= {_as_url(link) for link in links if _may_hold(link, package.url)}
         if len(could) != 1 or not all(map(_is_shown_by_uv, [*indexes, *links])):
             return None
@@ -212,15 +206,16 @@ def indexes_of_files(
     return found
 
 
-def _may_list(index: str, package: LockedPackage, files: Callable[[str, str], list[File]] | None) -> bool:
+def _may_list(index: str, package: LockedPackage) -> bool:
     """Return whether an index can list a package's address.
 
-    Pages of a folder are read by `files`. Any other index is assumed to list every downloadable file.
+    Pages of a folder are read. Any other index is assumed to list every downloadable file.
     """
-    if files is None or not index.startswith("file:"):
+    if not index.startswith("file:"):
         return not package.url.startswith("file:")
+    page = project_url(index, package.name)
     try:
-        return any(file.url == package.url for file in files(index, package.name))
+        return any(file.url == package.url for file in parse_project(page, read_folder_page(page)))
     except LockError:
         return True
 
@@ -244,14 +239,6 @@ def _as_url(place: str) -> str:
 
 def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
-
-
-def _lister() -> Callable[[str, str], list[File]]:
-    """Return the function from an index and a name to the files of a page."""
-    from .http import Http  # plans need no HTTP
-    from .simple_api import project_files
-
-    return functools.partial(project_files, Http(pip_settings(process.environ())))
 
 
 def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
@@ -293,13 +280,15 @@ class UploadTimes:
         if self.sources.exclude_newer is None:
             return False
         fresh = [n for n in dict.fromkeys(map(_project, _UNDATED.findall(log))) if n not in self.exempt]
-        files = _lister()
+        from .http import Http  # plans need no HTTP
+
+        http = Http(pip_settings(process.environ()))
         for name in fresh:
             if name in pytorch_packages(self.plan):
                 indexes = [pytorch_address(self.sources.pytorch, self.plan)]
             else:
                 indexes = list_indexes(self.sources)
-            undated = [i for i in indexes if any(not f.uploaded for f in files(i, name))]
+            undated = [i for i in indexes if any(not f.uploaded for f in project_files(http, i, name))]
             refused = [i for i in undated if not self._is_excepted(i)]
             if refused or not undated:
                 raise self._explain_refusal(name, refused)

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import urllib.parse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -20,9 +21,10 @@ from ..errors import LockError
 from ..model.values import dataclass
 from ..system.redaction import clean_line, redact
 from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
+from .refusals import unreadable
 
 if TYPE_CHECKING:
-    from .http import Http, Response
+    from .http import Http
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 VARIANTS = "-variants.json"
@@ -52,7 +54,7 @@ def project_files(http: Http, index: str, project: str) -> list[File]:
     `index` is a simple index (http, https or file). Raises LockError if it does not answer.
     """
     answer = http.get(project_url(index, project), accept=ACCEPT, missing_ok=True)
-    return parse_project(answer) if answer else []
+    return parse_project(answer.url, answer.body) if answer else []
 
 
 def project_url(index: str, project: str) -> str:
@@ -61,16 +63,25 @@ def project_url(index: str, project: str) -> str:
     return base + "index.html" if base.startswith("file:") else base
 
 
-def parse_project(answer: Response) -> list[File]:
-    """Return the files in an index's response. Raises LockError if it is neither HTML nor JSON."""
-    is_json = "json" in answer.headers.get("content-type", "")
-    return list(_parse_files(answer.url, answer.body, is_json))
+def read_folder_page(url: str) -> bytes:
+    """Return a page of an index in a folder, empty if it is missing. Raises LockError for an unreadable one."""
+    try:
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise unreadable(url, error.strerror or str(error)) from None
+
+
+def parse_project(url: str, body: bytes) -> list[File]:
+    """Return the files on an index's page. Raises LockError if it is neither HTML nor JSON."""
+    return list(_parse_files(url, body))
 
 
 @functools.lru_cache(maxsize=128)  # several parts of a run read the same page, with thousands of files
-def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
+def _parse_files(url: str, body: bytes) -> tuple[File, ...]:
     text = body.decode("utf-8", "replace")
-    if is_json or text.lstrip().startswith("{"):
+    if text.lstrip().startswith(("{", "[", '"')):
         try:
             entries = json.loads(text)["files"]
             return tuple(f for entry in entries if (f := _parse_entry(url, entry)) is not None)
@@ -84,9 +95,9 @@ def _parse_files(url: str, body: bytes, is_json: bool) -> tuple[File, ...]:
     return tuple(page.files)
 
 
-def parse_links(answer: Response) -> list[str]:
+def parse_links(url: str, body: bytes) -> list[str]:
     """Return the addresses that a page links to, in its order."""
-    return list(_read_html(answer.url, answer.body.decode("utf-8", "replace")).links)
+    return list(_read_html(url, body.decode("utf-8", "replace")).links)
 
 
 def _find_file_name(url: str) -> str | None:

@@ -392,15 +392,17 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
     The size of a download is shown before it starts. It stays unknown if a server refuses the request.
     """
     urls = {p.url: expand_address(p) for p in packages if p.size is None}
-    unknown = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
-    if not unknown:
-        return packages
-    from ..index.http import Http
+    sizes: dict[str, int | None] = {}
+    for url in urls.values():
+        if url.startswith("file:"):
+            with contextlib.suppress(OSError):
+                sizes[url] = Path(unquote(urlsplit(url).path)).stat().st_size
+    remote = [u for u in urls.values() if not u.startswith("file:")]
+    if remote and not sources.offline:
+        from ..index.http import Http
 
-    try:
-        sizes = Http(tries=1, timeout=5.0).sizes(unknown)
-    except LockError:
-        sizes = {}
+        with contextlib.suppress(LockError):
+            sizes |= Http(tries=1, timeout=5.0).sizes(remote)
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .machine import Machine, Target
 from .plan import PassedOverBuild
@@ -287,7 +287,7 @@ class PackageSources:
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
     explicit: tuple[str, ...] = ()
-    pages: dict[str, Any] = field(
+    pages: dict[str, tuple[str, bytes]] = field(
         default_factory=dict, repr=False, compare=False, metadata={"internal": True}
     )
 

@@ -29,7 +29,15 @@ from packaging.version import Version
 from ..errors import BuildError, LockError
 from ..index.config import own_cache, pip_settings
 from ..index.places import list_indexes
-from ..index.simple_api import ACCEPT, File, parse_links, parse_project, project_url, version_of
+from ..index.simple_api import (
+    ACCEPT,
+    File,
+    parse_links,
+    parse_project,
+    project_url,
+    read_folder_page,
+    version_of,
+)
 from ..index.wheel_names import cpython_markers, tags_of, wheel_tags
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
 from ..model.values import dataclass
@@ -42,7 +50,7 @@ from .pylock import file_name
 from .sdist import SourceArchive, extras_in, read_archive
 
 if TYPE_CHECKING:
-    from ..index.http import Http, Response
+    from ..index.http import Http
 
 _LONGEST = 600.0
 """The most seconds for which a list of files is cached. Its server states how long it is valid."""
@@ -98,46 +106,42 @@ class IndexMetadata:
 
         Raises LockError for an unreadable page.
         """
-        answer = self._read_page(url)
-        return parse_project(answer) if answer and naming.encode() in answer.body else []
+        address, body = self._read_page(url)
+        return parse_project(address, body) if naming.encode() in body else []
 
     def links(self, url: str) -> list[str]:
         """Return the addresses that a page links to. Raises LockError for an unreadable one."""
-        answer = self._read_page(url)
-        return parse_links(answer) if answer else []
+        return parse_links(*self._read_page(url))
 
-    def _read_page(self, url: str) -> Response | None:
-        """Return the list at an address, or None if it is missing. It is read once in a run."""
+    def _read_page(self, url: str) -> tuple[str, bytes]:
+        """Return the address and the body of a list, which is empty if it is missing. It is read once in a run."""
         if url not in self.sources.pages:
             self.sources.pages[url] = self._read_page_once(url)
-        known: Response | None = self.sources.pages[url]
-        return known
+        return self.sources.pages[url]
 
-    def _read_page_once(self, url: str) -> Response | None:
+    def _read_page_once(self, url: str) -> tuple[str, bytes]:
         """Read the list at an address, from the cache while its server allows it."""
-        from ..index.http import Response
-
         if url.startswith("file:"):
-            return self.http.get(url, missing_ok=True)
-        kept, now = (
-            cache_folder(self._cache, "pages") / f"{hashlib.sha256(url.encode()).hexdigest()}.json",
-            time.time(),
-        )
+            return url, read_folder_page(url)
+        name = f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+        kept, now = cache_folder(self._cache, "pages") / name, time.time()
         known = _recall(kept)
         try:
             if known and now < float(known["until"]) < now + _LONGEST:
-                return Response(200, {}, str(known["body"]).encode(), str(known["url"]))
+                return str(known["url"]), str(known["body"]).encode()
         except (ValueError, KeyError, TypeError):
             known = None  # a damaged file: it is written again
         answer = self.http.get(url, accept=ACCEPT, missing_ok=True)
-        if answer and (seconds := _find_seconds_to_keep(answer)):
+        if answer is None:
+            return url, b""
+        if seconds := _find_seconds_to_keep(answer.headers.get("cache-control", "")):
             page = {
                 "until": now + min(seconds, _LONGEST),
                 "url": answer.url,
                 "body": answer.body.decode("utf-8", "replace"),
             }
             trust.write_cached(kept, json.dumps(page))
-        return answer
+        return answer.url, answer.body
 
     @cached_property
     def http(self) -> Http:
@@ -157,9 +161,8 @@ def _parse_requirements(text: str) -> tuple[str, ...]:
     return tuple(parse_email(text)[0].get("requires_dist", ()))
 
 
-def _find_seconds_to_keep(answer: Response) -> int:
-    """Return the seconds for which the response may be cached (RFC 9111, Cache-Control: max-age)."""
-    control = answer.headers.get("cache-control", "")
+def _find_seconds_to_keep(control: str) -> int:
+    """Return the seconds for which a response may be cached (RFC 9111, Cache-Control: max-age)."""
     age = re.search(r"\bmax-age=(\d{1,9})", control)
     return int(age[1]) if age and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
 

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from rows import rows
 
 from provision.cli import exit_codes
-from provision.index.http import Response
 from provision.index.simple_api import parse_project
 from provision.system import untrusted
 
@@ -82,19 +81,18 @@ def test_relative_paths_may_have_hidden_folders_but_no_way_out():
 # --- index pages ---------------------------------------------------------------------------------
 
 
-def page(body, kind):
-    return Response(status=200, url="https://h/simple/x/", body=body.encode(), headers={"content-type": kind})
+PAGE = "https://h/simple/x/"
 
 
 def test_an_index_page_offers_no_file_whose_name_leads_elsewhere():
     html = '<a href="x-1-py3-none-any.whl">a</a><a href="..%2F..%2Fx-2-py3-none-any.whl">b</a>'
-    assert [f.name for f in parse_project(page(html, "text/html"))] == ["x-1-py3-none-any.whl"]
+    assert [f.name for f in parse_project(PAGE, html.encode())] == ["x-1-py3-none-any.whl"]
     rows = [
         {"filename": "x-1-py3-none-any.whl", "url": "x-1-py3-none-any.whl"},
         {"filename": "../x-2-py3-none-any.whl", "url": "x-2-py3-none-any.whl"},
         {"filename": "x-3-py3-none-any.whl", "url": "..%2Fx-3-py3-none-any.whl"},
     ]
-    found = parse_project(page(json.dumps({"files": rows}), "application/json"))
+    found = parse_project(PAGE, json.dumps({"files": rows}).encode())
     assert [f.name for f in found] == ["x-1-py3-none-any.whl"]
 
 

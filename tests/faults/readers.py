@@ -30,7 +30,6 @@ from provision.config.file import read_config
 from provision.environment import distributions, registry, state
 from provision.errors import GpuenvError
 from provision.index.config import pip_settings
-from provision.index.http import Response
 from provision.index.simple_api import parse_project
 from provision.model import (
     Lock,
@@ -241,9 +240,8 @@ def entries(data: bytes) -> None:
 
 
 def page(data: bytes) -> None:
-    for kind in ("text/html", "application/json"):
-        with contextlib.suppress(GpuenvError):
-            parse_project(Response(200, {"content-type": kind}, data, "https://host/simple/a/"))
+    with contextlib.suppress(GpuenvError):
+        parse_project("https://host/simple/a/", data)
 
 
 def pip_conf(data: bytes) -> None:

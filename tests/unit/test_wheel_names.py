@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from packaging.utils import InvalidWheelFilename
 
-from provision.index.http import Response
 from provision.index.simple_api import parse_project
 from provision.model import LockedPackage
 from provision.system.wheel_file import parse_wheel, plain_name
@@ -52,7 +51,7 @@ def test_nothing_else_parses_names_of_wheels():
 
 def test_a_page_lists_the_properties_of_its_variants():
     page = '<a href="demo-1.0-py3-none-any-cu126.whl#sha256=aa">x</a><a href="demo-1.0-variants.json">y</a><a href="a.json">z</a>'
-    files = parse_project(Response(200, {"content-type": "text/html"}, page.encode(), "https://host/demo/"))
+    files = parse_project("https://host/demo/", page.encode())
     assert [f.name for f in files] == ["demo-1.0-py3-none-any-cu126.whl", "demo-1.0-variants.json"]
 
 
