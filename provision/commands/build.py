@@ -307,6 +307,10 @@ def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
         )
         job.emit(Event("warning", "build", failed))
         return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
+    except BuildError:
+        if old:
+            job.emit(Event("note", "build", f"{job.env} is as it was before"))
+        raise
     finally:
         if old is None:
             with contextlib.suppress(BuildError):  # the next run at this path tries again

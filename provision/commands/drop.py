@@ -79,6 +79,6 @@ def _name(text: str) -> str:
     if name in FRAMEWORKS:
         raise UsageError(
             f"{name} is a framework, not an added package",
-            hint=f"remove it from `frameworks:` in {CONFIG_NAME}, then run gpuenv create --recreate",
+            hint=f"remove it from `frameworks:` in {CONFIG_NAME}, or write another in its place, then run gpuenv create --recreate",
         )
     return name

@@ -141,7 +141,7 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
             write_files({file: old for file, old in changed.items() if old is not None})
             for file in (file for file, old in changed.items() if old is None):
                 file.unlink()
-            text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed; the environment is as before"
+            text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed"
             emit(Event("note", "build", text))
 
 

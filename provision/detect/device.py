@@ -117,7 +117,7 @@ def explain_cpu(machine: Machine, doing: str = "") -> str:
     sentence = f"{found}{doing and f': {doing}'}"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     if broken:
-        others.append("`gpuenv detect` names the cause")
+        others.append("`gpuenv detect` names the cause and its fix")
     warnings = []
     if machine.context.wsl:
         warnings.append(f"this is WSL, but Windows offers it no GPU ({WSL_LIBCUDA} is absent)")

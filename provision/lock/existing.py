@@ -156,7 +156,7 @@ def _note_usable(files: Sequence[FleetLock], choices: Choices) -> Iterator[str]:
         yield f"still usable: {name_few([Path(f.file).name for f in files])}"
     cpu = [Path(f.file).name for f in files if f.lock.plan.device == "cpu"]
     if cpu and choices.driver:
-        yield f"for the CPU, without any driver: {name_few(cpu)}"
+        yield f"for the CPU, where no driver is needed: {name_few(cpu)}"
 
 
 def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], list[str]]:

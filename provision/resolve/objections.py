@@ -237,7 +237,9 @@ def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
         return
     lacks = [missing(question.supply, build, p, question.target.glibc) for p in pythons]
     if all(lacks):
-        yield RejectionReason("not_available", f"no folder of wheels has {lacks[0]}")
+        none = "no index is asked, and no folder has a wheel"
+        text = f"no folder of wheels has {lacks[0]}" if question.supply.wheels else none
+        yield RejectionReason("not_available", text)
 
 
 def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:

@@ -38,7 +38,7 @@ def test_a_failed_download_restores_the_projects_files(go, locked):
     go.index.faults["more-1.0-py3-none-any.whl"] = "500"
     ran = go("add", "more", "--no-verify")
     assert ran.code not in (0, 2) and files(go) == before and installed(go.work / ".venv") == packages
-    assert "restored, because the change failed" in ran.err
+    assert "restored, because the change failed" in ran.err and "/.venv is as it was before" in ran.err
 
 
 def test_a_failed_proof_restores_the_projects_files(go):

@@ -213,7 +213,8 @@ OOM = (
         ([OOM.format("14.10")], "gpu_memory_exhausted", ["a smaller batch", "setting max_split_size_mb"], ["expandable_segments"]),
         (
             ["socketStartConnect: Connect to 10.0.0.7<41235> failed : Software caused connection abort"],
-            "variable_breaks_framework", ["likely", "whether the process of that host still runs", "NCCL_SOCKET_IFNAME"], ["env` shows"],
+            "variable_breaks_framework", ["likely", "whether the process of that host still runs", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG=INFO shows"],
+            ["another value of the variable"],
         ),
         (
             ["I external/local_tsl/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers on your machine, GPU will not be used."],

@@ -232,6 +232,8 @@ def test_an_environment_without_frameworks_fails_or_is_unproven(tmp_path):
     assert {s.status for s in quick.stages} == {"skip"}
     assert "no torch, tensorflow, jax or onnxruntime" in stage(quick, "framework").detail
     assert "Install a framework in this environment" in quick.hint
+    next(env.glob("lib/python3*")).joinpath("EXTERNALLY-MANAGED").touch()
+    assert "This Python belongs to the system" in judge(env).hint
     missing = judge(env, Options(device="cpu", quick=True, frameworks=("jax",)))
     assert (missing.verdict, stage(missing, "framework").status) == ("fails", "fail")
 
