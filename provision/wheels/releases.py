@@ -84,19 +84,19 @@ class IndexMetadata:
 
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a wheel, or None if they cannot be read. They are kept by its sha256."""
-        if file.url.startswith("file:"):
-            from ..index.archives import read_local_metadata  # needs the decompressors of Python
-
-            return _parse_requirements(read_local_metadata(Path(unquote(urlsplit(file.url).path))))
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and isinstance(known := _recall(kept), list):
             return tuple(map(str, known))
-        from ..index.archives import metadata
+        from ..index.archives import metadata, read_local_metadata  # they need the decompressors of Python
 
-        try:
-            requirements = _parse_requirements(metadata(self.http, file))
-        except LockError:
-            return None
+        if file.url.startswith("file:"):
+            text = read_local_metadata(Path(unquote(urlsplit(file.url).path)))
+        else:
+            try:
+                text = metadata(self.http, file)
+            except LockError:
+                return None
+        requirements = _parse_requirements(text)
         if kept:
             trust.write_cached(kept, json.dumps(requirements))
         return requirements
