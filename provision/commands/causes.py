@@ -133,9 +133,16 @@ def explain_failure(
         emit(Event("note", "diagnose", remarks.crash))
     if findings:  # only now is this machine examined
         holders = device != "cpu"
-        machine = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
+        machine = detect_for_causes(cuda=holders)
         findings = find_causes(text, known, machine, here=True, device=device, holders=holders, ran=ran)
     return findings
+
+
+def detect_for_causes(*, cuda: bool) -> Machine:
+    """Read this machine without its Pythons and CUDA libraries, which decide no cause."""
+    return detect.detect(
+        {"driver", "gpus", "context", "hardware", "environment", *(["cuda"] if cuda else [])}
+    )
 
 
 def find_own_module(folders: Sequence[Path], module: str) -> str | None:

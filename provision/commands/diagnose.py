@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import detect
 from ..config import rows
 from ..config.env import find_active_env, find_project_env, is_present
 from ..config.options import Choices, make_absolute
@@ -27,7 +26,7 @@ from ..model import (
 from ..model.declare import argument, group, option
 from ..model.values import dataclass
 from ..system import untrusted
-from .causes import find_causes, read_device
+from .causes import detect_for_causes, find_causes, read_device
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -63,7 +62,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         # Without --env no code of an environment runs.
         text = f"to verify {found[1]} as well: gpuenv diagnose --env {shlex.quote(str(found[1]))}"
         emit(Event("note", "diagnose", text))
-    here = read_machine(machine) if machine else detect.detect(detect.WITH_CUDA) if is_here else None
+    here = read_machine(machine) if machine else detect_for_causes(cuda=True) if is_here else None
     verdict = verify_environment(emit, env, options.choices) if env else None
     remarks = Remarks()
     findings = find_causes(

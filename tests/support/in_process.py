@@ -59,12 +59,12 @@ def _resolve_once(resolve):
     """`resolve` that answers a question on gpuenv's own rows once. It takes a fifth of the time of a `lock`."""
     from provision.config import rows
 
-    known = functools.cache(lambda *asked: resolve(*asked[:2], rows._read[()], asked[2], asked[3:]))
+    known = functools.cache(lambda request, target, *more: resolve(request, target, rows._read[()], *more))
 
-    def answer(request, target, profiles, supply, others):
+    def answer(request, target, profiles, *more):
         if profiles is rows._read[()]:
-            return known(request, target, supply, *others)
-        return resolve(request, target, profiles, supply, others)
+            return known(request, target, *more[:1], *map(tuple, more[1:]))
+        return resolve(request, target, profiles, *more)
 
     return answer
 
