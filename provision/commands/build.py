@@ -59,7 +59,6 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..resolve.extras import disagreements_of
-from ..system.cache import move_bytecode
 from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
 from .resolve import explain_cpu_choice, warn_of_host_compiler
@@ -505,15 +504,13 @@ def prove_build(job: BuildJob, prefix: Path) -> Verdict:
         job.emit(dataclasses.replace(event, text=settled(event.text)))
 
     try:
-        with move_bytecode(get_cache_dir(job.choices), job.env, prefix):
-            env = state.read_environment(prefix, changed=True)
-            examined = prove.Examination(
-                env=env,
-                lock=job.lock,
-                choices=job.choices,
-                options=prove.make_options(job.choices, quick=job.options.quick),
-            )
-            verdict = prove.run_verification(examined, emit)
+        examined = prove.Examination(
+            env=state.read_environment(prefix, changed=True),
+            lock=job.lock,
+            choices=job.choices,
+            options=prove.make_options(job.choices, quick=job.options.quick),
+        )
+        verdict = prove.run_verification(examined, emit)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise

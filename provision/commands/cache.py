@@ -43,7 +43,7 @@ def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noq
 
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
-    """Remove files unused for a month, and bytecode of removed folders."""
+    """Remove files unused for a month."""
     return _removed(emit, options.choices, cache.list_outdated(get_cache_dir(options.choices)))
 
 

@@ -61,8 +61,7 @@ def make_machine_reader(options: verify.Options) -> Callable[[], Machine]:
 
 
 def make_options(choices: Choices, **settings: Any) -> verify.Options:
-    """Return the options of the verify stage, with the cache folder for files that must stay out of the
-    environment."""
+    """Return the options of the verify stage."""
     return verify.Options(cache_dir=get_cache_dir(choices), **settings)
 
 
@@ -134,7 +133,7 @@ def _packages(
         emit(Event("progress", "verify", f"importing {names}"))
     asked = early_probes.driver_report.result() if early_probes.driver_report else None
     return packages.judge(
-        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes, options),
+        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes),
         known=lambda: _known(lock, choices),
         required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
@@ -312,21 +311,17 @@ def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
         return checks.skip_checks(verdict, f"the {failed} stage failed")
-    environ, device = _environ(emit, env, options), "cpu" if verdict.verdict == "cpu" else "cuda"
+    environ, device = _environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices, emit)) for e in ended)
     return checks.add_checks(verdict, ended, strict=options.strict)
 
 
-def _environ(emit: Emit, env: Environment, options: verify.Options) -> dict[str, str]:
-    """Return the variables of `gpuenv run`. Bytecode is written outside of the environment, as in all stages
-    of verify."""
-    from ..system import cache
-
+def _environ(emit: Emit, env: Environment) -> dict[str, str]:
+    """Return the variables of `gpuenv run`. The project's folder gets no bytecode."""
     root, programs = find_programs(Path(env.python))
     environ = prepare_variables(emit, root, programs, process.environ())
-    sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
-    return environ | cache.choose_bytecode_folder([str(Path(p).parent) for p in sites], options.cache_dir)
+    return environ | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices, emit: Emit) -> tuple[Finding, ...]:

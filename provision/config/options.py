@@ -25,7 +25,7 @@ def make_absolute(env: Path) -> Path:
 
 
 def get_cache_dir(c: "Choices") -> Path:
-    """Return the folder of gpuenv's cache: parsed profiles, compiled modules and bytecode of probes."""
+    """Return the folder of gpuenv's cache: parsed profiles, pages of indexes and what was read of them."""
     import platformdirs
 
     return trust.settle_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())

@@ -1,8 +1,4 @@
-"""Sends HTTP requests with bounded retries, deadlines and range reads. No message contains credentials.
-
-Each host name is resolved once: a search reads dozens of pages of one index, each over a new connection, and a lost
-response of a name server costs five seconds each time.
-"""
+"""Sends HTTP requests with bounded retries, deadlines and range reads. No message contains credentials."""
 
 from __future__ import annotations
 
@@ -20,11 +16,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from email.message import Message
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -436,16 +430,17 @@ class _Response(http.client.HTTPResponse):
         self._raw.end_deadline()
 
 
-def _bounded(kind: Callable[..., http.client.HTTPConnection], *args: Any, **options: Any) -> Any:
-    """Return a connection that gives responses a deadline, and resolves each host once."""
-    connection: Any = kind(*args, **options)
-    connection.response_class, connection._create_connection = _Response, connect  # noqa: SLF001  # as HTTPConnection sets it
-    return connection
+class _HttpConnection(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    response_class = _Response
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_bounded, http.client.HTTPConnection), req)
+        return self.do_open(_HttpConnection, req)
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
@@ -454,50 +449,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
         self._own = context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_bounded, http.client.HTTPSConnection), req, context=self._own)
-
-
-# --- hosts -------------------------------------------------------------------------------------------
-
-_KEPT = 60.0
-"""The seconds for which the addresses of a host are kept."""
-
-
-@dataclass
-class _Host:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    until: float = 0.0
-    addresses: tuple[str, ...] = ()
-
-
-_hosts: defaultdict[tuple[str, int], _Host] = defaultdict(_Host)
-_all = threading.Lock()
-
-
-def connect(
-    address: tuple[str, int], timeout: float | None = None, source_address: Any = None
-) -> socket.socket:
-    """Open a connection as socket.create_connection does. Raises OSError."""
-    with _all:
-        host = _hosts[address]
-    last_error: OSError | None = None
-    for place in _resolve_host(host, address):
-        try:
-            return socket.create_connection((place, address[1]), timeout, source_address)
-        except OSError as error:
-            last_error = error
-    host.until = 0.0  # the next try resolves the name again
-    raise last_error or OSError(f"the host {address[0]} has no IP address")
-
-
-def _resolve_host(host: _Host, address: tuple[str, int]) -> tuple[str, ...]:
-    """Return the addresses of a host, in the system's order. Concurrent requests share one look-up."""
-    with host.lock:
-        if time.monotonic() >= host.until:
-            addresses = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-            host.addresses = tuple(dict.fromkeys(str(place[0]) for *_, place in addresses))
-            host.until = time.monotonic() + _KEPT
-        return host.addresses
+        return self.do_open(_HttpsConnection, req, context=self._own)
 
 
 # --- failures ----------------------------------------------------------------------------------------

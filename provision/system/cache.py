@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
@@ -11,12 +10,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import BuildError
-from . import trust
 
 _FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
-CacheFolder = Literal[
-    "bytecode", "measured", "pages", "requirements", "satellites", "source-archives",
-]  # fmt: skip
+CacheFolder = Literal["measured", "pages", "requirements", "satellites", "source-archives"]
 _OF_INSTALLERS = ("uv", "conda")
 """Folders that exist only in a cache set by --cache-dir. By default uv and rattler have separate caches."""
 _UNUSED_SECONDS = 30 * 86400.0
@@ -37,13 +33,11 @@ def list_entries(cache: Path) -> list[Path]:
 
 
 def list_outdated(cache: Path) -> list[Path]:
-    """Return files that were not used for a month, and bytecode of folders that no longer exist."""
+    """Return files that were not used for a month."""
     old = time.time() - _UNUSED_SECONDS
     paths: list[Path] = []
     for entry in list_entries(cache):
-        if entry.name == "bytecode":
-            paths += _find_orphaned_bytecode(entry)
-        elif entry.name not in _OF_INSTALLERS:
+        if entry.name not in _OF_INSTALLERS:
             paths += [file for file in _walk_files(entry) if _get_last_use(file) < old]
     return paths
 
@@ -69,16 +63,6 @@ def remove_entries(paths: Sequence[Path]) -> tuple[int, int]:
     return files, freed
 
 
-def _find_orphaned_bytecode(folder: Path) -> Iterator[Path]:
-    """Yield the folders of bytecode whose sources no longer exist. Each has the path of its source below `folder`."""
-    for root, names, _ in os.walk(folder):
-        place = Path(root)
-        for name in [*names]:
-            if not Path("/", place.relative_to(folder), name).exists():
-                names.remove(name)
-                yield place / name
-
-
 def _walk_files(path: Path) -> Iterator[Path]:
     if not path.is_dir() or path.is_symlink():
         yield path
@@ -100,41 +84,3 @@ def _get_size(file: Path) -> int:
         return file.lstat().st_size
     except OSError:
         return 0
-
-
-def choose_bytecode_folder(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
-    """Return the environment variables that keep a child's bytecode out of the target.
-
-    Compiled packages are read without writing. Others get their bytecode in gpuenv's cache, so that only the first
-    verify compiles them.
-    """
-    compiled = any(Path(p, "__pycache__").is_dir() for p in python_packages)
-    if compiled or cache is None:
-        return {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PYTHONPYCACHEPREFIX": str(trust.settle_cache(cache_folder(cache, "bytecode"), whole=True))}
-
-
-@contextlib.contextmanager
-def move_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
-    """Move the bytecode of an environment to its copy in the block, and back afterwards.
-
-    Python finds cached bytecode by the path of its source.
-    """
-    if cache is None or old == new:
-        yield
-        return
-    old_folder, new_folder = (
-        cache_folder(cache, "bytecode") / str(p.absolute()).lstrip("/") for p in (old, new)
-    )
-    _move(old_folder, new_folder)
-    try:
-        yield
-    finally:
-        _move(new_folder, old_folder)
-
-
-def _move(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):  # Python compiles missing bytecode again
-        if source.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-            source.rename(target)

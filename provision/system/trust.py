@@ -35,8 +35,7 @@ _SHARED = 0o022
 _BEING_CLEARED = 0o1700
 """The mode of a cache that is closed to others, but may still have entries that they wrote."""
 _CACHE_ENTRY = (
-    r"bytecode|compiled|conda|conflicts|last-questions|measured|pages|refused-questions|requirements|satellites"
-    r"|source-archives|system-needs|uv|uv-help|without-wheels|(profiles|project|default-index)-.*|pythons\.json"
+    r"conda|measured|pages|requirements|satellites|source-archives|uv|(profiles|project|default-index)-.*|pythons\.json"
     r"|[a-z]+(-[a-z]+)*-v\d+|CACHEDIR\.TAG|\.(git|gitignore|lock|tmp\w*|.*\.gpuenv-new)"  # uv, and drafts
     r"|pkgs|repodata|run-exports|http-cache|uv-cache"  # rattler
 )

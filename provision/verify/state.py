@@ -36,7 +36,7 @@ from ..model import (
     Target,
 )
 from ..model.values import dataclass
-from ..system import cache, process
+from ..system import process
 from ..system.redaction import clean
 from .libraries import InstalledLibraries, PythonPaths, read_installed
 from .probe import ProbeReport, Record, run_probe
@@ -60,7 +60,7 @@ class Options:
     """Options of a verification. `timeout` is in seconds, for each child.
 
     `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
-    all installed ones. `cache_dir` takes bytecode that must not be written into the target. With `locked` every
+    all installed ones. `cache_dir` keeps what was read of the project's files. With `locked` every
     difference from the lock is a failure.
     """
 
@@ -316,10 +316,9 @@ def _make_python_paths(
     )
 
 
-def child_environ(early_probes: EarlyProbes, options: Options) -> dict[str, str]:
-    """Return the variables of children that import packages: the user's, and a folder for bytecode."""
-    origins = [str(Path(o).parent) for o in early_probes.python_paths.result().frameworks.values()]
-    bytecode = cache.choose_bytecode_folder(origins, options.cache_dir)
+def child_environ(early_probes: EarlyProbes) -> dict[str, str]:
+    """Return the variables of children that import packages. They write bytecode into gpuenv's environments only."""
+    bytecode = {} if early_probes.env.made_by_gpuenv else {"PYTHONDONTWRITEBYTECODE": "1"}
     return {**bytecode, **early_probes.environ}
 
 
@@ -444,6 +443,6 @@ def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emi
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ=child_environ(early_probes, options),
+        environ=child_environ(early_probes),
         installed=read_installed(paths),
     )

@@ -1,1 +1,1 @@
-"""Wheels for both managers: solving, locks, installing, bytecode. uv does the work."""
+"""Wheels for both managers: solving, locks, installing. uv does the work."""

@@ -63,7 +63,7 @@ class Made:
         """Every file and what is in it, but for what is written at each look."""
         return {
             str(p.relative_to(self.path)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in sorted(self.path.rglob("*")) if p.is_file() and p.name not in ("verdict.json", ".lock")
+            for p in sorted(self.path.rglob("*")) if p.is_file() and p.suffix != ".pyc" and p.name not in ("verdict.json", ".lock")
         }  # fmt: skip
 
 

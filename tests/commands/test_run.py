@@ -196,11 +196,7 @@ def tensorflow(env):
 
     def make(version):
         (site / f"tensorflow-{version}.dist-info").mkdir()
-        builds = [
-            b
-            for b in profiles.load(parts=["builds"]).builds
-            if (b.framework, b.version) == ("tensorflow", version)
-        ]
+        builds = [b for b in profiles.load().builds if (b.framework, b.version) == ("tensorflow", version)]
         searched = next((b.searched for b in builds if b.cuda and b.platform == "linux-x86_64"), None)
         if searched is not None:
             (site / "tensorflow").mkdir()

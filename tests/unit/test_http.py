@@ -1,15 +1,12 @@
 """Requests of indexes against a real server on loopback."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
-import socket
-
 import pytest
 from index_server import server, web  # noqa: F401  # fixtures
 from rows import rows
 
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import http
 from provision.system.redaction import redact
 
 
@@ -70,30 +67,6 @@ def test_sizes_are_asked_by_head(server, web):
     told = web.sizes([f"{server.url}/a", f"{server.url}/none", f"{server.url}/a"])
     assert told == {f"{server.url}/a": 5, f"{server.url}/none": None}
     assert sorted(path for method, path, _ in server.seen if method == "HEAD") == ["/a", "/none"]
-
-
-def test_the_addresses_of_a_host_are_looked_up_once(server, web, monkeypatch):
-    asked, real = [], socket.getaddrinfo
-
-    def counting(host, *args, **options):
-        asked.append(host)
-        return real(host, *args, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", counting)
-    server.pages["/a"] = (200, {}, b"12345")
-    url = server.url.replace("127.0.0.1", "localhost")
-    web.sizes([f"{url}/a?{i}" for i in range(12)])
-    assert asked.count("localhost") == 1
-    assert len([1 for method, *_ in server.seen if method == "HEAD"]) == 12
-
-
-def test_a_host_that_refuses_is_looked_up_again(web):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    for _ in range(2):
-        with pytest.raises(LockError, match="the server refuses the connection"):
-            web.get(f"http://localhost:{port}/simple/")
-    assert http._hosts["localhost", port].until == 0.0
 
 
 def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
