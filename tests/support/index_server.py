@@ -2,10 +2,10 @@
 
 import http.server
 import io
-import threading
 import zipfile
 
 import pytest
+from loopback import started
 
 from provision.index.http import Http
 
@@ -47,16 +47,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.daemon_threads = True
-    made.pages, made.seen, made.ranges = {}, [], True
-    made.url = f"http://127.0.0.1:{made.server_port}"
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with started(Handler) as made:
+        made.pages, made.seen, made.ranges = {}, [], True
+        made.url = f"http://127.0.0.1:{made.server_port}"
+        yield made
 
 
 @pytest.fixture

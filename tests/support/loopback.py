@@ -18,7 +18,9 @@ without the gigabytes. `faults` maps a path ending to what goes wrong with it:
 
 from __future__ import annotations
 
+import _thread
 import base64
+import contextlib
 import functools
 import hashlib
 import http.server
@@ -34,7 +36,6 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections import Counter
-from contextlib import contextmanager
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -276,7 +277,7 @@ def _handler(index: Index):
     return Handler
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(index: Index):
     """The index on a free port of 127.0.0.1 until the block ends."""
     with running(_handler(index)) as address:
@@ -287,7 +288,7 @@ def serving(index: Index):
             index.released.set()
 
 
-@contextmanager
+@contextlib.contextmanager
 def proxying(needs: str | None = None):
     """An HTTP proxy on 127.0.0.1, as "host:port"; without the Proxy-Authorization header `needs` it
     answers 407."""
@@ -336,23 +337,39 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # a connection that finds the queue of 5 full is tried again after a second
 
+    def process_request(self, request, client_address):  # threading.Thread waits until a thread runs
+        _thread.start_new_thread(self.process_request_thread, (request, client_address))
+
+    def end(self):
+        """Stop `serve_forever` at once: `shutdown` waits until it wakes up, and to wake it up often costs more."""
+        self._BaseServer__shutdown_request = True
+        with contextlib.suppress(OSError):
+            socket.create_connection(self.server_address).close()
+
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that left is no news
             super().handle_error(request, client_address)
 
 
-@contextmanager
-def running(handler, tls=None):
-    """A server on a free port of 127.0.0.1, as "host:port", until the block ends; `tls` is its SSLContext."""
+@contextlib.contextmanager
+def started(handler, tls=None):
+    """A server on a free port of 127.0.0.1 until the block ends; `tls` is its SSLContext."""
     handler.disable_nagle_algorithm = True  # or a body waits 40 ms until its header is acknowledged
     server = _Server(("127.0.0.1", 0), handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # how soon it ends
+    thread = threading.Thread(target=server.serve_forever, args=(9.0,), daemon=True)
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_address[1]}"
+        yield server
     finally:
-        server.shutdown()
-        server.server_close()
+        server.end()
         thread.join()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def running(handler, tls=None):
+    """A server as "host:port" until the block ends."""
+    with started(handler, tls) as server:
+        yield f"127.0.0.1:{server.server_address[1]}"

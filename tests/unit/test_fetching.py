@@ -3,10 +3,10 @@
 import hashlib
 import http.server
 import os
-import threading
 from pathlib import Path
 
 import pytest
+from loopback import started
 
 from provision.errors import BuildError, LockError
 from provision.index import downloads
@@ -54,16 +54,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.daemon_threads = True
-    made.files, made.seen, made.ranges, made.break_after = {"/f": BODY}, [], True, []
-    made.url = f"http://127.0.0.1:{made.server_port}"
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with started(Handler) as made:
+        made.files, made.seen, made.ranges, made.break_after = {"/f": BODY}, [], True, []
+        made.url = f"http://127.0.0.1:{made.server_port}"
+        yield made
 
 
 @pytest.fixture
