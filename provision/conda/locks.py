@@ -250,20 +250,15 @@ def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None
 
 
 def _is_met(have: str, wanted: str) -> bool:
-    """Return whether the version of a virtual package satisfies a conda spec, in the forms that packages use."""
-    version = split_numbers(have)
-    for part in re.split(r"[,\s]", wanted):
-        match = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
-        if not match:
-            continue  # a build string, or a form that only the solver supports
-        number = split_numbers(match[2].partition("a")[0])
-        size = max(len(version), len(number))
-        left, right = (t + (0,) * (size - len(t)) for t in (version, number))
-        good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right, "==": left == right,
-                "!=": left != right, "=": version[: len(number)] == number}[match[1] or "="]  # fmt: skip
-        if not good:
-            return False
-    return True
+    """Return whether the version of a virtual package satisfies a conda spec, in which a build may follow the version."""
+    engine.require("rattler")
+    from rattler import Version, VersionSpec
+    from rattler.exceptions import InvalidVersionError, InvalidVersionSpecError
+
+    try:
+        return bool(VersionSpec(wanted.partition(" ")[0] or "*").matches(Version(have)))
+    except (InvalidVersionError, InvalidVersionSpecError) as error:
+        raise LockError(f"the lock is not valid: {error}", hint=_AGAIN) from error
 
 
 # --- conda-lock.yml ----------------------------------------------------------------------------

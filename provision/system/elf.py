@@ -28,7 +28,7 @@ _VERSION_AUX = struct.Struct("<IHHII")
 _VERSION_DEFINED = struct.Struct("<HHHHIII")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
-_NEEDED, _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
+_NEEDED, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _SONAME, _RPATH, _RUNPATH = 1, 5, 6, 10, 14, 15, 29
 _FLAGS_1, _DEFINED, _DEFINED_COUNT, _NEED, _NEED_COUNT = (
     0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF,
 )  # fmt: skip
@@ -257,13 +257,6 @@ class ElfFile:
                 break
         return names
 
-    def _exports(self, symbol: str) -> bool:
-        if _SYMBOLS not in self._dynamic:
-            return False
-        if _GNU_HASH in self._dynamic:
-            return self._in_gnu_hash(symbol)
-        return _HASH in self._dynamic and self._in_hash(symbol)
-
     def _is(self, number: int, symbol: str) -> bool:
         position = self.offset(self._first(_SYMBOLS)) + number * _SYMBOL.size
         name, _, _, section, _, _ = _SYMBOL.unpack(self.bytes(position, _SYMBOL.size))
@@ -272,7 +265,10 @@ class ElfFile:
     def _word(self, position: int) -> int:
         return int.from_bytes(self.bytes(position, 4), "little")
 
-    def _in_gnu_hash(self, symbol: str) -> bool:
+    def _exports(self, symbol: str) -> bool:
+        """Return whether the GNU hash table has a symbol. Of 8,000 libraries of wheels and Debian one has no such table."""
+        if _SYMBOLS not in self._dynamic or _GNU_HASH not in self._dynamic:
+            return False
         wanted = 5381
         for byte in symbol.encode():
             wanted = (wanted * 33 + byte) & 0xFFFFFFFF
@@ -289,22 +285,6 @@ class ElfFile:
             if chain & 1:
                 break
             number += 1
-        return False
-
-    def _in_hash(self, symbol: str) -> bool:
-        wanted = 0
-        for byte in symbol.encode():
-            wanted = (wanted << 4) + byte
-            wanted = (wanted ^ (wanted >> 24 & 0xF0)) & 0x0FFFFFFF
-        table = self.offset(self._first(_HASH))
-        buckets = self._word(table)
-        number = self._word(table + 8 + wanted % buckets * 4) if buckets else 0
-        for _ in range(_MOST_CHAIN):
-            if number == 0:
-                break
-            if self._is(number, symbol):
-                return True
-            number = self._word(table + 8 + (buckets + number) * 4)
         return False
 
 
@@ -353,6 +333,4 @@ class _Symbols(ElfFile):
 
     def _end_of_undefined(self) -> int:
         """Return the number of symbols before the GNU hash table, which include all undefined ones."""
-        if _GNU_HASH in self._dynamic:
-            return self._word(self.offset(self._first(_GNU_HASH)) + 4)
-        return self._word(self.offset(self._first(_HASH)) + 4) if _HASH in self._dynamic else 0
+        return self._word(self.offset(self._first(_GNU_HASH)) + 4) if _GNU_HASH in self._dynamic else 0

@@ -208,30 +208,24 @@ def test_text_that_is_named_like_a_library_is_skipped_and_damage_is_reported(bui
 
 
 def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
-    path = library(
+    library(
         tmp_path / "made.so",
         source="extern void one(void); extern void two(void) __attribute__((weak)); int mine;"
         "void run(void) { one(); if (two) two(); }",
     )
-    for style in ("gnu", "sysv"):
-        path = library(
-            tmp_path / f"{style}.so", source=code(["one", *EXACT]), more=[f"-Wl,--hash-style={style}"]
-        )
-        data = path.read_bytes()
-        assert set(read_undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
+    data = library(tmp_path / "exact.so", source=code(["one", *EXACT])).read_bytes()
+    assert set(read_undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
     data = (tmp_path / "made.so").read_bytes()
     assert read_undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
 
 
-@pytest.mark.parametrize("style", ["gnu", "sysv"])
-def test_symbols_that_no_library_exports_are_listed(tmp_path, style):
-    more = [f"-Wl,--hash-style={style}"]
+def test_symbols_that_no_library_exports_are_listed(tmp_path):
     calls = "".join(
         f"extern void {n}(void);\nvoid *p{i} = {n};\n" for i, n in enumerate(("ab_x", "ab_y", "other"))
     )
-    user = library(tmp_path / "user.so", source=calls, more=more)
-    first = library(tmp_path / "first.so", source="void ab_x(void) {}", more=more)
-    second = library(tmp_path / "second.so", source="void ab_y(void) {}", more=more)
+    user = library(tmp_path / "user.so", source=calls)
+    first = library(tmp_path / "first.so", source="void ab_x(void) {}")
+    second = library(tmp_path / "second.so", source="void ab_y(void) {}")
     wanted = re.compile("ab_")
     assert list_unexported(user, [], wanted) == ("ab_x", "ab_y")
     assert list_unexported(user, [first], wanted) == ("ab_y",)
