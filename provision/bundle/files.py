@@ -152,7 +152,10 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         done = _run(words, variables)
         archives = sorted(cache.iterdir())
         if not done.ok or len(archives) != 1:
-            return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
+            host = re.search(r"https?://([^/\s)]+)", done.stderr)
+            place = f" from {host[1]}" if host else ""
+            why = f"Python {row['version']} cannot be downloaded{place} ({_why(done.stderr)})"
+            return None, f"{why}. Allow that host, or name a mirror: UV_PYTHON_INSTALL_MIRROR"
         path = folder / "python" / file_name_of_url(row["url"])
         make_folder(path.parent, root=folder)
         archives[0].replace(path)

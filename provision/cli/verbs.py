@@ -135,7 +135,7 @@ OF_OTHER_TOOLS = {
     "venv": "gpuenv create --framework torch",
     "info": "gpuenv detect",
     "exec": "gpuenv run CMD",
-    "add -r": "write the file under `requirements:` in gpuenv.yaml, then gpuenv sync",
+    "add -r": "write the file under `requirements:` in gpuenv.yaml, then gpuenv sync, which locks and installs it",
 }
 """Commands of uv, pixi, conda and poetry, and what to type in their place."""
 SEVERAL_TARGETS = ("resolve", "lock", "bundle")

@@ -119,7 +119,8 @@ def _lock_of(env: Path) -> Lock:
     if not place.made_by_gpuenv(env):
         if not env.exists():
             raise UsageError(f"{env} does not exist", hint="build it: gpuenv create")
-        hint = f"to lock and record the packages that it has: gpuenv create {shlex.quote(str(env))} --adopt"
+        hint = f"if it has a framework, lock and record its packages: gpuenv create {shlex.quote(str(env))} --adopt. Otherwise "
+        hint += "build a new environment: gpuenv create NEW --framework torch"
         raise UsageError(f"{env} was not made by gpuenv and has no lock", hint=hint)
     return state.read_lock(env)
 

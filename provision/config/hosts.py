@@ -189,7 +189,7 @@ def read_hosts(
         for reason, hosts in reading.without_gpu.items() if ". " in reason
     )  # fmt: skip
     assumed = (
-        f'glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add "glibc": "2.35" to the target '
+        f'glibc of {name_few(names)} is not known: {glibc} is assumed. To state it, add a key to the target such as "glibc": "2.35" '
         "(`ldd --version` names it there)"
         for glibc, names in reading.assumed.items()
     )

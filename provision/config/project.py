@@ -150,7 +150,7 @@ def apply_project(c: Choices) -> Choices:
         if named:
             raise UsageError(
                 f"--target {named}: no such file, and no {CONFIG_NAME} here that names it",
-                hint=f"--target is the file of another machine: {HOW_TO_DESCRIBE}",
+                hint=f"--target is the file of another machine: {HOW_TO_DESCRIBE}. An environment's folder is given without an option: gpuenv create ENV",
             )
         return c
     if c.framework and not named:

@@ -117,7 +117,9 @@ def explain_cpu(machine: Machine, doing: str = "") -> str:
     sentence = f"{found}{doing and f': {doing}'}"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     if broken:
-        others.append("`gpuenv detect` names the cause and its fix")
+        others.append(
+            "`gpuenv detect` names the cause and its fix. With a working driver the same command is for the GPU"
+        )
     warnings = []
     if machine.context.wsl:
         warnings.append(f"this is WSL, but Windows offers it no GPU ({WSL_LIBCUDA} is absent)")

@@ -405,7 +405,14 @@ def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:
         major = numbers[-1] if numbers else get_major(built) if built else "12"
         yield "symbol_library", soname[0] if soname else f"lib{family}"
         if major != "11":  # libraries of CUDA 11 often are conda's
-            yield "symbol_wheel", f"{_FAMILIES[family]}-cu{major}"
+            release = re.search(
+                r"__nvJitLink\w*?_(\d+_\d+)\b", shown
+            )  # the library that misses it is of this CUDA
+            pin = f"=={release[1].replace('_', '.')}.*" if release else ""
+            yield (
+                "symbol_wheel",
+                f"'{_FAMILIES[family]}-cu{major}{pin}'" if pin else f"{_FAMILIES[family]}-cu{major}",
+            )
 
 
 def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[str, str]]:

@@ -60,7 +60,11 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
     planned = {name for b in lock.plan.builds for name in (b.framework, b.package_name)}
     kept = [p for p in lock.packages if normalize_name(p.name) in planned]
     names = ", ".join(f"{p.name} {p.version.partition('+')[0]}" for p in kept)
-    return f"later installs keep {names}; to change a package: gpuenv add" if on and files and names else None
+    return (
+        f"later installs keep {names} (by pip, uv); other packages: gpuenv add"
+        if on and files and names
+        else None
+    )
 
 
 def _is_kept(name: str) -> bool:

@@ -182,8 +182,7 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
         done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
-        plan = wanted.lock.plan
-        raise explain_failed_build(package, done, plan, SourceArchives(wanted.sources).pythons(package, plan))
+        raise explain_failed_build(package, done, wanted.lock.plan, SourceArchives(wanted.sources))
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
 
 

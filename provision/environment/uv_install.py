@@ -15,11 +15,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError
@@ -44,6 +45,9 @@ from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
 from ..wheels.pylock import file_name, is_source, is_variant, wheel_version
 from .place import MARK
+
+if TYPE_CHECKING:
+    from ..wheels.releases import SourceArchives
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -348,19 +352,30 @@ def find_undeclared(log: str) -> str:
 
 
 def explain_failed_build(
-    package: LockedPackage, done: process.Finished, plan: Plan, pythons: str
+    package: LockedPackage, done: process.Finished, plan: Plan, archives: SourceArchives
 ) -> BuildError:
-    """Return the error of a source that could not be built. `pythons` are those that its release has wheels for."""
+    """Return the error of a source that could not be built, with the ways to a wheel."""
     log = clean(strip_progress(done.stderr))
     failure = read_failure(log)
-    bounded = [text for text in plan.packages if Requirement(text).specifier]
-    asked = f" ({', '.join(bounded)} was requested)" if bounded else ""
     shown = f"{package.name} {package.version}"
+    steps = []
+    for need in map(Requirement, plan.packages):
+        known = archives.releases(need.name, SpecifierSet(), plan) if need.specifier else {}
+        wheels = [v for v, has_wheel in known.items() if has_wheel and not v.is_prerelease]
+        if wheels and not any(need.specifier.contains(v) for v in wheels):
+            steps.append(
+                f"request {need.name}>={min(wheels)} in place of {need}: it has wheels for Python {plan.python}"
+            )
+    if python := archives.pythons(package, plan).rpartition(" ")[2]:
+        names = ", ".join(b.framework for b in plan.builds)
+        steps.append(
+            f"build a new environment with --python {python}, for which {shown} has a wheel; {names} may be older then"
+        )
+    steps.append("if the log names a missing program or header, install it")
     return BuildError(
         f"{shown} has no wheel for this environment, and its source could not be built"
         f"{f': {failure.reason}' if failure else ''}",
-        hint=(f"{shown} has wheels for Python {pythons}: use one of these (--python), or " if pythons else "")
-        + f"request another release{asked}. If the log names a missing program or header, install it",
+        hint=". Or ".join(steps),
         log=log.partition("\nhint: ")[0],
     )
 

@@ -18,8 +18,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index.simple_api import allows_python, version_of
-from ..index.wheel_names import tags_of, wheel_tags
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
 from ..wheels.pylock import is_source
@@ -72,18 +70,6 @@ class SourceRules:
     def forbids(self, name: str) -> str | None:
         """Return the option that forbids a build of a package, or None."""
         return self.forbidden_by or (f"--only-binary {name}" if name in self.only_binary else None)
-
-    def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
-        """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
-        tags = wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
-        releases: dict[Version, bool] = {}
-        for file in self.archives.files(name):
-            release = version_of(file.name, name)
-            if release is None or file.yanked is not None or not bounds.contains(release):
-                continue
-            if allows_python(file.requires_python, plan.python or ""):
-                releases[release] = releases.get(release, False) or not tags_of(file.name).isdisjoint(tags)
-        return releases
 
     # --- one question --------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ def choose(state: State) -> None:
 def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Version, bool] | None:
     """Return the newest final release within the bounds for a plan's Python, and whether it has a wheel for it."""
     try:
-        releases = state.rules.releases(named.name, SpecifierSet(named.specifier), plan)
+        releases = state.rules.archives.releases(named.name, SpecifierSet(named.specifier), plan)
         sources = {p.version for p in state.rules.archives.listed(named.name)}
     except LockError:
         return None  # the solve says why the index does not answer

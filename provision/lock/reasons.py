@@ -413,14 +413,14 @@ def _not_built(state: State, named: NamedPackage, locked: LockedPackage, plan: P
         for need in map(requirement, state.requires(newer) or ()):
             name = canonicalize_name(need.name) if need and not need.marker else ""
             if need and (option := rules.forbids(name)):
-                found = rules.releases(name, need.specifier, plan)
+                found = rules.archives.releases(name, need.specifier, plan)
                 if found and not any(found.values()):
                     needs = f"{need.name}{need.specifier}"
                     return (
                         f"{newer.version} requires {needs}, which has no wheel, and {option} forbids a build"
                     )
     if option := rules.forbids(named.name):
-        found = rules.releases(named.name, SpecifierSet(named.specifier), plan)
+        found = rules.archives.releases(named.name, SpecifierSet(named.specifier), plan)
         latest = max(found, default=version("0"))
         if latest > version(locked.version) and not found[latest]:
             return f"{latest} has no wheel, and {option} forbids a build"

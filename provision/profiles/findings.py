@@ -74,7 +74,7 @@ PLACES = {
 """Where the commands of a step are run."""
 _ENVIRONMENTS = {
     "notebook": "In a cell of the notebook",
-    "application": "In the application's own Python",
+    "application": "In the Python that the application uses",
     "image": "In the image",
 }
 

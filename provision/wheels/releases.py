@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
@@ -32,6 +33,7 @@ from ..index.places import list_indexes
 from ..index.simple_api import (
     ACCEPT,
     File,
+    allows_python,
     parse_links,
     parse_project,
     project_url,
@@ -227,6 +229,18 @@ class SourceArchives:
         """Return a package's wheels on the indexes and in folders, without yanked ones."""
         local = (f for f in self._local_files() if canonicalize_name(f.name.partition("-")[0]) == name)
         return [f for f in (*self.files(name), *local) if f.name.endswith(".whl") and f.yanked is None]
+
+    def releases(self, name: str, bounds: SpecifierSet, plan: Plan) -> dict[Version, bool]:
+        """Return the releases of a package within bounds for a plan's Python, and whether each has a wheel for it."""
+        tags = wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
+        releases: dict[Version, bool] = {}
+        for file in (*self.files(name), *self._local_files()):
+            release = version_of(file.name, name)
+            if release is None or file.yanked is not None or not bounds.contains(release):
+                continue
+            if allows_python(file.requires_python, plan.python or ""):
+                releases[release] = releases.get(release, False) or not tags_of(file.name).isdisjoint(tags)
+        return releases
 
     def pythons(self, package: LockedPackage, plan: Plan) -> str:
         """Return for which Pythons a release has wheels on a plan's target ("3.8 to 3.10"), or "" for none."""

@@ -11,6 +11,7 @@ from provision.index.uv import environment
 from provision.lock.uv_errors import explain_unbuilt_need
 from provision.model import PROJECT_FOLDER, LockedPackage, PackageSources, Plan, RequirementLine, Target
 from provision.system.process import Finished
+from provision.wheels.releases import SourceArchives
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 _PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'
@@ -124,7 +125,17 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
     target = Target(platform="linux-x86_64")
     plan = Plan(builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cpu", target=target,
                 packages=("numba<0.57",))  # fmt: skip
-    error = explain_failed_build(package, done, plan, "3.6 to 3.9")
+    for name in (
+        "llvmlite-0.36.0-cp38-cp38",
+        "llvmlite-0.36.0-cp39-cp39",
+        "numba-0.59.0-cp312-cp312",
+        "numba-0.60.0-cp312-cp312",
+    ):
+        (tmp_path / f"{name}-manylinux2014_x86_64.whl").touch()
+    archives = SourceArchives(PackageSources(no_index=True, find_links=(str(tmp_path),)))
+    error = explain_failed_build(package, done, plan, archives)
     assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
-    assert "llvmlite 0.36.0 has wheels for Python 3.6 to 3.9: use one" in (error.hint or "")
-    assert "another release (numba<0.57 was requested)" in (error.hint or "")
+    assert (error.hint or "").startswith(
+        "request numba>=0.59.0 in place of numba<0.57: it has wheels for Python 3.12. Or build a new environment with "
+        "--python 3.9, for which llvmlite 0.36.0 has a wheel; "
+    )

@@ -93,7 +93,7 @@ def test_no_trace_at_all_gives_cpu_and_says_so():
 def test_a_driver_that_is_not_loaded_is_no_missing_gpu():
     """In a container without device files: nothing shows whether the host has a GPU."""
     fields = {"driver": Driver(libcuda="/usr/lib/libcuda.so.1", problem="no GPU"), "findings": (NOT_LOADED,)}
-    said = "No working NVIDIA driver (NVML: Driver Not Loaded). `gpuenv detect` names the cause and its fix"
+    said = "No working NVIDIA driver (NVML: Driver Not Loaded). `gpuenv detect` names the cause and its fix. With a working driver the same command is for the GPU"
     assert judge_device("auto", machine(**fields))[1] == said
 
 
