@@ -25,11 +25,11 @@ from ..system.scratch import make_scratch
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives
 from .attempt import attempt
-from .builds import Fitting
-from .candidates import first
+from .builds import Fitting, chosen_pins
+from .candidates import first, with_builds
 from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .named import NamedPackage
-from .state import Outcome, Refusal, Solution, State
+from .state import Candidate, Outcome, Refusal, Solution, State
 
 
 def choose(state: State) -> None:
@@ -66,33 +66,61 @@ def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Versi
     return max(usable, default=None)
 
 
+def solve(state: State, candidate: Candidate) -> Outcome:
+    """Return the outcome of a first question, or after a refusal that of builds of the same index for another CUDA.
+
+    One question cannot choose between them: they differ in the extra that brings CUDA. A refusal that names a bound on
+    Python, or a missing wheel, is returned before others.
+    """
+    first, python = candidate.builds[0], candidate.plan.python or ""
+    todo, asked, refusals = [candidate], {*state.choices(candidate)[0]}, []
+    alone = len(state.fitting.chains) == 1  # a second framework does not lower the first one
+    for build in state.fitting.chains[0] if alone and not candidate.fixed else ():
+        here = build.index == first.index and python in state.fitting.question.pythons(build)
+        if here and build not in asked:
+            todo.append(replace(with_builds(state, (build,), python), fixed=False))
+            asked |= {build, *state.choices(todo[-1])[0]}
+    for one in todo:
+        outcome = attempt(state, one)
+        if isinstance(outcome, Refusal):
+            refusals.append(outcome)
+            if chosen_pins(one.plan, one.builds) or state.facts.limits(state.choices(one)):
+                outcome = attempt(state, replace(one, loose=True))
+        if isinstance(outcome, Solution):
+            return outcome
+    return next((r for r in refusals if r.error.pythons or r.error.no_wheel), refusals[0])
+
+
 def try_others(state: State, refusal: Refusal) -> Outcome:
-    """Ask for other Pythons after a refusal that names bounds on Python or a missing wheel."""
+    """Ask for other Pythons after a refusal that names bounds on Python, or a package without a wheel for this one."""
     python = refusal.asked.plan.python or ""
-    for other in _others(state, refusal.error, python):
+    bounded = (n.name for n in state.named if n.name in refusal.error.named and n.specifier)
+    lacking = refusal.error.no_wheel or next(
+        (n for n in bounded if not _with_wheel(state, n, [python])), None
+    )
+    for other in _others(state, refusal.error, lacking, python):
         fitting = Fitting(state.with_python(other))
         if not fitting.newest.builds:
             continue
-        lacking = refusal.error.no_wheel
         cause = (
             f"{lacking} has no wheel for Python {python}" if lacking else "the requirements do not support it"
         )
         state.note(f"Python {python} is not possible: {cause}. Trying Python {other}")
         state.use(fitting)
-        outcome = attempt(state, first(state))
+        outcome = solve(state, first(state))
         if isinstance(outcome, Solution):
             return outcome
         refusal = outcome
     return refusal
 
 
-def _others(state: State, error: LockError, python: str) -> list[str]:
-    if state.context.request.python or not (error.pythons or error.no_wheel):
+def _others(state: State, error: LockError, lacking: str | None, python: str) -> list[str]:
+    if state.context.request.python or not (error.pythons or lacking):
         return []
     known = {p for b in state.fitting.chains[0] for p in b.python} - {python}
     fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
-    if error.no_wheel:
-        fitting &= _with_wheel(state, error.no_wheel, fitting)
+    if lacking:
+        fitting &= _with_wheel(state, lacking, fitting)
     have = state.context.request.pythons
     newest = sorted(fitting, key=version, reverse=True)
     return sorted(newest, key=lambda p: have.index(p) if p in have else len(have))[:2]

@@ -17,7 +17,6 @@ from ..resolve.question import meets
 from . import candidates, pythons, reasons, retry
 from .archives import source_rules
 from .attempt import attempt, compare
-from .builds import chosen_pins
 from .pinned import TwoCudasError
 from .state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
@@ -99,14 +98,11 @@ def _solve(state: State) -> Solution:
 
 
 def _first_solution(state: State) -> Solution:
-    """Return the first solution. After a refusal: an older local build, no pins of gpuenv's own, another Python."""
+    """Return the first solution. After a refusal: without pins of gpuenv's own, another CUDA, an older local build, another Python."""
     first = candidates.first(state)
-    outcome = attempt(state, first)
+    outcome = pythons.solve(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _older_local(state, outcome)
-    groups = state.choices(first)
-    if isinstance(outcome, Refusal) and (chosen_pins(first.plan, first.builds) or state.facts.limits(groups)):
-        outcome = attempt(state, dataclasses.replace(first, loose=True))
     if isinstance(outcome, Refusal):
         outcome = pythons.try_others(state, outcome)
     if isinstance(outcome, Refusal):

@@ -117,6 +117,10 @@ class Scan(FolderFindings):
             for name in names
             if str((self.folder / name).absolute()) not in covered
         }
+        if not states_requirements(
+            self.folder
+        ):  # projects beside each other: none of them is that of the folder
+            self.left |= dict.fromkeys(_find_projects(self.folder), "")
 
     def _read_file(self, name: str | None) -> ProjectRequirements:
         return read_project_requirements(
@@ -355,7 +359,7 @@ class Scan(FolderFindings):
         several = [name for name in self.left if not _has_word(name, _SIDE_WORDS)]
         if self.left and not (declared or self.project or self.remarks):
             self.remarks.append(
-                "no file at the top states requirements: run gpuenv init in the folder of one, or list one under requirements"
+                "no file at the top states requirements: run gpuenv init in the folder of one, or name one under requirements or project"
             )
         users = _find_framework_users({m: i.files for m, i in seen.items()}, self.known)
         if not users:
@@ -464,6 +468,16 @@ def _find_lists(folder: Path) -> list[str]:
         if visited >= _MOST_FOLDERS:
             break
     return sorted((n for n in names if (folder / n).is_file()), key=lambda n: (n.count("/"), n))
+
+
+def _find_projects(folder: Path) -> Iterator[str]:
+    """Yield the files of projects in the folders of a folder."""
+    for place in sorted(folder.iterdir()):
+        if place.is_dir() and not place.name.startswith(".") and place.name not in {*SKIPPED, *_SIDE_WORDS}:
+            files_of = (place / name for name in ("pyproject.toml", "setup.py"))
+            stated = next((path for path in files_of if path.is_file() and states_requirements(place)), None)
+            if stated:
+                yield stated.relative_to(folder).as_posix()
 
 
 _DOCUMENTS = (

@@ -251,6 +251,11 @@ CASES = {
          "mine.py": "import tensorflow, six\n"},
         {"frameworks": ("tensorflow",), "project": "."}, "tensorflow (imported in mine.py)",
     ),
+    "projects beside each other": (
+        {"one/pyproject.toml": _PYPROJECT, "one/one/a.py": "import torch, numpy\n", "two/setup.py": _SETUP.format(""),
+         "docs/setup.py": _SETUP.format("")},
+        {"frameworks": ("torch",)}, "not read one/pyproject.toml, two/setup.py",
+    ),
     "a Pipfile": (
         {"Pipfile": "[packages]\ntensorflow = '~=2.9.1'\nnumpy = '*'\nopencv-python-headless = {version = '==4.6.0.66'}\n"
          "[dev-packages]\npytest = '*'\n[requires]\npython_version = '3.9'\n", "a.py": "import tensorflow, cv2\n"},

@@ -398,3 +398,13 @@ def test_a_series_of_three_numbers_is_left_out_alone(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
     found = versions(gpuenv("lock", "--json", "-f", "torch<2.3", "--with", "xformers", *ASK[2:]))
     assert (found["torch"], found["xformers"]) == ("2.2.2", "0.0.25.post1")
+
+
+def test_builds_for_another_cuda_are_tried_after_a_refusal(gpuenv, index):
+    for version in ("0.10.2", "0.4.30"):  # the newest build has CUDA 13
+        wanted = ("--framework", f"jax=={version}", "--cuda", "12", *ASK[2:])
+        index.add_plan(gpuenv("resolve", "--json", *wanted).json)
+    index.add("haiku-like", "1.0", requires=("jax<0.5",))
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    found = versions(gpuenv("lock", "--json", "-f", "jax", "--with", "haiku-like", *ASK[2:]))
+    assert found["jax"] == "0.4.30" and "jax-cuda12-plugin" in found
