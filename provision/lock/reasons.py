@@ -159,7 +159,10 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
         tried = _without(state, name, newest.version)
         return f"{why}; {tried}" if tried else why
     if why := state.facts.fits(name, newest.version, newest.sha256, chosen.builds):
-        return why
+        others = [
+            state.facts.fits(name, newest.version, newest.sha256, (b,)) for b in state.fitting.chains[0]
+        ]
+        return why if None in others else others[0]  # the chosen build is not the reason where none fits
     if name in {n.name for n in state.pages.paged}:
         builds = name_builds(chosen.builds)
         return f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"

@@ -408,3 +408,16 @@ def test_builds_for_another_cuda_are_tried_after_a_refusal(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
     found = versions(gpuenv("lock", "--json", "-f", "jax", "--with", "haiku-like", *ASK[2:]))
     assert found["jax"] == "0.4.30" and "jax-cuda12-plugin" in found
+
+
+def test_a_release_that_goes_with_no_build_has_the_reason_of_the_newest(gpuenv, index):
+    a100 = [word.replace("H100", "A100") for word in ASK[2:]]
+    for version in ("2.15.0", "2.9.1"):
+        index.add_plan(gpuenv("resolve", "--json", "--framework", f"torch=={version}", *a100).json)
+    for version in ("0.18.0", "0.15.0"):
+        index.add("torchao", version)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    ran = gpuenv("lock", "--json", "-f", "torch", "--with", "torchao", *a100)
+    assert (versions(ran)["torch"], versions(ran)["torchao"]) == ("2.9.1", "0.15.0")
+    said = {package: why for package, _, _, why in because(ran)}
+    assert said["torchao"] == "torchao 0.18.0 has no kernels for A100 (8.0); built for 9.0 10.0"
