@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
@@ -21,28 +20,13 @@ _OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"
 
 
-# As many parameters as those of `process.run` that callers use.
-def start(
-    python: str | os.PathLike[str],
-    arguments: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    timeout: float | None = None,
-    stdin: str | Callable[[], str] | None = None,
-    report: str | None = None,
-    on_start: Callable[[], None] | None = None,
-    leaves_nothing: bool = False,
-) -> process.Finished:
-    """Run an environment's Python with arguments, as `process.run` does.
+def make_command(python: str | os.PathLike[str], *arguments: str) -> list[str]:
+    """Return the command line that starts an environment's Python.
 
-    Raises OSError if it cannot be started, and UntrustedError for root if another user can change it.
+    Raises OSError, and UntrustedError for root if another user can change the program.
     """
     trust.may_start(Path(python), named=True)
-    return process.run(
-        [os.fspath(python), *arguments], env=env, cwd=cwd, timeout=timeout, stdin=stdin, report=report,
-        on_start=on_start, leaves_nothing=leaves_nothing,
-    )  # fmt: skip
+    return [os.fspath(python), *arguments]
 
 
 def ask_version(env: Environment) -> str:
@@ -53,7 +37,7 @@ def ask_version(env: Environment) -> str:
     """
     place = Path(env.path if env.manager else env.python)
     try:
-        finished = start(env.python, ("-I", "-S", "-B", "-c", _ASK), timeout=30)
+        finished = process.run(make_command(env.python, "-I", "-S", "-B", "-c", _ASK), timeout=30)
     except OSError as error:
         if error.errno in _OF_THE_MACHINE:
             raise
