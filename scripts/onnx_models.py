@@ -1,7 +1,7 @@
-"""Write provision/probes/onnx_models.py: the ONNX models of the graded convolutions and products, as base64.
+"""Write provision/probes/onnx_models.json: the ONNX models of the graded convolutions and products, as base64.
 
-    python scripts/onnx_models.py          # rewrite the module
-    python scripts/onnx_models.py --check  # exit 1 if the module differs
+    python scripts/onnx_models.py          # rewrite the file
+    python scripts/onnx_models.py --check  # exit 1 if the file differs
 
 An ONNX file is a protocol buffer. These models need seven message types of onnx.proto3
 (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3). They are written here field by field, so that no
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import json
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULE = ROOT / "provision/probes/onnx_models.py"
+FILE = ROOT / "provision/probes/onnx_models.json"
 ELEMENT_TYPES = {"float32": 1, "float16": 10}
 """TensorProto.DataType of each dtype."""
 IR_VERSION, OPSET = 8, 13
@@ -104,25 +105,23 @@ def models(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     }
 
 
-def module() -> str:
-    """Return the text of the module."""
+def text() -> str:
+    """Return the text of the file."""
     cases = runpy.run_path(str(ROOT / "provision/probes/operations.py"))["CASES"]
-    rows = [f'    "{name}": "{base64.b64encode(data).decode()}",' for name, data in models(cases).items()]
-    head = '"""ONNX models of what is graded, in base64. scripts/onnx_models.py wrote them."""'
-    return "\n".join([head, "", "# fmt: off", "ONNX_MODELS = {", *rows, "}", "# fmt: on", ""])
+    encoded = {name: base64.b64encode(data).decode() for name, data in models(cases).items()}
+    return json.dumps(encoded, indent=1) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check the module."""
+    """Write or check the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--check", action="store_true", help="exit 1 where the module differs, and write nothing"
+        "--check", action="store_true", help="exit 1 where the file differs, and write nothing"
     )
     options = parser.parse_args(argv)
-    text = module()
     if options.check:
-        return int(MODULE.read_text(encoding="utf-8") != text)
-    MODULE.write_text(text, encoding="utf-8")
+        return int(FILE.read_text(encoding="utf-8") != text())
+    FILE.write_text(text(), encoding="utf-8")
     return 0
 
 

@@ -37,7 +37,7 @@ def _session(onnxruntime, model, device, dtype):
     """
     import base64
 
-    data, options = base64.b64decode(ONNX_MODELS[model]), onnxruntime.SessionOptions()
+    data, options = base64.b64decode(ASKED["models"][model]), onnxruntime.SessionOptions()
     if device < 0:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

@@ -7,8 +7,10 @@ a second. The CPU has no such layers, so there the import is the least that runs
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
+import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,11 +249,12 @@ def ask_framework(
         "extensions": extensions,
         "waits": later_input is not None,
         "import_only": quick,
+        "models": read_models([name]),
     }
     talkative = _TALKATIVE if name == "tensorflow" else {}
     return run_probe(
         run.env.python,
-        ("report", *name_framework_probes(name), "operations", "framework"),
+        ("report", f"framework_{name}", "operations", "framework"),
         request,
         environ={**environ, **_make_child_variables(device), **talkative},
         timeout=run.options.timeout,
@@ -292,9 +295,10 @@ def _list_ordinals(run: Verification) -> list[int]:
     return [] if run.ordinal is None else [run.ordinal]
 
 
-def name_framework_probes(name: str) -> tuple[str, ...]:
-    """Return the probes of a framework's stages. ONNX Runtime also needs the probe that contains its models."""
-    return ("onnx_models", "framework_onnxruntime") if name == "onnxruntime" else (f"framework_{name}",)
+def read_models(names: Sequence[str]) -> dict[str, str]:
+    """Return the models that ONNX Runtime computes, by name, or nothing for other frameworks."""
+    data = pkgutil.get_data("provision", "probes/onnx_models.json") if "onnxruntime" in names else None
+    return dict(json.loads(data or b"{}"))
 
 
 def _make_child_variables(device: str) -> dict[str, str]:
@@ -406,16 +410,12 @@ def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
         "cases": ["conv2d"],
         "one_type": True,
         "order": list(order),
+        "models": read_models(order),
         "pattern": PATTERN,
     }
     return run_probe(
         run.env.python,
-        (
-            "report",
-            *(part for name in order for part in name_framework_probes(name)),
-            "operations",
-            "framework",
-        ),
+        ("report", *(f"framework_{name}" for name in order), "operations", "framework"),
         request,
         environ={**run.environ, **_make_child_variables(run.device)},
         timeout=run.options.timeout,

@@ -39,7 +39,7 @@ def test_the_wheel_holds_profiles_probes_and_the_command(wheel):
     shipped = {Path(n).name for n in names if n.startswith("provision/profiles_data/")}
     assert shipped == {p.name for p in (ROOT / "profiles").glob("*.yaml")}
     assert {Path(n).name for n in names if n.startswith("provision/probes/")} == {
-        p.name for p in (ROOT / "provision" / "probes").glob("*.py")
+        p.name for p in (ROOT / "provision" / "probes").iterdir() if p.is_file()
     }
     templates = {p.name for p in (ROOT / "provision" / "templates").iterdir() if p.is_file()}
     assert {Path(n).name for n in names if n.startswith("provision/templates/")} == templates

@@ -34,7 +34,7 @@ def get_available_providers():
 
 def test_the_models_are_those_that_the_script_writes():
     script = runpy.run_path(str(ROOT / "scripts/onnx_models.py"))
-    assert script["module"]() == script["MODULE"].read_text(encoding="utf-8")
+    assert script["text"]() == script["FILE"].read_text(encoding="utf-8")
     models = script["models"](runpy.run_path(str(ROOT / "provision/probes/operations.py"))["CASES"])
     assert {name.split()[-2] for name in models} == {"Conv", "ConvTranspose", "Gemm", "MatMul"}
     assert all(50 < len(data) < 200 for data in models.values())
@@ -154,8 +154,9 @@ def test_a_cuda_provider_that_silently_is_the_cpu_fails_with_the_loaders_words(f
         "ordinals": [0],
         "cases": ["conv2d"],
         "pattern": "^libcu",
+        "models": frameworks.read_models(["onnxruntime"]),
     }
-    report = probe.run_probe(str(falls_back / "bin/python"), ("report", *frameworks.name_framework_probes("onnxruntime"), "framework"), request, environ={"PATH": "/usr/bin"}, timeout=60)  # fmt: skip
+    report = probe.run_probe(str(falls_back / "bin/python"), ("report", "framework_onnxruntime", "framework"), request, environ={"PATH": "/usr/bin"}, timeout=60)  # fmt: skip
     (failed,) = report.all("failed")
     assert failed["stage"] == "framework"
     assert (
