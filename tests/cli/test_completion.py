@@ -35,7 +35,8 @@ def made(gpuenv, monkeypatch):
 
 
 def in_shell(gpuenv, shell, setup, *lines):
-    """What an interactive shell shows after each of LINES and two presses of Tab: its words, and the screen."""
+    """What an interactive shell shows after each of LINES and two presses of Tab, or those that it ends with: its words,
+    and the screen."""
     leader, follower = pty.openpty()
     child = subprocess.Popen(
         shell, stdin=follower, stdout=follower, stderr=follower, cwd=gpuenv.work,
@@ -59,7 +60,8 @@ def in_shell(gpuenv, shell, setup, *lines):
     shown = []
     for line in lines:
         # Ctrl-A, and a command in front that prints its words: the line as the shell understands it.
-        os.write(leader, f"{line}\t\t\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n".encode())
+        tabs = "" if line.endswith("\t") else "\t\t"
+        os.write(leader, f"{line}{tabs}\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n".encode())
         text = wait_for(b"THE-END-OF-IT").decode(errors="replace").replace("\r", "")
         rows = text.splitlines()
         shown.append(([row[1:-1] for row in rows if row.startswith("<") and row.endswith(">")], text))
@@ -158,7 +160,9 @@ IN_BASH = {
 def test_bash_inserts_environments_and_versions(made):
     """The words that bash makes of a line: blanks, quotes and `=` are its own business."""
     (made.work / "notes.txt").touch()
-    offers = in_bash(made, *IN_BASH, "gpuenv remove ", "gpuenv create --framework torch")
+    offers = in_bash(
+        made, *(f"{line}\t" for line in IN_BASH), "gpuenv remove ", "gpuenv create --framework torch"
+    )
     for (words, text), last in zip(offers, IN_BASH.values(), strict=False):
         assert words and words[-1] == last.replace("HOME", str(made.folder / "home")), text
     (_, known), (_, versions) = offers[-2:]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from framework_envs import write_python3
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTED_AT = """
@@ -67,7 +68,8 @@ def test_an_interrupt_in_the_script_that_make_env_runs_ends_without_a_traceback(
 
 def test_an_interrupt_in_make_env_of_a_project_ends_without_a_traceback(gpuenv):
     assert gpuenv("init", "--framework", "jax", "--gpuenv-from", ROOT).code == 0
-    gpuenv.env["PATH"] = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
+    write_python3(gpuenv.folder / "programs" / "python3")
+    gpuenv.env["PATH"] = f"{gpuenv.folder / 'programs'}:/usr/bin:/bin"
     made = gpuenv.work / ".gpuenv-tool" / "pyvenv.cfg"
     said, code = interrupt_group(["make", "env"], made.exists, env=gpuenv.env, cwd=gpuenv.work)
     assert code != 0 and "Traceback" not in said, said

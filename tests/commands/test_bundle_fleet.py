@@ -223,6 +223,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 # --- again, and interrupted ----------------------------------------------------------------------
 
 
+@pytest.mark.slow  # test_bundle.py continues a killed one
 def test_a_killed_bundle_is_continued_with_its_locks_and_another_fleet_replaces_it(site):
     torch = next(name for name in site.index.wheels["torch"])
     site.index.faults[torch] = "stalled"

@@ -67,7 +67,7 @@ finally:
 def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, index, gpuenv):
     """What it costs beside the downloads: that and the programs begun decide, not the load of this machine."""
     shutil.rmtree(gpuenv.env["XDG_CACHE_HOME"])
-    index.held, index.tells_sizes = "max-age=600", True
+    index.held = "max-age=600"
     plan = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
     argv = [sys.executable, "-c", _CHILDREN, "create", *plan, "--no-verify"]
     ran = subprocess.run(argv, cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True)

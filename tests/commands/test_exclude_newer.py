@@ -34,7 +34,7 @@ def dated(gpuenv, index):
     index.add_plan(gpuenv("resolve", "--json", "--framework", "jax", *CPU).json)
     index.add("plain", "1.0")
     index.add("plain", "2.0")
-    index.tells_sizes, index.uploaded = True, LONG_AGO
+    index.uploaded = LONG_AGO
     index.uploads = {file("plain", "2.0"): "2025-06-01T00:00:00Z"}
     gpuenv.env["PIP_INDEX_URL"] = index.url
     return index

@@ -139,6 +139,7 @@ def test_jupyter_starts_interrupts_and_ends_the_kernel(gpuenv, jupyter):
 
 
 @pytest.mark.network
+@pytest.mark.slow
 def test_a_kernel_whose_server_was_killed_ends(gpuenv, jupyter):
     """ipykernel sees that its parent is gone: a process in between would keep it, and the GPU's memory."""
     client = jupyter("leave")

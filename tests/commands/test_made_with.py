@@ -98,7 +98,7 @@ MAKES = {
 
 WAYS = [
     ("packages", "project"),
-    ("cpu-python", "options"),
+    pytest.param("cpu-python", "options", marks=pytest.mark.slow),
     pytest.param("files", "options", marks=pytest.mark.slow),
     pytest.param("cuda-python", "project", marks=pytest.mark.slow),
     pytest.param("files", "project", marks=pytest.mark.slow),

@@ -17,7 +17,7 @@ def torches(gpuenv, index, tmp_path):
     """`gpuenv` and an index with torch 2.15.0 for CUDA 13 and drawn 2.0, whose library is linked to CUDA 12."""
     index.add_plan(gpuenv("resolve", "--json", *ASK).json)
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     gone = library(tmp_path / "build" / "libcudart.so.12")
     built = module(tmp_path / "build" / "drawn.abi3.so", needs=[gone])
     content = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.abi3.so": built.read_bytes()})

@@ -15,7 +15,7 @@ def torches(gpuenv, index):
         wanted = ("--framework", f"torch=={version}", *ASK[2:])
         index.add_plan(gpuenv("resolve", "--json", *wanted).json)
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     return gpuenv
 
 

@@ -12,7 +12,7 @@ def torches(gpuenv, index):
     for version in ("2.15.0", "2.14.0"):
         index.add_plan(gpuenv("resolve", "--json", "--framework", f"torch=={version}", *ASK[2:]).json)
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     index.add("nvidia-cublas-cu11", "11.11.3.6")
     return gpuenv
 

@@ -52,9 +52,9 @@ def shelf(torches, index, tmp_path):
     return torches
 
 
-REQUESTS = ["torch deep serving", "torch kernels ranged", "torch unmet", "torch sourced"]
+REQUESTS = ["torch deep serving", "torch kernels ranged", "torch sourced"]
 MORE = [
-    "torch serving", "torch sourced-mixed", "torch", "torch plain<2", "serving torch", "torch ranged serving", "torch cuda-eleven plain",
+    "torch serving", "torch unmet", "torch sourced-mixed", "torch", "torch plain<2", "serving torch", "torch ranged serving", "torch cuda-eleven plain",
     "torch sourced-exact plain", "torch wheel-of-sources", "torch==2.14.0", "torch==2.13.0", "torch plain", "torch serving<2", "torch plain serving", "torch ranged",
     "torch brings", "torch deep", "torch kernels", "torch kernels<2", "torch kernels plain", "torch unmet serving",
     "torch cuda-eleven", "torch sourced-plain", "torch sourced-deep", "torch sourced-exact", "torch sourced serving",

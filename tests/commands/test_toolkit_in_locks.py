@@ -30,7 +30,7 @@ def torches(gpuenv, index):
         index.add(need.name, version_for(need))
     for name in ("nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-cuda-crt"):
         index.add(name, "13.9.1")
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     index.uploads = {f"{name}-13.9.1-py3-none-any.whl": "2026-11-01T00:00:00Z" for name in index.wheels}
     index.add("plain", "1.0")
     return gpuenv

@@ -19,7 +19,7 @@ def both(gpuenv, index):
         index.add_plan(ran.json)
         gpuenv.plans[wanted] = {b["framework"]: b for b in ran.json["builds"]}
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     return gpuenv
 
 

@@ -12,7 +12,7 @@ def torches(gpuenv, index):
     """`gpuenv` with an index that has torch 2.15.0 and all that it requires."""
     index.add_plan(gpuenv("resolve", "--json", "--framework", "torch==2.15.0", *ASK[2:]).json)
     gpuenv.env["PIP_INDEX_URL"] = index.url
-    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    index.uploaded = "2026-10-01T00:00:00Z"
     index.add("plain", "1.0")
     return gpuenv
 

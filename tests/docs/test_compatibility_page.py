@@ -104,12 +104,12 @@ def random_question(rng):
 def test_random_answers_are_those_of_resolve():
     rng = random.Random(24)
     fitting = 0
-    for _ in range(100):
+    for _ in range(50):
         asked = random_question(rng)
         said = page_answer(*asked)
         assert said == real_answer(*asked), (asked, RENEW)
         fitting += said[0] is not None
-    assert 12 < fitting < 84  # the questions are neither all hopeless nor all easy
+    assert 6 < fitting < 42  # the questions are neither all hopeless nor all easy
 
 
 @pytest.mark.slow

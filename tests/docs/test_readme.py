@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from doc_pages import ROOT, read
 from rows import rows
 from uv import find_uv_bin
@@ -28,7 +29,14 @@ def written(page):
     return sessions.SESSION.search(page.read_text(encoding="utf-8"))[2]
 
 
-@rows("page", sessions.pages(), ids=lambda page: page.name)
+SESSIONS = [
+    pytest.param(page, marks=pytest.mark.slow) if "gpuenv create" in written(page) else page
+    for page in sessions.pages()
+]
+"""A real framework is proved in `make test-slow`."""
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.name)
 def test_a_session_is_what_a_run_prints_today(page):
     assert sessions.masked(written(page)) == sessions.masked(sessions.rerun(written(page))), "run make readme"
 

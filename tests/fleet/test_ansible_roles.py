@@ -31,7 +31,7 @@ def play(site):
     return run
 
 
-@pytest.mark.parametrize("role", ["provision", "check"])
+@pytest.mark.parametrize("role", [pytest.param("provision", marks=pytest.mark.slow), "check"])
 def test_a_play_on_which_every_host_fails_ends_with_the_table(play, role):
     ran = play(role)
     assert ran.code == 2 and {h: c["failed"] for h, c in ran.recap.items()} == {"one": 1, "two": 1}
@@ -48,7 +48,7 @@ def test_a_play_with_serial_is_refused_because_it_plans_a_part_of_the_hosts(play
     assert not list(site.folder.glob("pylock.*"))
 
 
-@pytest.mark.parametrize("role", ["provision", "check"])
+@pytest.mark.parametrize("role", ["provision", pytest.param("check", marks=pytest.mark.slow)])
 def test_a_folder_that_is_missing_is_named_on_every_host(play, role):
     ran = play(role, "-e", "provision_folder=/nowhere/fleet", "-e", "report_json=/nowhere/fleet/results.json")
     assert ran.code == 2 and {h: c["failed"] for h, c in ran.recap.items()} == {"one": 1, "two": 1}

@@ -95,7 +95,7 @@ class Index:
         self.retry_after: str | None = None
         self.needs: str | None = None  # the Authorization header without which it answers 401
         self.held: str | None = None  # Cache-Control of its answers (the public index: max-age=600)
-        self.heads, self.tells_sizes = 0, False  # pages in JSON, as the public index answers (PEP 691, 700)
+        self.heads = 0
         self.uploaded: str | None = None  # when files were uploaded, as pages in JSON tell (PEP 700)
         self.uploads: dict[str, str] = {}  # the same of some files
         self.yanked: dict[str, str] = {}  # withdrawn files, and why (PEP 592)
@@ -231,7 +231,7 @@ def _handler(index: Index):
                 return
             parts = path.strip("/").split("/")
             if path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
-                if index.tells_sizes and _JSON in self.headers.get("Accept", ""):
+                if _JSON in self.headers.get("Accept", ""):
                     self.reply(200, self.page_with_sizes(parts[-1]), body, _JSON, fault)
                     return
                 self.reply(200, self.page(parts[-1]), body, "text/html", fault)

@@ -120,10 +120,10 @@ def test_many_runs_at_once_exclude_each_other(tmp_path):
     """Each adds one to a number, between others' locks, unlocks and removals of the file."""
     number = tmp_path / "number"
     number.write_text("0")
-    argv = [sys.executable, "-c", counting_program.PROGRAM, tmp_path / "deep" / "env", number, "60"]
+    argv = [sys.executable, "-c", counting_program.PROGRAM, tmp_path / "deep" / "env", number, "20"]
     children = [subprocess.Popen(argv) for _ in range(4)]
     assert [c.wait(100) for c in children] == [0] * 4
-    assert number.read_text() == "240"
+    assert number.read_text() == "80"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")

@@ -81,6 +81,7 @@ def test_two_builds_from_two_clones_are_the_same_bytes(tmp_path):
         assert len(bills) == 1 and json.loads(archive.read(bills[0]))["bomFormat"] == "CycloneDX"
 
 
+@pytest.mark.slow  # pip itself compares; the test of the rows is above
 def test_make_env_installs_nothing_but_what_is_hashed(tmp_path, index, gpuenv):
     """An index that has every name and version, and other bytes."""
     for name in ("requirements.txt", "build.txt"):
