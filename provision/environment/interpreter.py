@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
 from ..model import Environment
@@ -20,13 +22,13 @@ _OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _ASK = "import sys; sys.stdout.write('gpuenv %d.%d.%d' % sys.version_info[:3])"
 
 
-def make_command(python: str | os.PathLike[str], *arguments: str) -> list[str]:
-    """Return the command line that starts an environment's Python.
+def start(python: str | os.PathLike[str], arguments: Sequence[str], **options: Any) -> process.Finished:
+    """Run an environment's Python with arguments, and with the options of `process.run`.
 
-    Raises OSError, and UntrustedError for root if another user can change the program.
+    Raises OSError if it cannot be started, and UntrustedError for root if another user can change it.
     """
     trust.may_start(Path(python), named=True)
-    return [os.fspath(python), *arguments]
+    return process.run([os.fspath(python), *arguments], **options)
 
 
 def ask_version(env: Environment) -> str:
@@ -37,7 +39,7 @@ def ask_version(env: Environment) -> str:
     """
     place = Path(env.path if env.manager else env.python)
     try:
-        finished = process.run(make_command(env.python, "-I", "-S", "-B", "-c", _ASK), timeout=30)
+        finished = start(env.python, ("-I", "-S", "-B", "-c", _ASK), timeout=30)
     except OSError as error:
         if error.errno in _OF_THE_MACHINE:
             raise

@@ -138,11 +138,9 @@ def run_probe(
         empty = Path(scratch, "empty")
         empty.mkdir()
         with collect_log(Path(scratch)) as log:
-            program = join_sources(*probes)
-            finished = process.run(
-                interpreter.make_command(
-                    python, *options, "-c", program, json.dumps({**request, "run": word})
-                ),
+            finished = interpreter.start(
+                python,
+                [*options, "-c", join_sources(*probes), json.dumps({**request, "run": word})],
                 env={**environ, **log.environ},
                 cwd=empty,
                 timeout=timeout,
