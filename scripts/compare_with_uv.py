@@ -287,12 +287,12 @@ def _list_versions(lock: dict[str, Any]) -> dict[str, str]:
 
 
 def _list_decided(plan: dict[str, Any]) -> set[str]:
-    """Return the packages that builds require, such as triton, and those that notes say are replaced or left out."""
+    """Return the packages that builds require, such as triton, and those that notes say are replaced, left out or limited."""
     names = [Requirement(r).name for build in plan["builds"] for r in build["requirements"]]
     names += [
         name[1]
         for note in plan["notes"]
-        if (name := re.match(r"([A-Za-z0-9._-]+).* is (?:replaced by|left out)", note))
+        if (name := re.match(r"([A-Za-z0-9._-]+)(?:.* is (?:replaced by|left out)|<\S+ for )", note))
     ]
     return {str(canonicalize_name(name)) for name in names}
 

@@ -80,12 +80,13 @@ def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
     """Return uv's own default index in the form of its configuration, or nothing if another one is configured.
 
     Its files never change, and its pages count for ten minutes: it says so itself, but proxies drop these headers. Without
-    them uv reads every page again, and builds every source archive again, in each solve.
+    them uv reads every page again, and builds every source archive again, in each solve. The slash at its end gives it a place of
+    its own in uv's cache, so that the user's own uv reads what it would read without gpuenv.
     """
     if sources.default or sources.offline or sources.no_index or uv_default(uv_variables(process.environ())):
         return []
     lasting = {"api": "max-age=600", "files": "max-age=365000000, immutable"}
-    return [{"url": main_index(sources), "default": True, "cache-control": lasting}]
+    return [{"url": main_index(sources) + "/", "default": True, "cache-control": lasting}]
 
 
 def _digest_settings(settings: Mapping[str, str]) -> str:

@@ -29,6 +29,7 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
 
     The newest releases of the named packages are looked up at the same time, if they are not known yet.
     """
+    _check_index(state, candidate.plan)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read_newest, state, candidate.plan)
         outcome = _ask(state, candidate)
@@ -59,7 +60,6 @@ def _read_newest(state: State, plan: Plan) -> None:
 
 def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
     plan = candidate.plan
-    _check_index(state, plan)
     try:
         answer = _solve(state, candidate).answer()
     except LockError as error:
