@@ -209,9 +209,7 @@ def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer 
         target=locked.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return lock_plan(
-            plan, locked.sources, drop_event, without_builds(locked.sources, drop_event, "a bundle")
-        )
+        return lock_plan(plan, locked.sources, drop_event, without_builds(locked.sources, drop_event))
     except LockError as error:
         if error.unreachable:
             raise

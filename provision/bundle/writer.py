@@ -305,9 +305,7 @@ class BundleContents(BundledPackages):
             )
             try:
                 index = self.locked.sources
-                tools += lock_plan(
-                    plan, index, drop_event, without_builds(index, self.emit, "a bundle")
-                ).packages
+                tools += lock_plan(plan, index, drop_event, without_builds(index, self.emit)).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
                 self.emit(Event("warning", "bundle", text))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError
-from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, ProjectConfig, WrittenFile
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
 from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
 from ..requirements.scan import Scan
@@ -135,10 +135,7 @@ _HEAD = """\
 
 # A few lines longer than most functions: it lists the parts of the file in their order.
 def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) -> str:
-    """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings.
-
-    The text is parsed again and must give the same values.
-    """
+    """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings. Raises DataError."""
     parts = [_HEAD, "\nframeworks:\n", *(_render_row(text, origin) for text, origin in frameworks)]
     if signs.requirements:
         head = "\n# Requirements files in pip's format\nrequirements:\n"
@@ -169,15 +166,7 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
     if open_points:
         parts += ["\n# Not included, please check:\n", *(f"#   {quote_text(text)}\n" for text in open_points)]
     text = "".join(parts)
-    meant = ProjectConfig(
-        frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements), extras=tuple(signs.extras),
-        project=signs.project, install=not (signs.project and signs.not_installed), python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
-        device=signs.device, find_links=tuple(signs.find_links),
-    )  # fmt: skip
-    if parse_config(CONFIG_NAME, text.encode()) != meant:
-        raise AssertionError(
-            f"internal error: {CONFIG_NAME} does not contain the expected values after writing"
-        )
+    parse_config(CONFIG_NAME, text.encode())
     return text
 
 

@@ -24,7 +24,6 @@ from .subject import (
     main_index,
     path_of,
     pip_packages,
-    quick_check,
     venv_only,
 )
 
@@ -137,7 +136,7 @@ def pixi(subject: Subject) -> str:
         "pypi-options": {"index-url": index} if index else {},
         # pixi has its own installer
         "pypi-dependencies": {p.name: _wheel_pin(p, index) for p in pip_packages(lock) if p.name != "pip"},
-        "tasks": {"check": " ".join(quick_check(lock, "$CONDA_PREFIX"))},
+        "tasks": {"check": f"gpuenv verify $CONDA_PREFIX {'--quick' if lock.plan.device == 'cuda' else '--device cpu'}"},
     }  # fmt: skip
     comments = [
         "`pixi lock` writes pixi.lock with the hashes of all packages. `pixi run python` runs Python in the environment",

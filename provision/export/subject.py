@@ -235,11 +235,6 @@ def conda_override(lock: Lock) -> str | None:
     return lock.target.driver_cuda or next((b.cuda for b in lock.plan.builds if b.cuda), None)
 
 
-def quick_check(lock: Lock, env: str) -> list[str]:
-    """Return the command of a quick GPU check, or of a full verification for a CPU environment."""
-    return ["gpuenv", "verify", env, *(["--quick"] if lock.plan.device == "cuda" else ["--device", "cpu"])]
-
-
 def linux_only(subject: Subject, form: str) -> None:
     """Raise UsageError for a lock of another system than Linux, which `form` cannot serve."""
     platform = subject.lock.plan.platform

@@ -302,9 +302,9 @@ def source_rules(sources: PackageSources, emit: Emit, *, reading: bool) -> Sourc
     )
 
 
-def without_builds(sources: PackageSources, emit: Emit, why: str) -> SourceRules:
-    """Return rules that forbid all builds. `why` is named in errors, for example "a bundle"."""
-    return SourceRules(emit, SourceArchives(sources), forbidden_by=why)
+def without_builds(sources: PackageSources, emit: Emit) -> SourceRules:
+    """Return the rules of a bundle, which forbid all builds."""
+    return SourceRules(emit, SourceArchives(sources), forbidden_by="a bundle")
 
 
 def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan, pythons: str) -> Event:

@@ -424,11 +424,11 @@ def find_foreign_owner(path: Path) -> str | None:
 
 
 @functools.cache
-def settle_cache(folder: Path, *, whole: bool = False) -> Path:
+def settle_cache(folder: Path) -> Path:
     """Make a cache private (0700) and return it. A missing one is created.
 
     One that was open to others is emptied, if they own or can write an entry. A folder with other names than those of
-    caches keeps its mode, unless `whole` says that all of it is a cache. Raises UntrustedError for a folder of another
+    caches keeps its mode. Raises UntrustedError for a folder of another
     user, and for a folder that is not only a cache and that others can write to.
     """
     try:
@@ -442,7 +442,7 @@ def settle_cache(folder: Path, *, whole: bool = False) -> Path:
     if status.st_mode & 0o1777 == _PRIVATE:
         return folder
     trusted = _list_trusted()
-    if not whole and not all(re.fullmatch(_CACHE_ENTRY, name) for name in names):
+    if not all(re.fullmatch(_CACHE_ENTRY, name) for name in names):
         if reason := _describe_fault(str(folder), status, trusted):
             raise UntrustedError(folder, f"{reason}, and has more than a cache", _OTHER_CACHE)
         return folder
