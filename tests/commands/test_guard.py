@@ -88,7 +88,8 @@ def test_pip_refuses_what_would_replace_the_framework(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "refused"), [(GPU, "onnxruntime<0"), (("--device", "cpu"), "onnxruntime==")]
+    ("target", "refused"),
+    [(GPU, "onnxruntime<0"), pytest.param(("--device", "cpu"), "onnxruntime==", marks=pytest.mark.slow)],
 )
 def test_onnxruntime_is_kept_and_no_other_build_is_put_over_it(gpuenv, index, target, refused):
     ask = ("--framework", "onnxruntime", "--python", HERE, *target)

@@ -7,9 +7,11 @@ import traceback
 import pytest
 
 
-def sampled(values, every):
-    """The first of every so many values for `make test`, and the others for `make test-slow`."""
-    return [v if i % every == 0 else pytest.param(v, marks=pytest.mark.slow) for i, v in enumerate(values)]
+def sampled(values, every, *, wide=False):
+    """The first of every so many values for `make test`, and the others for `make test-slow`. `wide` ones are rows of
+    several cells."""
+    slow = [pytest.param(*(v if wide else [v]), marks=pytest.mark.slow) for v in values]
+    return [v if i % every == 0 else slow[i] for i, v in enumerate(values)]
 
 
 def rows(names, values, ids=None):

@@ -12,6 +12,7 @@ import pytest
 from diagnosed_env import RELEASE, diagnosed, leading, whole  # noqa: F401
 from elf_files import library, module, package
 from known import KNOWN
+from rows import sampled
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import cudnn, env, pristine, record  # noqa: F401
 
@@ -138,20 +139,24 @@ def on(gpu=H200, *, cuda=13000, **codes):
 
 @pytest.mark.parametrize(
     ("what", "cause"),
-    [
-        (on(cu_init=34), "cuda_stub_library_loaded"),
-        (on(cu_init=803), "driver_library_mismatch"),
-        (on(cuda_error=802), "fabricmanager_not_running"),
-        (on(cuda_error=804), "forward_compat_unsupported_hw"),
-        (on(cuda_error=214), "gpu_hardware_fault"),
-        # the CUDA of the runtime, beside the one that the driver speaks
-        ("470-k80", "driver_too_old_for_runtime"),
-        (on(cuda_error=222, cudart=13010), "driver_too_old_for_runtime"),
-        # the compute mode, and who holds the GPU
-        (on(f"{EXCLUSIVE}|{HELD}", cuda_error=46), "gpu_busy_exclusive"),
-        (on(PROHIBITED, cuda_error=46), "gpu_busy_exclusive"),
-        (on(f"{H200}|{HELD}", cuda_error=2), "gpu_memory_exhausted"),
-    ],
+    sampled(
+        [
+            (on(cu_init=34), "cuda_stub_library_loaded"),
+            (on(cu_init=803), "driver_library_mismatch"),
+            (on(cuda_error=802), "fabricmanager_not_running"),
+            (on(cuda_error=804), "forward_compat_unsupported_hw"),
+            (on(cuda_error=214), "gpu_hardware_fault"),
+            # the CUDA of the runtime, beside the one that the driver speaks
+            ("470-k80", "driver_too_old_for_runtime"),
+            (on(cuda_error=222, cudart=13010), "driver_too_old_for_runtime"),
+            # the compute mode, and who holds the GPU
+            (on(f"{EXCLUSIVE}|{HELD}", cuda_error=46), "gpu_busy_exclusive"),
+            (on(PROHIBITED, cuda_error=46), "gpu_busy_exclusive"),
+            (on(f"{H200}|{HELD}", cuda_error=2), "gpu_memory_exhausted"),
+        ],
+        3,
+        wide=True,
+    ),
 )
 def test_the_code_of_the_environment_s_own_runtime_decides(diagnosed, what, cause):
     driver = "470.256.02" if what == "470-k80" else "580.159.04"

@@ -210,7 +210,7 @@ def requirements(words):
     return [w for w in given[:address] if not w.startswith("-") and w not in NAMES]
 
 
-PIP = [(w, r) for _, w, _ in checked_by("pip") if (r := requirements(w))]
+PIP = [*{tuple(r): (w, r) for _, w, _ in checked_by("pip") if (r := requirements(w))}.values()]
 
 
 @rows(("words", "wanted"), PIP, ids=[" ".join(w) for w, _ in PIP])

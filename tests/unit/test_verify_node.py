@@ -16,7 +16,7 @@ import export_locks
 import pytest
 from command import run_forked
 from known import KNOWN
-from rows import rows
+from rows import rows, sampled
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
@@ -54,21 +54,25 @@ def node(env, tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "code", "line"),
-    [
-        (healthy(), 0, "driver 580.159.04, CUDA 13.0: NVIDIA H200 (9.0)"),
-        (SCENARIOS["mismatch"], 8, "driver_library_mismatch: "),
-        (healthy(cuda_error=35), 8, "driver_too_old_for_runtime: "),
-        (SCENARIOS["no-permission"], 8, "gpu_device_access_denied: "),
-        (healthy(cu_init=802), 8, "fabricmanager_not_running: "),
-        (healthy(cu_init=999), 8, "nvidia_uvm_stale: "),
-        (SCENARIOS["cuinit-crashes"], 8, "driver: the process was ended by SIGSEGV"),
-        (healthy(cudnn_wrong=1), 8, "gpu_hardware_fault: "),
-        (BUSY, 0, "gpu_busy_exclusive: "),
-        (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
-        (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
-        (SCENARIOS["no-driver"], 0, "no NVIDIA GPU found on this machine"),
-        (LOST, 8, "gpu_hardware_fault: GPU 7 has fallen off the bus"),
-    ],
+    sampled(
+        [
+            (healthy(), 0, "driver 580.159.04, CUDA 13.0: NVIDIA H200 (9.0)"),
+            (SCENARIOS["mismatch"], 8, "driver_library_mismatch: "),
+            (healthy(cuda_error=35), 8, "driver_too_old_for_runtime: "),
+            (SCENARIOS["no-permission"], 8, "gpu_device_access_denied: "),
+            (healthy(cu_init=802), 8, "fabricmanager_not_running: "),
+            (healthy(cu_init=999), 8, "nvidia_uvm_stale: "),
+            (SCENARIOS["cuinit-crashes"], 8, "driver: the process was ended by SIGSEGV"),
+            (healthy(cudnn_wrong=1), 8, "gpu_hardware_fault: "),
+            (BUSY, 0, "gpu_busy_exclusive: "),
+            (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
+            (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
+            (SCENARIOS["no-driver"], 0, "no NVIDIA GPU found on this machine"),
+            (LOST, 8, "gpu_hardware_fault: GPU 7 has fallen off the bus"),
+        ],
+        2,
+        wide=True,
+    ),
 )
 def test_only_a_fault_of_the_machine_fails(node, what, code, line):
     ran = node(what, "-q")
