@@ -198,11 +198,13 @@ def _read_modules(
             found = [name.partition(".")[0], *(m for m in submodules if f"{name}.".startswith(f"{m}."))]
             modules |= {module: modules.get(module, False) or not indent for module in found}
     for row in removed:
-        for name in re.findall(
-            rf"^import[ \t]+{row.package}(?![\w.])(?:[ \t]+as[ \t]+(\w+))?", code, re.MULTILINE
-        ):
-            used = re.findall(rf"(?<![\w.]){name or row.package}\.(\w+)", code)
-            exact += [f"{row.package}:{one}" for one in dict.fromkeys(used) if one in row.names]
+        pattern = rf"^import[ \t]+{row.package}(?![\w.])(?:[ \t]+as[ \t]+(\w+))?"
+        for name in re.findall(pattern, code, re.MULTILINE):
+            alias = name or row.package
+            # `tf = tf.compat.v1` and `np.float = float` make what the package does not have.
+            made = set(re.findall(rf"^[ \t]*{alias}(?:\.(\w+))?[ \t]*=(?!=)", code, re.MULTILINE))
+            used = dict.fromkeys(re.findall(rf"(?<![\w.]){alias}\.(\w+)", code))
+            exact += [f"{row.package}:{n}" for n in used if n in row.names and not made & {"", n}]
     return modules, exact
 
 

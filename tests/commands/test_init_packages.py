@@ -574,6 +574,7 @@ _TF1 = """\
     """
 _SESSION = "train.py line 4 uses Session of tensorflow, which tensorflow 2.0 does not have: the project needs tensorflow<2.0"
 _FLOAT = "train.py line 2 uses float of numpy, which numpy 1.24 does not have: the project needs numpy<1.24"
+_INF = "train.py line 4 uses Inf of numpy, which numpy 2.0 does not have: the project needs numpy<2.0"
 _ROUND = _TF1.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf").replace(".contrib", "")
 
 
@@ -590,6 +591,12 @@ _ROUND = _TF1.replace("import tensorflow as tf", "import tensorflow.compat.v1 as
         ("tensorflow==2.4.*", _TF1.replace(".contrib", ""), [_SESSION]),
         ("tensorflow", _ROUND, []),
         ("torch\nnumpy", "import numpy as np\nx = np.float(1) if np.float32 else np.floats\n", [_FLOAT]),
+        ("tensorflow", _TF1.replace("from tensorflow.contrib import slim", "tf = tf.compat.v1"), []),
+        (
+            "torch\nnumpy",
+            "import numpy as np\nnp.float = float\nx = np.float(1)\ny = f(np=np, x=np.Inf == 3)\n",
+            [],
+        ),
         ("torch\nnumpy<1.24", "import numpy as np\nx = np.float(1)\n", []),
         ("torch", "import numpy\nnumpy.array(x.numpy.float)\nfrom jax import tree_map\n", []),
     ],
