@@ -595,7 +595,7 @@ _ROUND = _TF1.replace("import tensorflow as tf", "import tensorflow.compat.v1 as
         (
             "torch\nnumpy",
             "import numpy as np\nnp.float = float\nx = np.float(1)\ny = f(np=np, x=np.Inf == 3)\n",
-            [],
+            [_INF],
         ),
         ("torch\nnumpy<1.24", "import numpy as np\nx = np.float(1)\n", []),
         ("torch", "import numpy\nnumpy.array(x.numpy.float)\nfrom jax import tree_map\n", []),
