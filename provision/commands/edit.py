@@ -205,7 +205,8 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
     if not place.made_by_gpuenv(env):
         raise UsageError(
             f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
-            hint="write one with gpuenv init, or build an environment with gpuenv create",
+            hint="write one: gpuenv init --framework torch (or tensorflow, jax, onnxruntime); or build an environment without "
+            "one: gpuenv create --framework torch",
         )
     if not (choices.framework or choices.requirement or choices.project):
         choices = _of_its_lock(choices, state.read_lock(env))

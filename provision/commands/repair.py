@@ -14,7 +14,7 @@ from ..config.sources import read_sources
 from ..environment import place, state
 from ..environment.activate import activate_line
 from ..environment.managers import RepairWork, find_work, join_work, manager
-from ..errors import BuildError, UsageError
+from ..errors import BuildError, UsageError, VerifyError
 from ..lock.changes import measure_free_space
 from ..model import (
     Emit,
@@ -166,7 +166,7 @@ def _restore(job: BuildJob, done: RepairWork, prefix: Path, *, deep: bool) -> Re
 
 
 def _check_python(env: Path, lock: Lock) -> None:
-    """Raise BuildError if the environment's Python is missing or has another version. Packages cannot be
+    """Raise VerifyError if the environment's Python is missing, and BuildError if it has another version. Packages cannot be
     restored then."""
     from ..environment.interpreter import ask_version
     from ..environment.place import locate_environment
@@ -176,7 +176,7 @@ def _check_python(env: Path, lock: Lock) -> None:
     try:
         here = ask_version(locate_environment(env))
     except UsageError as error:
-        raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
+        raise VerifyError(error.message, hint=hint) from error  # exit code 8, as for verify
     locked = any(p.name == "python" for p in lock.packages)  # then it is restored like every other package
     if not locked and wanted and here.split(".")[:2] != wanted.split(".")[:2]:
         raise BuildError(f"the environment's Python is {here}; its lock is for {wanted}", hint=hint)

@@ -371,11 +371,11 @@ def explain_failed_build(
         steps.append(
             f"build a new environment with --python {python}, for which {shown} has a wheel; {names} may be older then"
         )
-    steps.append("if the log names a missing program or header, install it")
     return BuildError(
         f"{shown} has no wheel for this environment, and its source could not be built"
         f"{f': {failure.reason}' if failure else ''}",
-        hint=". Or ".join(steps),
+        hint=". Or ".join(steps)
+        or "if the log names a missing program or header, install it; or request another release",
         log=log.partition("\nhint: ")[0],
     )
 

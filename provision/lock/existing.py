@@ -103,7 +103,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
     current: list[tuple[Path, Lock, list[HostClass]]] = []
     for path, lock in locks:
         kinds = []
-        alone = FleetHost(name=path.name, target=lock.target, device=lock.plan.device)
+        alone = FleetHost(name=f"machine of {path.name}", target=lock.target, device=lock.plan.device)
         for one in lock.classes or fleet.group([alone]):
             for host in one.hosts:
                 if seen.setdefault(host, path.name) != path.name:
@@ -156,7 +156,7 @@ def _note_usable(files: Sequence[FleetLock], choices: Choices) -> Iterator[str]:
         yield f"still usable: {name_few([Path(f.file).name for f in files])}"
     cpu = [Path(f.file).name for f in files if f.lock.plan.device == "cpu"]
     if cpu and choices.driver:
-        yield f"for the CPU, where no driver is needed: {name_few(cpu)}"
+        yield f"needs no driver, because it is for the CPU: {name_few(cpu)}"
 
 
 def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], list[str]]:
