@@ -10,9 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -32,6 +30,7 @@ from ..model import (
     VersionBound,
     requirement_name,
 )
+from ..requirements.lines import may_apply
 from ..resolve import plan_request
 from .archives import SourceRules, source_rules
 from .pinned import lock_plan
@@ -149,32 +148,21 @@ def _move_companions(
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
     versions: dict[str, str] = {canonicalize_name(p.name): p.version for p in lock.packages}
-    known = {
-        **{k: str(v) for k, v in default_environment().items()},
-        **cpython_markers(platform, lock.plan.python),
-        "python_full_version": f"{lock.plan.python}.99",
-    }
+    markers = {
+        **cpython_markers(platform, lock.plan.python), "python_full_version": f"{lock.plan.python}.99"
+    }  # fmt: skip
     exceeded = []
-    for need in needs:
-        name = need.package
-        if name in versions and not need.is_direct and (specifier := _read_bound(need, known)):
-            try:
-                kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)
-            except InvalidVersion:
-                continue  # PEP 440 does not allow every conda version
-            if not kept:
-                exceeded.append(VersionBound(name=name, specifier=specifier, origin=need.origin))
-    return exceeded
-
-
-def _read_bound(need: RequirementLine, known: Mapping[str, str]) -> str:
-    """Return the bound of a requirement if its marker applies."""
-    try:
+    for need in (n for n in needs if n.package in versions and not n.is_direct):
         read = Requirement(need.text)
-        holds = read.marker is None or read.marker.evaluate(dict(known))
-    except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
-        return ""
-    return str(read.specifier) if holds else ""
+        try:
+            kept = read.specifier.contains(Version(versions[need.package]), prereleases=True)
+        except InvalidVersion:
+            continue  # PEP 440 does not allow every conda version
+        if not kept and may_apply(read.marker, markers):
+            exceeded.append(
+                VersionBound(name=need.package, specifier=str(read.specifier), origin=need.origin)
+            )
+    return exceeded
 
 
 def plan_for(context: RequestContext, solution: solver.Solution, lock: Lock) -> Plan:
