@@ -17,6 +17,7 @@ from pathlib import Path
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
+from ..index.wheel_names import applies
 from ..model import WHEEL_NAMES, normalize_name
 from ..model.values import dataclass
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
@@ -67,11 +68,10 @@ def _name_if_required(row: str, python: str) -> str | None:
     minor = ".".join(python.split(".")[:2])
     try:
         needed = Requirement(row)
-        values = {"extra": "", "python_version": minor, "python_full_version": python}
-        applies = needed.marker is None or needed.marker.evaluate(values)
+        values = {"python_version": minor, "python_full_version": python}
+        return normalize_name(needed.name) if applies(needed.marker, values) else None
     except (InvalidRequirement, UndefinedEnvironmentName):
         return None
-    return normalize_name(needed.name) if applies else None
 
 
 def list_packages(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:

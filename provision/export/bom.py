@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from .. import __version__
 from ..environment.distributions import Distribution, list_conda_infos, read_distributions
+from ..index.wheel_names import applies
 from ..model import Lock, LockedPackage, requirement_name
 from ..templates import oneline
 from .subject import (
@@ -314,11 +315,7 @@ def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tupl
     """Return the names of the requirements that apply on this platform, for all requested extras."""
     minor = folder.parent.parent.name.removeprefix("python")
     environment = {"python_version": minor, "python_full_version": f"{minor}.0"}
-    names = {
-        str(canonicalize_name(need.name))
-        for need in needs
-        if need.marker is None or any(need.marker.evaluate({**environment, "extra": e}) for e in extras)
-    }
+    names = {str(canonicalize_name(need.name)) for need in needs if applies(need.marker, environment, extras)}
     return tuple(sorted(names))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from packaging.markers import Marker
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename
 
@@ -33,6 +34,11 @@ def cpython_markers(platform: str, python: str | None) -> dict[str, str]:
     """Return the variables that a platform and CPython of a minor version ("3.12", or None if not known) decide."""
     versions = {"python_version": python, "python_full_version": f"{python}.0"} if python else {}
     return {**markers_of(platform), **_CPYTHON, **versions}
+
+
+def applies(marker: Marker | None, known: Mapping[str, str], extras: Iterable[str] = ("",)) -> bool:
+    """Return whether a marker holds with some variables, for one of the extras."""
+    return marker is None or any(marker.evaluate({**known, "extra": extra}) for extra in extras)
 
 
 @cache

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
-from ..index.wheel_names import cpython_markers
+from ..index.wheel_names import applies, cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite
 from ..model.values import dataclass
 from ..resolve.question import Question, meets, version
@@ -180,7 +180,7 @@ def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[s
     markers = cpython_markers(platform, python)
     bounds: dict[str, str] = {}
     for need in filter(None, map(requirement, requires)):
-        if need.marker is None or need.marker.evaluate(markers):
+        if applies(need.marker, markers):
             name = str(canonicalize_name(need.name))
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))
     return bounds

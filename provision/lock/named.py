@@ -8,7 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..index.wheel_names import cpython_markers
+from ..index.wheel_names import applies, cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
 from ..model.values import dataclass
 
@@ -79,5 +79,5 @@ def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, Requirem
     ]  # fmt: skip
     for text, origin, line in texts:
         need = requirement(text)
-        if need and not need.url and (need.marker is None or need.marker.evaluate(environment)):
+        if need and not need.url and applies(need.marker, environment):
             yield need, origin, line

@@ -17,7 +17,7 @@ from packaging.version import Version
 from ..errors import LockError
 from ..index import uv
 from ..index.simple_api import version_of
-from ..index.wheel_names import cpython_markers, tags_of, wheel_tags
+from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
 from ..resolve.question import allows, version
 from ..system.redaction import redact
@@ -202,7 +202,7 @@ def wheels_for(
 def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return the best wheels for a plan's Python and platform, or none if a package has none."""
     markers = cpython_markers(plan.platform, plan.python)
-    applying = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
+    applying = [p for p in locked.packages if applies(p.marker, markers)]
     try:
         wheels = [choose_best_wheel(package, list_target_tags(plan)) for package in applying]
     except LockError:

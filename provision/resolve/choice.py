@@ -8,6 +8,7 @@ from functools import partial
 
 from packaging.requirements import Requirement
 
+from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
 from .objections import fits
 from .question import Question, is_exact, major, version
@@ -176,8 +177,8 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
 
 def _applies(requirement: str, python: str) -> bool:
     """Return whether a requirement has no marker, or one that is true for a Python."""
-    marker = Requirement(requirement).marker
-    return marker is None or marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"})
+    known = {"python_version": python, "python_full_version": f"{python}.0"}
+    return applies(Requirement(requirement).marker, known)
 
 
 def _shared_cudnn(question: Question, chosen: list[Build]) -> str | None:

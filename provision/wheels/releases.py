@@ -40,7 +40,7 @@ from ..index.simple_api import (
     read_folder_page,
     version_of,
 )
-from ..index.wheel_names import cpython_markers, tags_of, wheel_tags
+from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
 from ..model.values import dataclass
 from ..system import process, trust, untrusted
@@ -385,7 +385,7 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
     for text in requires:
         need = Requirement(text)
         applied = ["", *(extras_in([text]) if extras is None else extras)]
-        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in applied):
+        if applies(need.marker, markers, applied):
             lines[_spell(need)] = None
     return tuple(sorted(lines))
 

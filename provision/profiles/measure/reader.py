@@ -26,7 +26,7 @@ from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
 from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
-from ...index.wheel_names import cpython_markers
+from ...index.wheel_names import applies, cpython_markers
 from ...model import PLATFORMS
 from ...model.values import dataclass
 from ...system import trust
@@ -334,16 +334,15 @@ def required(
     here = {**cpython_markers(platform, None), "platform_release": "", "platform_version": ""}
     result = []
     for requirement in filter(None, map(parse, lines)):
-        marker = requirement.marker
-        where = [
-            p for p in pythons
-            if marker is None or any(
-                marker.evaluate({
-                    **here, "python_version": p, "python_full_version": f"{p}.0", "implementation_version": f"{p}.0",
-                    "extra": extra,
-                }) for extra in extras or ("",)
-            )
-        ]  # fmt: skip
+        where = []
+        for p in pythons:
+            python = {
+                "python_version": p,
+                "python_full_version": f"{p}.0",
+                "implementation_version": f"{p}.0",
+            }
+            if applies(requirement.marker, here | python, extras or ("",)):
+                where.append(p)
         if where:
             requirement.marker = None
             result.append((requirement, where))
