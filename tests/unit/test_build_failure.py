@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+from rows import sampled
 
 from provision.environment.uv_install import explain_failed_build, explain_unbuilt, read_failure
 from provision.index.uv import environment
@@ -43,7 +44,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
 
 @pytest.mark.parametrize(
     ("backend", "reason"),
-    [
+    sampled([
         (
             (f"import sys\nprint('running egg_info')\nprint({_SEVERAL!r}, file=sys.stderr)\n"
             "print('\\nTo avoid accidental inclusion, this is refused.', file=sys.stderr)\nsys.exit(1)\n"),
@@ -66,7 +67,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
         (f"raise ValueError('{'one line of words ' * 9}end')\n", f"ValueError: {'one line of words ' * 9}end"),
         ("raise ValueError('x' * 5000)\n", "ValueError: " + "x" * 288),
         ("raise ValueError('https://me:secret@host/x is gone')\n", "ValueError: https://host/x is gone"),
-    ],
+    ], 2, wide=True),
 )  # fmt: skip
 def test_the_reason_is_the_first_line_of_the_error_of_the_backend(tmp_path, backend, reason):
     for named in (True, False):

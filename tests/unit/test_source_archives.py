@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 import zipfile
-from dataclasses import replace
 
 import project_packages
 import pytest
@@ -344,7 +343,7 @@ def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch)
     monkeypatch.setattr("provision.index.downloads.time.sleep", lambda _seconds: None)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
     (listed,) = archives.listed("some")
-    assert archives.describe([replace(listed, size=None)]) == {}
+    assert archives.describe([dataclasses.replace(listed, size=None)]) == {}
     known = LockedPackage(
         name="some", version="1.0", url=f"{index.url}/absent.tar.gz", sha256="0" * 64, size=101
     )
