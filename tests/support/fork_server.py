@@ -53,11 +53,11 @@ def driver_libraries(env: Mapping[str, str]) -> list[str]:
 
 
 class ForkServers:
-    """The client's side. Two servers take turns, so that runs one after the other hash strings differently."""
+    """The client's side. The server starts with the first run."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = at_start(env)
-        self._servers: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+        self._servers: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []  # one, or none yet
 
     def serves(self, env: dict[str, str]) -> bool:
         """Whether a run in this environment can be a fork."""
@@ -68,9 +68,8 @@ class ForkServers:
             }
         return sys.platform == "linux" and hasattr(os, "pidfd_open") and env == self._env
 
-    def _turn(self, env: dict[str, str]) -> socket.socket:
-        """The server that waited longest; a new one until there are two."""
-        if len(self._servers) < 2:
+    def _door(self, env: dict[str, str]) -> socket.socket:
+        if not self._servers:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 argv = [sys.executable, str(Path(__file__)), str(theirs.fileno())]
@@ -79,9 +78,7 @@ class ForkServers:
                     argv, env=plain | self._env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
                 )  # fmt: skip
             self._servers.append((ours, server))
-        else:
-            self._servers.append(self._servers.pop(0))
-        return self._servers[-1][0]
+        return self._servers[0][0]
 
     def close(self) -> None:
         """End the servers, which need no more than that their socket is closed."""
@@ -99,7 +96,7 @@ class ForkServers:
             with theirs, os.fdopen(os.memfd_create("request"), "w+b") as given:
                 given.write(request)
                 given.flush()
-                socket.send_fds(self._turn(env), [b"run"], [theirs.fileno(), given.fileno(), out[1], err[1]])
+                socket.send_fds(self._door(env), [b"run"], [theirs.fileno(), given.fileno(), out[1], err[1]])
             for end in (out[1], err[1]):
                 os.close(end)
             pid = int(mine.recv(64))
