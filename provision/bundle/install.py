@@ -26,7 +26,10 @@ def open_bundle(folder: Path, choices: Choices, emit: Emit) -> tuple[Choices, Pa
     """
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
-        raise UsageError(f"--bundle {folder}: no such folder", hint="make one: gpuenv bundle DIR")
+        raise UsageError(
+            f"--bundle {folder}: no such folder",
+            hint="check the path; to make one, on a machine with a network: gpuenv bundle DIR",
+        )
     manifest = read(folder)
     if not manifest.complete:
         raise LockError(
