@@ -31,6 +31,9 @@ from .compile import choose_best_wheel, list_target_tags, only_files, read_pyloc
 from .named import NamedPackage
 from .state import Candidate, Outcome, Refusal, Solution, State
 
+_DEPRECATED = 2
+"""The years that Python keeps what it has called deprecated."""
+
 
 def choose(state: State) -> None:
     """Take the newest Python for which all named packages have their newest release, best as a wheel.
@@ -139,29 +142,37 @@ def _with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
 def with_older(state: State, best: Solution) -> Solution:
     """Return the solution with an older Python, if a package that must be built is older than the Python.
 
-    Where its build needs a compiler, older builds of the framework may have that Python.
+    Python warns for two years before it removes what a program uses (PEP 387), and C code may break with each release.
+    Where a build needs a compiler, older builds of the framework may have that Python.
     """
     python = best.plan.python or ""
     days, request = best.answer.uploaded, state.context.request
     released = {row.version: row.released for row in state.context.profiles.pythons}
     sources = [p for p in best.answer.packages if is_source(p) and p.name in days]
-    late = [p for p in sources if days[p.name] < released.get(python, "")]
+    years = {p.name: 0 if p.name in best.compiles else _DEPRECATED for p in sources}
+    until = {n: str(int(days[n][:4]) + more) + days[n][4:] for n, more in years.items()}
+    late = [p for p in sources if until[p.name] < released.get(python, "")]
     if not late or request.python or state.context.reading:
         return best
-    oldest = min(late, key=lambda p: days[p.name])
-    day = days[oldest.name]
+    oldest = min(late, key=lambda p: until[p.name])
     allowed = request.pythons or tuple(released)
     compiled = {p.name for p in late} & {*best.compiles}
     builds = state.fitting.chains[0] if compiled else best.builds[:1]
     known = {p for build in builds for p in build.python}
-    other = max((p for p in known if released.get(p, "9") <= day and p in allowed), key=version, default=None)
+    for name in compiled:
+        known &= _with_wheel(state, name, known)
+    other = max(
+        (p for p in known if released.get(p, "9") <= until[oldest.name] and p in allowed),
+        key=version,
+        default=None,
+    )
     again = replace(state, context=state.with_python(other), tried=[]) if other else None
     if again and again.fitting.newest.builds:
         with contextlib.suppress(LockError):
             outcome = attempt(again, first(again))
             if isinstance(outcome, Solution) and not (outcome.conflicts or compiled & {*outcome.compiles}):
                 state.note(
-                    f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {day} has no wheel, "
+                    f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {days[oldest.name]} has no wheel, "
                     f"and is older than Python {python}"
                 )
                 state.context, state.tried = again.context, [outcome]

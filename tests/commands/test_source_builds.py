@@ -228,3 +228,17 @@ def test_the_message_does_not_show_credentials_of_an_address(gpuenv, jax, marks,
     asks(gpuenv, f"committed @ git+file://me:hunter2@localhost{path}")
     ran = gpuenv("lock", "--framework", "jax", *CPU, "-r", "requirements.txt", "--no-build")
     assert ran.code == 6 and "hunter2" not in ran.err + ran.out
+
+
+def test_the_python_is_no_more_than_two_years_newer_than_an_archive(gpuenv, index, marks):
+    arm = ("--device", "cpu", "--platform", "linux-aarch64", "--glibc", "2.39", "--json")
+    index.add_plan(gpuenv("resolve", "--framework", "jax", *arm).json)
+    marks.archive(index, "archived")
+    index.uploaded = "2026-10-01T00:00:00Z"
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    pythons = {}
+    for day in ("2022-12-01", "2024-06-01", "2026-01-01"):
+        index.uploads = {"archived-1.0.tar.gz": f"{day}T00:00:00Z"}
+        ran = gpuenv("lock", "-f", "jax", "--with", "archived", *arm, "-o", f"{day}.toml")
+        pythons[day] = ran.json["plan"]["python"]
+    assert pythons == {"2022-12-01": "3.13", "2024-06-01": "3.14", "2026-01-01": "3.15"}
