@@ -27,7 +27,7 @@ from ..resolve.question import major, meets, version
 from ..system.redaction import redact
 from .archives import source_rules
 from .attempt import compare
-from .builds import Fitting
+from .builds import Fitting, name_builds
 from .candidates import first
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
@@ -52,7 +52,7 @@ def after(state: State, error: LockError) -> RequestContext | None:
         state.close(index, error)
         return state.context
     if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
-        _name_line(state, error, index)
+        _offer_without(state, error, index)
     return None
 
 
@@ -168,13 +168,36 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
 # --- errors ----------------------------------------------------------------------------------------
 
 
-def _name_line(state: State, error: LockError, address: str) -> None:
-    """Add the line of a closed address to the message."""
-    demands = state.context.demands
-    closed = [n.origin for n in demands.needs if address in n.text or redact(n.index or "") == address]
-    where = ", ".join(closed) or _line_with(address, demands.files)
-    if where and where not in error.message:
+def _aside(state: State, context: RequestContext, *, reading: bool) -> State:
+    """Return the state of another request, which is tried in silence for a hint."""
+    rules = source_rules(context.sources, drop_event, reading=reading)
+    return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
+
+
+def _offer_without(state: State, error: LockError, address: str) -> None:
+    """Name the line of a closed address, and say in the hint whether there is a solution without it."""
+    demands, sources = state.context.demands, state.context.sources
+    closed = [n for n in demands.needs if address in n.text or redact(n.index or "") == address]
+    extra = tuple(url for url in sources.extra if redact(url) != address)
+    if not closed and extra == sources.extra:
+        return
+    where = ", ".join(n.origin for n in closed) or _line_with(address, demands.files)
+    if where not in error.message:
         error.message = f"{error.message} ({where})"
+    left = tuple(n for n in demands.needs if n not in closed)
+    context = dataclasses.replace(
+        state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
+    )  # fmt: skip
+    without = _aside(state, context, reading=context.reading)
+    outcome = compare(without, first(without))
+    if isinstance(outcome, Solution):
+        builds = name_builds(outcome.builds)
+        lines = ", ".join(n.origin for n in closed)
+        lacks = f"the other requirements have a solution with {builds}, which lacks what it brings"
+        alone = (
+            f"Without {lines} {lacks}" if closed else f"Without this index there is a solution with {builds}"
+        )
+        error.hint = f"{error.hint}. {alone}"
 
 
 def _line_with(address: str, files: Sequence[str]) -> str:
@@ -219,9 +242,7 @@ def explain(state: State, refusal: Refusal) -> LockError:
 def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
-        rules = source_rules(state.context.sources, drop_event, reading=True)
-        context = _without_bounds(state.context, named.name)
-        freed = dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
+        freed = _aside(state, _without_bounds(state.context, named.name), reading=True)
         outcome = compare(freed, dataclasses.replace(first(freed), only_binary=frozenset({":all:"})))
         if isinstance(outcome, Solution):
             locked = outcome.answer.versions.get(named.name)
