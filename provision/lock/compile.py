@@ -148,7 +148,8 @@ class Solve:
                 [p for p in packages if p.name in of_index], self.sources, self._places(), only_wheels=only_files(self.sources)
             )  # fmt: skip
             if indexes is None or self._variants:  # the files of variants go with the folder
-                annotated = annotations()[0]
+                own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
+                annotated = {n: u.removesuffix("/") if u in own else u for n, u in annotations()[0].items()}
                 indexes = annotated if indexes is None else indexes
         packages = tuple(
             self._variants[p.name].package if p.name in self._variants else
