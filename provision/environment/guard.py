@@ -61,7 +61,7 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
     kept = [p for p in lock.packages if normalize_name(p.name) in planned]
     names = ", ".join(f"{p.name} {p.version.partition('+')[0]}" for p in kept)
     return (
-        f"later installs keep {names} (constraints for pip and uv, not gpuenv)"
+        f"later installs keep {names} (by a constraints file for pip and uv)"
         if on and files and names
         else None
     )

@@ -366,7 +366,7 @@ def explain_failed_build(
             steps.append(
                 f"request {need.name}>={min(wheels)} in place of {need}: it has wheels for Python {plan.python}"
             )
-    if python := archives.pythons(package, plan).rpartition(" ")[2]:
+    if not steps and (python := archives.pythons(package, plan).rpartition(" ")[2]):
         names = ", ".join(b.framework for b in plan.builds)
         steps.append(
             f"build a new environment with --python {python}, for which {shown} has a wheel; {names} may be older then"

@@ -105,8 +105,13 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
         fitting = Fitting(state.with_python(other))
         if not fitting.newest.builds:
             continue
+        within = next(
+            (f" within {n.name}{n.specifier}" for n in state.named if n.name == lacking and n.specifier), ""
+        )
         cause = (
-            f"{lacking} has no wheel for Python {python}" if lacking else "the requirements do not support it"
+            f"{lacking} has no wheel for Python {python}{within}"
+            if lacking
+            else "the requirements do not support it"
         )
         state.note(f"Python {python} is not possible: {cause}. Trying Python {other}")
         state.use(fitting)

@@ -1,5 +1,6 @@
 """The reason of a build backend, read from what uv printed."""
 
+import dataclasses
 import subprocess
 import sys
 import textwrap
@@ -136,7 +137,8 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
     archives = SourceArchives(PackageSources(no_index=True, find_links=(str(tmp_path),)))
     error = explain_failed_build(package, done, plan, archives)
     assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
+    assert error.hint == "request numba>=0.59.0 in place of numba<0.57: it has wheels for Python 3.12"
+    error = explain_failed_build(package, done, dataclasses.replace(plan, packages=()), archives)
     assert (error.hint or "").startswith(
-        "request numba>=0.59.0 in place of numba<0.57: it has wheels for Python 3.12. Or build a new environment with "
-        "--python 3.9, for which llvmlite 0.36.0 has a wheel; "
+        "build a new environment with --python 3.9, for which llvmlite 0.36.0 has a wheel"
     )
