@@ -124,7 +124,7 @@ class Environment:
         return self.sound(run(self.module, list(words), folder=self.module.tmpdir))
 
     def sound(self, answer):
-        """Return an answer that is no error; an error ends the module."""
+        """Return the answer, or end the module with its error."""
         if answer.error:
             self.fail(row_of_error(answer, self.plan, self.seconds))
         return answer
