@@ -11,7 +11,7 @@ from ..config.target import described_target
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
-from ..lock.formats import locking
+from ..lock.formats import get_locks
 from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Plan, Target, format_bytes
 from ..wheels import pylock
 from . import archives_of, find_newer_glibc, is_archive_for, read, refuse_unlisted, verify
@@ -59,7 +59,7 @@ def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
             hint=f"create a bundle for this glibc: gpuenv bundle DIR --glibc {here.glibc}",
         )
     minor = ".".join((choices.python or "").split(".")[:2])
-    if minor and not locking(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
+    if minor and not get_locks(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
             f"the bundle {folder} is for Python {manifest.python}, not {minor}",
             hint=f"create a bundle for this Python: gpuenv bundle DIR --python {minor}",

@@ -23,7 +23,7 @@ from ..index.wheel_names import expand_address
 from ..lock import pythons
 from ..lock.archives import without_builds
 from ..lock.compile import Answer
-from ..lock.formats import locking
+from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
 from ..model import (
     Emit,
@@ -182,7 +182,7 @@ def solve_own_packages(
     """
     emit(Event("start", "bundle", "solving the packages of gpuenv itself"))
     wanted = [
-        *wheels.own_requirements(*locking(locked.lock.manager).EXTRAS),
+        *wheels.own_requirements(*get_locks(locked.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",
         "pip",
     ]

@@ -19,7 +19,7 @@ from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.downloads import Download, digests
 from ..lock.archives import without_builds
-from ..lock.formats import locking
+from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
 from ..model import (
     Bundle,
@@ -121,7 +121,7 @@ class BundleWriter:
         archives: list[BundlePython | None] = []
         found: dict[tuple[str, str], BundlePython | None] = {}
         for plan in (locked.lock.plan for locked in self.locks):
-            minor = minors[0] if locking(plan.manager).BRINGS_PYTHON else plan.python or ""
+            minor = minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or ""
             key = (minor, plan.platform)
             if key not in found:
                 found[key] = self._find_archive(*key) or self._fetch_archive(*key)
@@ -160,7 +160,7 @@ class BundleWriter:
             write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
-            path, way = self.folder / one.locked.file_name, locking(one.lock.manager)
+            path, way = self.folder / one.locked.file_name, get_locks(one.lock.manager)
             way.write_lock(path, one.lock, alone=True)
         begun = self._manifest((*list_files(self.folder, names), *planned))
         write_manifest(self.folder, begun)
@@ -241,7 +241,7 @@ def format_part(part: int, total: int) -> str:
 def _describe_plan(locked: LockForBundle, archives: Sequence[BundlePython]) -> BundlePlan:
     """Return the plan of a lock. Its Python is one that the folder already has."""
     lock, plan = locked.lock, locked.lock.plan
-    way = locking(lock.manager)
+    way = get_locks(lock.manager)
     fitting = (
         a for a in archives
         if way.BRINGS_PYTHON or is_archive_for(a, plan.python or "", plan.platform)

@@ -22,6 +22,7 @@ from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
 from ..lock.changes import list_differences
+from ..lock.formats import check_choices
 from ..lock.request import make_request
 from ..lock.update import solve_near
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
@@ -35,6 +36,7 @@ _SEEDS = ("pip", "setuptools", "wheel")
 
 def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Verify a venv of another tool, lock what it has, and record it. Raises UsageError, LockError, ResolveError."""
+    check_choices(choices)
     _refuse_others(env)
     with place.lock_place(env, emit, wait=True):
         emit(Event("start", "lock", f"locking the packages of {env}"))

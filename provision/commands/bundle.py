@@ -29,7 +29,7 @@ from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks
-from ..lock.formats import get_locking
+from ..lock.formats import check_choices, get_locks
 from ..lock.project import solve_or_read_lock
 from ..lock.request import make_request
 from ..lock.update import Upgrade
@@ -131,9 +131,10 @@ def _lock_one(
     read_user_grants(choices)
     if not lock_file:
         choices = apply_project(choices)
+    check_choices(choices)
     path = folder / begun.lock if begun else lock_file
     if path is None:
-        get_locking(choices).require()
+        get_locks(choices.manager).require()
         context = make_request(choices, emit)
         plan, solved = solve_or_read_lock(context, choices, emit, allow_md5=options.allow_md5)
         if solved is None:
@@ -147,7 +148,7 @@ def _lock_one(
     of_lock = dataclasses.replace(choices, manager=find_lock_manager(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
     lock = read_lock(path, of_lock, platform)
-    get_locking(of_lock).check_hashes(lock, str(path), allow_md5=options.allow_md5)
+    get_locks(of_lock.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     return LockForBundle(
         lock=lock, sources=read_sources(choices), profiles=rows.load(choices), choices=choices,
         options_digest=options_digest,

@@ -99,7 +99,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..config.grants import read_user_grants
-    from ..lock.formats import get_locking
+    from ..lock.formats import check_choices, get_locks
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager
     from . import build
@@ -117,7 +117,8 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if lock_file is None or choices.target:
         choices = apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
-    get_locking(choices).require()
+    check_choices(choices)
+    get_locks(choices.manager).require()
     with contextlib.ExitStack() as held:
         if not options.dry_run:
             held.enter_context(place.lock_place(env, emit, wait=True))

@@ -19,7 +19,7 @@ from ..config.project import apply_project, list_stack_packages
 from ..config.record import others
 from ..environment import place, state
 from ..errors import ResolveError, UsageError
-from ..lock.formats import NAMES, locking
+from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
@@ -210,6 +210,7 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
         )
     if not (choices.framework or choices.requirement or choices.project):
         choices = _of_its_lock(choices, state.read_lock(env))
+    check_choices(choices)
     edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
     return dataclasses.replace(changed, typed=record.record(changed))
@@ -221,7 +222,7 @@ def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
     They name its frameworks and all other packages that the plan does not include. Raises UsageError for a
     package that only a file can request.
     """
-    if not locking(lock.manager).PLANS_FIRST:
+    if not get_locks(lock.manager).PLANS_FIRST:
         raise UsageError(
             "the environment was built from a conda lock, which does not record the requested packages",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",

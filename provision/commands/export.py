@@ -19,7 +19,7 @@ from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, extras_of, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
-from ..lock.formats import locking
+from ..lock.formats import get_locks
 from ..model import (
     CONDA_LOCK,
     LOCK_NAMES,
@@ -87,7 +87,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
             f"--lock: --format {form} exports one lock", hint="export each lock to a file of its own"
         )
     file = str(source.written or source.file)
-    locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
+    get_locks(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
     folder, beside = _output_folders(form, output)
     wheel = write_wheel_beside(form, options.gpuenv_from, beside)
     to_file = output is not None and not is_stream(output)
@@ -274,5 +274,5 @@ def lock_text(source: ExportSource) -> str:
         return redact_addresses(unsigned(source.written.read_text(encoding="utf-8")))
     with make_scratch("export") as scratch:
         path = scratch / "lock"
-        locking(source.lock.manager).write_lock(path, source.lock)
+        get_locks(source.lock.manager).write_lock(path, source.lock)
         return unsigned(path.read_text(encoding="utf-8"))

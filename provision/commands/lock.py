@@ -19,7 +19,7 @@ from ..config.project import apply_project, digest_inputs, is_same_inputs, list_
 from ..errors import LockError, UsageError
 from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
-from ..lock.formats import get_locking
+from ..lock.formats import check_choices, get_locks
 from ..lock.project import lock_name
 from ..lock.request import make_request
 from ..lock.update import Upgrade, solve_near
@@ -71,7 +71,8 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         hint = f"gpuenv lock {meant}" if meant else "to upgrade one package: gpuenv lock --upgrade PKG"
         raise UsageError(f"unexpected argument {options.packages[0]!r}", hint=hint)
     choices = apply_project(choices)
-    locks = get_locking(choices)
+    check_choices(choices)
+    locks = get_locks(choices.manager)
     locks.require()
     note_project(emit)
     folder, name = find_project_folder(), lock_name(choices)
@@ -151,7 +152,7 @@ def _describe_next_step(choices: Choices, output: Path) -> str:
     """Return the command that installs the lock on its target."""
     target = choices.target_name or choices.target
     named = f" --target {shlex.quote(str(target))}" if target else ""
-    manager = "" if choices.config else get_locking(choices).OPTION
+    manager = "" if choices.config else get_locks(choices.manager).OPTION
     is_project_lock = output.name == lock_name(choices)
     which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"

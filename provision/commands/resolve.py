@@ -28,7 +28,7 @@ from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
-from ..lock.formats import get_locking
+from ..lock.formats import check_choices, get_locks
 from ..lock.request import make_request
 from ..model import (
     CudaCompiler,
@@ -89,11 +89,12 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     if choices is None:
         return _fleet(options, emit)
     asked, choices = choices, apply_project(choices)
+    check_choices(choices)
     if options.pip:
         _refuse_channels(choices)
     context = make_request(choices, emit, reading=True)
     local, lock = context.sources.offline or context.sources.no_index, None
-    if not get_locking(choices).PLANS_FIRST:
+    if not get_locks(choices.manager).PLANS_FIRST:
         plan = _plan_of_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
         from ..lock.update import solve_near  # the profiles alone answer most questions
@@ -193,7 +194,7 @@ def add_pip(
 
 def _refuse_channels(choices: Choices) -> None:
     """Raise UsageError for a manager whose builds are packages of conda channels."""
-    if not get_locking(choices).PLANS_FIRST:
+    if not get_locks(choices.manager).PLANS_FIRST:
         raise UsageError(
             f"--pip: the builds of --manager {choices.manager} come from its channels, and pip cannot install them",
             hint="leave out --pip, or use --manager venv",

@@ -29,7 +29,7 @@ from ..model import (
 )
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
-from .formats import get_locking, locking
+from .formats import get_locks
 from .request import read_named
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
@@ -43,7 +43,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     """
     cache = get_cache_dir(choices)
     machine = detect.detect(_PARTS, cache=cache)
-    plan, way = lock.plan, locking(lock.manager)
+    plan, way = lock.plan, get_locks(lock.manager)
     if plan.platform != machine.target.platform:
         raise LockError(
             f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
@@ -62,7 +62,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
-    way = locking(lock.manager)
+    way = get_locks(lock.manager)
     if way.PLANS_FIRST and lock.plan.device == "cpu":
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
@@ -78,7 +78,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     Raises LockError, and GrantError for an address with a variable that the user did not grant.
     """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    lock = get_locking(choices).read_lock(path, platform, lambda: rows.load(choices))
+    lock = get_locks(choices.manager).read_lock(path, platform, lambda: rows.load(choices))
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
     return lock

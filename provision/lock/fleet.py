@@ -40,7 +40,7 @@ from ..system.files import refuse_to_replace
 from .accept import read_old_lock
 from .archives import source_rules
 from .existing import refuse_downgrades, without_plan
-from .formats import get_locking
+from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
 from .update import Upgrade, solve_near
@@ -55,10 +55,11 @@ def plan_targets(
 
     With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
-    get_locking(choices)
+    check_choices(choices)
     groups, left_out, notes = read_hosts(targets, choices, rows.load(choices))
     for group in groups:
-        if not get_locking(group.choices).PLANS_FIRST:
+        check_choices(group.choices)
+        if not get_locks(group.choices.manager).PLANS_FIRST:
             raise UsageError(
                 f"--manager {group.choices.manager}: several targets are supported only with --manager venv",
                 hint="give one --target, or --manager venv",
@@ -285,7 +286,7 @@ def lock_targets(
         refuse_downgrades(folder, solved, named)
     own, locks = packages.choices, []
     for place, (path, lock) in enumerate(zip(paths, solved, strict=True)):
-        get_locking(own).write_lock(path, lock)
+        get_locks(own.manager).write_lock(path, lock)
         locks.append(FleetLock(file=str(path), plan=place, lock=lock))
     for text in without_plan(folder, paths):
         emit(Event("warning", "lock", text))
@@ -312,7 +313,6 @@ def plan_locks(
 
     Raises UsageError, LockError, ResolveError.
     """
-    get_locking(choices).require()
     packages = FleetPackages(apply_project(choices), emit, upgrade)
     answer = plan_targets(targets, choices, emit, reading=False, packages=packages, plans=plans)
     if packages.refusals and not answer.fleet.plans:

@@ -143,19 +143,18 @@ NAMES = tuple(_LOCKS)
 """The names of all managers."""
 
 
-def locking(manager: str) -> Locks:
+def get_locks(manager: str) -> Locks:
     """Return the locks of a manager."""
     return _LOCKS[manager]
 
 
-def get_locking(choices: Choices) -> Locks:
-    """Return how the chosen manager locks. Raises UsageError for options that it does not have."""
+def check_choices(choices: Choices) -> None:
+    """Raise UsageError for invalid options, and for those that the chosen manager does not have."""
     check_values(choices)
-    chosen = locking(choices.manager)
+    chosen = get_locks(choices.manager)
     check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
     if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
         raise UsageError(
             f"--python {python}: gpuenv plans no {choices.manager} environment with a free-threaded Python",
             hint=f"use --python {python.rstrip('t')}",
         )
-    return chosen

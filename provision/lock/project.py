@@ -18,7 +18,7 @@ from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import dataclass
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
-from .formats import get_locking, locking
+from .formats import check_choices, get_locks
 from .request import make_request
 from .stack import apply_lock, explain_unfit, is_kept, read_same_stack_request
 from .update import solve_near
@@ -42,7 +42,7 @@ def solve_or_read_lock(
     if project_lock and same and is_current(choices, project_lock):
         why = _unfit(project_lock, choices, context)
         if why is None:
-            get_locking(choices).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
+            get_locks(choices.manager).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
             return project_lock.plan, project_lock
         emit(Event("warning", "lock", f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
@@ -57,7 +57,7 @@ def solve_or_read_lock(
     plan, new_lock = solve_near(context, choices, emit, near or project_lock)
     if new_lock is None:
         return plan, None
-    get_locking(choices).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
+    get_locks(choices.manager).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
     return plan, dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
 
 
@@ -80,7 +80,7 @@ def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
         emit(Event("warning", "lock", text))
         return False
     changed = list_differences(old, lock)
-    get_locking(choices).write_lock(find_project_folder() / name, lock)
+    get_locks(choices.manager).write_lock(find_project_folder() / name, lock)
     emit(Event("note", "lock", f"{name} is renewed: {', '.join(changed) or 'the same packages'}"))
     return True
 
@@ -142,7 +142,7 @@ class SolvedRequest:
         now = apply_project(self.choices)
         digest = digest_inputs(now, list_files(now, self.context.demands))
         digested = dataclasses.replace(self.lock, inputs=digest)
-        get_locking(now).write_lock(self.path, digested)
+        get_locks(now.manager).write_lock(self.path, digested)
         return digested
 
 
@@ -159,7 +159,8 @@ def with_packages(
     `change` describes the change in errors. Raises LockError, ResolveError.
     """
     of_env = apply_project(env_choices)
-    get_locking(of_env).require()
+    check_choices(of_env)
+    get_locks(of_env.manager).require()
     project_lock = _held(of_env)
     env_lock = env_lock if env_lock and env_lock.manager == of_env.manager else None
     before = _for_all(env_choices, project_lock)
@@ -236,7 +237,7 @@ def find_lock_to_install(
             f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
         )
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
-    locking(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
+    get_locks(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     if options.locked and not file:
         _refuse_outdated(path, lock, choices, emit)
     return lock

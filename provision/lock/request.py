@@ -43,7 +43,7 @@ from ..model import (
 )
 from ..requirements.lines import may_apply
 from ..requirements.quote import parse_requirement, suggest_version
-from .formats import get_locking
+from .formats import get_locks
 from .named import requirement
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
@@ -57,7 +57,7 @@ def make_request(choices: Choices, emit: Emit, *, reading: bool = False) -> Requ
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
     DataError.
     """
-    assumed = get_locking(choices).assumed_gpu()
+    assumed = get_locks(choices.manager).assumed_gpu()
     by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
     try:
         context = _read_context(choices, emit, reading=reading)
@@ -76,7 +76,7 @@ def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
 
     With `reading` packages that need source code are left out. Raises UsageError, MachineError, DataError.
     """
-    plans_first = get_locking(c).PLANS_FIRST  # conda channels use other names
+    plans_first = get_locks(c.manager).PLANS_FIRST  # conda channels use other names
     data = load(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data)
