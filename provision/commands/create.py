@@ -220,7 +220,7 @@ def _preview(
         lock = name_hosts(lock, choices, emit)
         plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
     else:
-        context = make_request(choices, emit, reading=True)
+        context = make_request(choices, emit, no_code=True)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
         if lock is None:
             return plan

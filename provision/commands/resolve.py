@@ -92,7 +92,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     check_choices(choices)
     if options.pip:
         _refuse_channels(choices)
-    context = make_request(choices, emit, reading=True)
+    context = make_request(choices, emit, no_code=True)
     local, lock = context.sources.offline or context.sources.no_index, None
     if not get_locks(choices.manager).PLANS_FIRST:
         plan = _plan_of_channels(emit, context, choices, explain=options.explain)
@@ -119,7 +119,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
 
     packages = fleet.FleetPackages(options.choices, emit)
     answer = fleet.plan_targets(
-        options.targets, options.choices, emit, reading=True, packages=packages, plans=options.plans
+        options.targets, options.choices, emit, no_code=True, packages=packages, plans=options.plans
     )
     planned_fleet = answer.fleet
     for event in packages.events(answer.requests):

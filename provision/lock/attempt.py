@@ -48,7 +48,7 @@ def compare(state: State, candidate: Candidate) -> Outcome:
 def _read_newest(state: State, plan: Plan) -> None:
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
     if texts and not state.newest.packages:
-        quiet = source_rules(state.context.sources, drop_event, reading=state.context.reading)
+        quiet = source_rules(state.context.sources, drop_event, no_code=state.context.no_code)
         solve = Solve(
             plan=plan, sources=state.context.sources, rules=quiet, emit=state.emit, roots=texts, alone=True
         )
@@ -66,7 +66,7 @@ def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
         if error.contradiction or error.absent:
             return Refusal(candidate, error)
         raise
-    if state.context.reading and (wheels := state.pages.packages(plan)):
+    if state.context.no_code and (wheels := state.pages.packages(plan)):
         return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
     return answer
 
@@ -118,7 +118,7 @@ def _solve(state: State, candidate: Candidate) -> Solve:
     pages = unruled_pages(context, plan)
     sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
     paged = {p.name for p in state.pages.packages(plan)}
-    if context.reading:  # a wheel of a page is fetched to lock it, and not to plan it
+    if context.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
         needs = tuple(n for n in needs if n.constraint or n.name not in paged)
     else:

@@ -48,7 +48,7 @@ def search(
     """
     packages = [p for p in near.packages if p.name not in moving] if near else []
     one = _Search(
-        emit, source_rules(context.sources, emit, reading=context.reading),
+        emit, source_rules(context.sources, emit, no_code=context.no_code),
         prefer=tuple(p.url for p in packages if p.is_conda),
         keep={p.name: p.version for p in packages if not (p.is_conda or p.unhashed)},
     )  # fmt: skip

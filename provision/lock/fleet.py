@@ -48,12 +48,12 @@ from .uv_errors import first_reason, is_named
 
 
 def plan_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool, packages: FleetPackages,
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, no_code: bool, packages: FleetPackages,
     plans: str | None = None,
 ) -> fleet.FleetAnswer:  # fmt: skip
     """Return the fewest plans for the hosts of all targets, or those that --plans asks for.
 
-    With `reading` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
+    With `no_code` no source code runs. Raises UsageError, MachineError, DataError, LockError, ResolveError.
     """
     check_choices(choices)
     groups, left_out, notes = read_hosts(targets, choices, rows.load(choices))
@@ -65,7 +65,7 @@ def plan_targets(
                 hint="give one --target, or --manager venv",
             )
     classes = _classes(groups)
-    parts = [part for group, members in classes for part in _parts(group, members, emit, reading=reading)]
+    parts = [part for group, members in classes for part in _parts(group, members, emit, no_code=no_code)]
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
     answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None, plans)
     if plans and plans.isdecimal() and len(answer.fleet.plans) > int(plans):
@@ -95,7 +95,7 @@ def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClas
 
 
 def _parts(
-    choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool
+    choices: Choices, classes: Sequence[HostClass], emit: Emit, *, no_code: bool
 ) -> list[fleet.HostGroup]:
     """Group the classes by platform and device, each group with its request."""
     kinds: dict[tuple[str, Device], list[HostClass]] = {}
@@ -104,7 +104,7 @@ def _parts(
     parts = []
     for (_, device), members in kinds.items():
         group_choices = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
-        context = make_request(group_choices, emit, reading=reading)
+        context = make_request(group_choices, emit, no_code=no_code)
         parts.append(fleet.HostGroup(context, tuple(members)))
     return parts
 
@@ -162,7 +162,7 @@ class FleetPackages:
             return 0
         known = {b.version for b in context.profiles.builds if b.framework == name}
         if not known:
-            files = source_rules(context.sources, drop_event, reading=True).archives.wheel_files(name)
+            files = source_rules(context.sources, drop_event, no_code=True).archives.wheel_files(name)
             known = {str(v) for f in files if (v := version_of(f.name, name))}
         return len({r for v in (*known, newer) if first < (r := feature_release(v)) <= last})
 
@@ -314,7 +314,7 @@ def plan_locks(
     Raises UsageError, LockError, ResolveError.
     """
     packages = FleetPackages(apply_project(choices), emit, upgrade)
-    answer = plan_targets(targets, choices, emit, reading=False, packages=packages, plans=plans)
+    answer = plan_targets(targets, choices, emit, no_code=False, packages=packages, plans=plans)
     if packages.refusals and not answer.fleet.plans:
         raise packages.refusals[0]
     by_id = {c.id: c for c in answer.fleet.classes}

@@ -51,8 +51,8 @@ Brought = tuple[Sequence[str], Sequence[str]]
 """The frameworks that packages require, and the packages whose requirements only a build can state."""
 
 
-def make_request(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
-    """Return the request of the options. With `reading` no source code runs.
+def make_request(choices: Choices, emit: Emit, *, no_code: bool = False) -> RequestContext:
+    """Return the request of the options. With `no_code` no source code runs.
 
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
     DataError.
@@ -60,21 +60,21 @@ def make_request(choices: Choices, emit: Emit, *, reading: bool = False) -> Requ
     assumed = get_locks(choices.manager).assumed_gpu()
     by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
     try:
-        context = _read_context(choices, emit, reading=reading)
+        context = _read_context(choices, emit, no_code=no_code)
     except MachineError:
         if not assumed or choices.device == "cpu":
             raise
-        context = _read_context(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
+        context = _read_context(dataclasses.replace(choices, device="cpu"), emit, no_code=no_code)
     if assumed and context.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
         request = dataclasses.replace(context.request, device="cuda")
         return dataclasses.replace(context, request=request, reason=assumed)
     return context
 
 
-def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
+def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     """Return the request of the options, and of the machine if they leave it open.
 
-    With `reading` packages that need source code are left out. Raises UsageError, MachineError, DataError.
+    With `no_code` packages that need source code are left out. Raises UsageError, MachineError, DataError.
     """
     plans_first = get_locks(c.manager).PLANS_FIRST  # conda channels use other names
     data = load(c)
@@ -97,7 +97,7 @@ def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
         plan = Plan(
             builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
         )
-        return required_frameworks(plan, where, needs, emit, reading=reading)
+        return required_frameworks(plan, where, needs, emit, no_code=no_code)
 
     named = {w.name for w in wanted}
     frameworks: Sequence[str] = demands.frameworks
@@ -128,7 +128,7 @@ def _read_context(c: Choices, emit: Emit, *, reading: bool) -> RequestContext:
     )  # fmt: skip
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
-        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
+        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), no_code=no_code,
     )  # fmt: skip
 
 
@@ -395,17 +395,17 @@ def _requirement(option: str, text: str) -> Requirement:
 
 
 def required_frameworks(
-    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, reading: bool
+    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, no_code: bool
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the frameworks in uv's answer to a project's lines. `plan` has the Python and the platform.
 
-    With `reading` no build code runs, and packages whose requirements only a build can state are returned too. Raises
+    With `no_code` no build code runs, and packages whose requirements only a build can state are returned too. Raises
     LockError if the lines have no solution.
     """
     from .archives import source_rules
     from .compile import Solve
 
-    rules = source_rules(sources, emit, reading=reading)
+    rules = source_rules(sources, emit, no_code=no_code)
     solve = Solve(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
     versions = solve.answer().versions
     return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread

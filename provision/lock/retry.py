@@ -168,9 +168,9 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
 # --- errors ----------------------------------------------------------------------------------------
 
 
-def _aside(state: State, context: RequestContext, *, reading: bool) -> State:
+def _aside(state: State, context: RequestContext, *, no_code: bool) -> State:
     """Return the state of another request, which is tried in silence for a hint."""
-    rules = source_rules(context.sources, drop_event, reading=reading)
+    rules = source_rules(context.sources, drop_event, no_code=no_code)
     return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
 
 
@@ -188,7 +188,7 @@ def _offer_without(state: State, error: LockError, address: str) -> None:
     context = dataclasses.replace(
         state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
     )  # fmt: skip
-    without = _aside(state, context, reading=context.reading)
+    without = _aside(state, context, no_code=context.no_code)
     outcome = compare(without, first(without))
     if isinstance(outcome, Solution):
         builds = name_builds(outcome.builds)
@@ -242,7 +242,7 @@ def explain(state: State, refusal: Refusal) -> LockError:
 def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
-        freed = _aside(state, _without_bounds(state.context, named.name), reading=True)
+        freed = _aside(state, _without_bounds(state.context, named.name), no_code=True)
         outcome = compare(freed, dataclasses.replace(first(freed), only_binary=frozenset({":all:"})))
         if isinstance(outcome, Solution):
             locked = outcome.answer.versions.get(named.name)

@@ -36,11 +36,11 @@ def search(
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 
-    The versions of `near` stay where possible, except those of the packages in `moving`. With `context.reading` no
+    The versions of `near` stay where possible, except those of the packages in `moving`. With `context.no_code` no
     code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
     """
     emit(Event("start", "lock", "solving the packages"))
-    rules = source_rules(context.sources, emit, reading=context.reading)
+    rules = source_rules(context.sources, emit, no_code=context.no_code)
     locked = {p.name: p for p in near.packages if p.name not in moving} if near else {}
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it

@@ -300,7 +300,7 @@ class RequestContext:
     """The input of the stages: the request, its target, and the sources of packages.
 
     `machine` is None if the options describe another machine. `reason` says why the request has its device.
-    `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run source
+    `pythons_known` says that the request names the Pythons of this machine. `no_code` forbids a solve to run source
     code.
 
     `targets` are those of several machines for one plan. `target` is then their oldest driver and glibc with all
@@ -317,5 +317,5 @@ class RequestContext:
     pythons_known: bool = False
     demands: ProjectRequirements = _NO_DEMANDS
     channels: tuple[str, ...] = ()
-    reading: bool = False
+    no_code: bool = False
     targets: tuple[Target, ...] = ()

@@ -255,7 +255,7 @@ def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
         framework=["torch"], with_=[package], driver="580.95.05", gpu=["H100"], glibc="2.35",
         platform="linux-x86_64", python=python, profiles=[tmp_path],
     )  # fmt: skip
-    context = make_request(choices, drop_event, reading=True)
+    context = make_request(choices, drop_event, no_code=True)
     known = Pages(Fitting(context), read_named_packages(context), drop_event)
     (build,) = known.builds(python)
     assert (build.version, build.cuda) == (torch, cuda)
