@@ -1,4 +1,4 @@
-"""Solves an environment of conda packages: the question to the solver, and its answer as a lock or an error.
+"""Solves an environment of conda packages: the query to the solver, and its answer as a lock or an error.
 
 The virtual packages describe the target, so that a login node or an image build without a GPU gets the environment of
 the target. CUDA is never newer than the driver supports. conda's own rule (`__cuda >=12` of cuda-version 12.9) is
@@ -79,7 +79,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SolverQuestion:
+class ChannelQuery:
     """The inputs of a solve.
 
     `channels` are names or addresses, best first. `bounds` and `virtual` come from the target, `limits` from the
@@ -108,7 +108,7 @@ class Solution:
     wheels: tuple[str, ...] = ()
 
 
-# --- the question ------------------------------------------------------------------------------
+# --- the query ---------------------------------------------------------------------------------
 
 
 def assumed_gpu() -> str | None:
@@ -117,8 +117,8 @@ def assumed_gpu() -> str | None:
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def make_question(context: RequestContext) -> tuple[SolverQuestion, tuple[str, ...]]:
-    """Return the question for the target with the overrides of the environment, and the overrides as text."""
+def make_query(context: RequestContext) -> tuple[ChannelQuery, tuple[str, ...]]:
+    """Return the query for the target with the overrides of the environment, and the overrides as text."""
     environ, request, profiles = process.environ(), context.request, context.profiles
     cuda = None
     known = context.target.gpus or _has_driver_limit(context.target)
@@ -142,11 +142,11 @@ def make_question(context: RequestContext) -> tuple[SolverQuestion, tuple[str, .
     if _has_driver_limit(target):
         limit = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
         bounds = dataclasses.replace(bounds, cuda=limit)
-    question = SolverQuestion(
+    query = ChannelQuery(
         request=request, target=target, rows=profiles.conda, channels=tuple(map(_resolve_channel, context.channels)),
         bounds=bounds, virtual=virtual, offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
-    return question, said
+    return query, said
 
 
 def _has_driver_limit(target: Target) -> bool:
@@ -189,18 +189,18 @@ def find_gpu_bounds(target: Target, known: Profiles) -> Bounds:
     )
 
 
-def find_cudnn_bounds(question: SolverQuestion, known: Profiles, cuda: str, cudnn: str) -> tuple[str, ...]:
+def find_cudnn_bounds(query: ChannelQuery, known: Profiles, cuda: str, cudnn: str) -> tuple[str, ...]:
     """Return bounds that exclude a cuDNN without kernels for a GPU of the target.
 
     Returns none for a cuDNN that supports all GPUs, or is unknown.
     """
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
     serving = {
-        r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in question.target.gpus)
+        r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in query.target.gpus)
         for r in known.cudnn
         if r.kernels
         and r.cuda.partition(".")[0] == cuda.partition(".")[0]
-        and r.platform == question.target.platform
+        and r.platform == query.target.platform
     }
     release = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
     if release is None or serving[release]:
@@ -211,13 +211,13 @@ def find_cudnn_bounds(question: SolverQuestion, known: Profiles, cuda: str, cudn
     return (f">={good[0]}",) if good else (f"!={cudnn}",)
 
 
-def list_alternatives(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
-    """Return changes that may make the question solvable, the smallest first."""
-    request = question.request
-    found: list[tuple[str, SolverQuestion]] = []
+def list_alternatives(query: ChannelQuery, known: Profiles) -> list[tuple[str, ChannelQuery]]:
+    """Return changes that may make the query solvable, the smallest first."""
+    request = query.request
+    found: list[tuple[str, ChannelQuery]] = []
 
     def change(words: str, **changes: Any) -> None:
-        found.append((words, dataclasses.replace(question, request=dataclasses.replace(request, **changes))))
+        found.append((words, dataclasses.replace(query, request=dataclasses.replace(request, **changes))))
 
     if request.python:
         change("remove --python to allow another Python", python=None)
@@ -234,39 +234,39 @@ def list_alternatives(question: SolverQuestion, known: Profiles) -> list[tuple[s
     if request.requires_python:
         where = request.python_origin or "the project"
         change(f"change the bound Python {request.requires_python} in {where}", requires_python="")
-    for limit in question.limits:
-        limits = tuple(b for b in question.limits if b is not limit)
+    for limit in query.limits:
+        limits = tuple(b for b in query.limits if b is not limit)
         words = f"change the bound {limit.name}{limit.specifier} in {limit.origin}"
-        found.append((words, dataclasses.replace(question, limits=limits)))
+        found.append((words, dataclasses.replace(query, limits=limits)))
     for text in request.packages:
         change(f"remove --with {text}", packages=tuple(p for p in request.packages if p != text))
     for one in request.frameworks if len(request.frameworks) > 1 else ():
         words = f"create a separate environment for {one.name}, because the channels have no compatible set of packages that includes it"
         change(words, frameworks=tuple(w for w in request.frameworks if w is not one))
     if request.device == "cuda":
-        found += _try_newer_drivers(question, known)
+        found += _try_newer_drivers(query, known)
         words = "use --device cpu: the channels have a build without CUDA"
-        without = tuple(v for v in question.virtual if not v["name"].startswith("__cuda"))
+        without = tuple(v for v in query.virtual if not v["name"].startswith("__cuda"))
         other = dataclasses.replace(request, device="cpu", cuda=None)
-        found.append((words, dataclasses.replace(question, request=other, virtual=without)))
+        found.append((words, dataclasses.replace(query, request=other, virtual=without)))
     return found
 
 
-def _try_newer_drivers(question: SolverQuestion, known: Profiles) -> list[tuple[str, SolverQuestion]]:
-    now = question.bounds.cuda
-    others = [v for v in question.virtual if v["name"] != "__cuda"]
-    if now and len(others) == len(question.virtual):
+def _try_newer_drivers(query: ChannelQuery, known: Profiles) -> list[tuple[str, ChannelQuery]]:
+    now = query.bounds.cuda
+    others = [v for v in query.virtual if v["name"] != "__cuda"]
+    if now and len(others) == len(query.virtual):
         virtual = (*others, _make_virtual("__cuda", now))
         words = f"unset CONDA_OVERRIDE_CUDA: the driver supports CUDA {now}"
-        return [(words, dataclasses.replace(question, virtual=virtual))]
+        return [(words, dataclasses.replace(query, virtual=virtual))]
     changes = []
     for release in sorted(known.cuda, key=lambda r: Version(r.cuda)):
-        floor = (question.target.driver_os == "windows" and release.windows) or release.linux
+        floor = (query.target.driver_os == "windows" and release.windows) or release.linux
         if now and floor and Version(release.cuda) > Version(now):
             virtual = (*others, _make_virtual("__cuda", release.cuda))
-            bounds = dataclasses.replace(question.bounds, cuda=release.cuda)
+            bounds = dataclasses.replace(query.bounds, cuda=release.cuda)
             words = f"install driver {floor} or newer, which supports CUDA {release.cuda}"
-            changes.append((words, dataclasses.replace(question, virtual=virtual, bounds=bounds)))
+            changes.append((words, dataclasses.replace(query, virtual=virtual, bounds=bounds)))
     return changes
 
 
@@ -429,17 +429,17 @@ def split_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
-def _make_attempt(label: str, question: SolverQuestion) -> dict[str, Any]:
-    """Return one question for the worker.
+def _make_attempt(label: str, query: ChannelQuery) -> dict[str, Any]:
+    """Return one query for the worker.
 
     For each framework the first way with an available package applies. Ways of other channels apply only if there is
     no other. `packages` apply if a channel has them.
     """
-    request = question.request
+    request = query.request
     ways = {
         one.name: [
             {"channel": row.channel, "specs": _make_framework_specs(one, row, request)}
-            for row in _list_rows(one.name, request.device, question.rows)
+            for row in _list_rows(one.name, request.device, query.rows)
         ]
         for one in request.frameworks
     }
@@ -448,20 +448,18 @@ def _make_attempt(label: str, question: SolverQuestion) -> dict[str, Any]:
         "python": f"python {request.python}.*" if request.python else "python",
         "frameworks": list(ways.items()),
         "packages": list(dict.fromkeys([*map(_make_package_spec, request.packages), "pip"])),
-        "constraints": constraints(request, question.bounds, question.limits),
-        "virtual": question.virtual,
+        "constraints": constraints(request, query.bounds, query.limits),
+        "virtual": query.virtual,
     }
 
 
 # --- the solution, as a plan and a lock ----------------------------------------------------------
 
 
-def solve(
-    question: SolverQuestion, emit: Emit, alternatives: Sequence[tuple[str, SolverQuestion]] = ()
-) -> Solution:
+def solve(query: ChannelQuery, emit: Emit, alternatives: Sequence[tuple[str, ChannelQuery]] = ()) -> Solution:
     """Run the solver. Raises LockError if a channel does not answer, and ResolveError if nothing fits.
 
-    The ResolveError has the reason and the first of `alternatives` (a hint and its question) with a solution.
+    The ResolveError has the reason and the first of `alternatives` (a hint and its query) with a solution.
     """
 
     def on_event(event: Mapping[str, Any]) -> None:
@@ -469,18 +467,18 @@ def solve(
             emit(Event("note", "lock", event["text"]))
 
     emit(Event("start", "lock", "reading the channels and solving"))
-    subdir = engine.subdir(question.target.platform)
+    subdir = engine.subdir(query.target.platform)
     request = {
-        "channels": list(question.channels),
+        "channels": list(query.channels),
         "subdirs": [subdir, "noarch"],
-        "attempts": [_make_attempt(label, other) for label, other in ((_ASKED, question), *alternatives)],
-        "prefer": list(question.prefer),
-        "cache": str(engine.cache_dir(question.cache_dir)),
-        "offline": question.offline,
+        "attempts": [_make_attempt(label, other) for label, other in ((_ASKED, query), *alternatives)],
+        "prefer": list(query.prefer),
+        "cache": str(engine.cache_dir(query.cache_dir)),
+        "offline": query.offline,
     }
     answer = engine.ask("solve", request, on_event, LockError)
     if "error" in answer:
-        raise explain_channel(answer["error"], question.channels)
+        raise explain_channel(answer["error"], query.channels)
     missing = set(answer["missing"])
     if "python" in missing:
         raise LockError(
@@ -488,29 +486,29 @@ def solve(
             hint="add a channel that has it: --channel conda-forge",
         )
     if answer.get("label") != _ASKED:
-        raise _explain_conflict(question, answer)
+        raise _explain_conflict(query, answer)
     records = tuple(answer["records"])
     emit(Event("done", "lock", f"{len(records)} conda packages", done=len(records)))
     return Solution(
         records=records, channels=tuple(answer["channels"]), lacking=tuple(answer["lacking"]),
-        wheels=tuple(p for p in question.request.packages if _make_package_spec(p).split()[0] in missing),
+        wheels=tuple(p for p in query.request.packages if _make_package_spec(p).split()[0] in missing),
     )  # fmt: skip
 
 
-def make_lock(question: SolverQuestion, solution: Solution) -> Lock:
+def make_lock(query: ChannelQuery, solution: Solution) -> Lock:
     """Return the lock of a solution, with its plan. Raises LockError for a variant that was not requested."""
     by_name = {r["name"]: r for r in solution.records}
     builds = tuple(
-        _plan_build(wanted, question, solution, by_name)
-        for wanted in question.request.frameworks
+        _plan_build(wanted, query, solution, by_name)
+        for wanted in query.request.frameworks
         if wanted.name not in solution.lacking
     )
     cuda = next((b.cuda for b in builds if b.cuda), None)
     plan = Plan(
-        builds=builds, python=".".join(by_name["python"]["version"].split(".")[:2]), platform=question.target.platform,
-        manager="conda", device=question.request.device, target=question.target,
+        builds=builds, python=".".join(by_name["python"]["version"].split(".")[:2]), platform=query.target.platform,
+        manager="conda", device=query.request.device, target=query.target,
         cuda_major=cuda and cuda.split(".")[0], cudnn=next((b.cudnn for b in builds if b.cudnn), None),
-        packages=question.request.packages,
+        packages=query.request.packages,
     )  # fmt: skip
     packages = tuple(
         pylock.check_file_name(LockedPackage(
@@ -519,14 +517,14 @@ def make_lock(question: SolverQuestion, solution: Solution) -> Lock:
         ))
         for r in solution.records
     )  # fmt: skip
-    return Lock(manager="conda", target=question.target, plan=plan, packages=packages)
+    return Lock(manager="conda", target=query.target, plan=plan, packages=packages)
 
 
 def _plan_build(
-    wanted: FrameworkRequest, question: SolverQuestion, solution: Solution, by_name: Mapping[str, Record]
+    wanted: FrameworkRequest, query: ChannelQuery, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
-    device, limit = question.request.device, question.bounds.cuda
-    rows = rows_for(wanted.name, device, solution.channels, question.rows)
+    device, limit = query.request.device, query.bounds.cuda
+    rows = rows_for(wanted.name, device, solution.channels, query.rows)
     row = next(r for r in rows if r.package in by_name)
     record = by_name[row.package]
     if not fnmatch.fnmatch(record["build"], row.build):
@@ -534,7 +532,7 @@ def _plan_build(
             f"the request is for {device}, but the solver chose {record['name']} {record['version']} {record['build']}",
             hint="request other versions, or name another channel",
         )
-    cuda, cudnn = find_cuda_and_cudnn(record, by_name, question.rows) if device == "cuda" else (None, None)
+    cuda, cudnn = find_cuda_and_cudnn(record, by_name, query.rows) if device == "cuda" else (None, None)
     if cuda and limit and split_numbers(cuda) > split_numbers(limit):
         raise LockError(
             f"{wanted.name} comes with CUDA {cuda}, but the driver supports only {limit}",
@@ -600,11 +598,11 @@ _CHANNEL_FAULTS = (
 )  # fmt: skip
 
 
-def _explain_conflict(question: SolverQuestion, answer: Mapping[str, Any]) -> ResolveError:
+def _explain_conflict(query: ChannelQuery, answer: Mapping[str, Any]) -> ResolveError:
     """Return the error with the solver's explanation, the machine, and the change that has a solution."""
-    request, cuda = question.request, question.bounds.cuda
+    request, cuda = query.request, query.bounds.cuda
     frameworks = ", ".join(f"{w.name}{w.specifier}" for w in request.frameworks)
-    bounds = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *question.limits)]
+    bounds = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *query.limits)]
     if request.requires_python:
         bounds.append(f"Python {request.requires_python} ({request.python_origin})")
     if bounds:
@@ -612,7 +610,7 @@ def _explain_conflict(question: SolverQuestion, answer: Mapping[str, Any]) -> Re
     limit = f", CUDA up to {cuda}" if cuda and request.device == "cuda" else ""
     return ResolveError(
         f"no set of conda packages provides {frameworks} for {request.device} "
-        f"on {describe_virtual_packages(question.virtual)}{limit}",
+        f"on {describe_virtual_packages(query.virtual)}{limit}",
         log=str(answer.get("refusal", "")).strip() or None,
         hint=answer.get("label") or "no single change helps; see the conflicts with gpuenv resolve --explain",
     )

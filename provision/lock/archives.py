@@ -71,7 +71,7 @@ class SourceRules:
         """Return the option that forbids a build of a package, or None."""
         return self.forbidden_by or (f"--only-binary {name}" if name in self.only_binary else None)
 
-    # --- one question --------------------------------------------------------------------------------
+    # --- one query -----------------------------------------------------------------------------------
 
     def options(
         self, needs: Sequence[RequirementLine], only_binary: Iterable[str], built: Iterable[str]

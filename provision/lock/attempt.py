@@ -18,10 +18,10 @@ from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from .archives import source_rules
 from .builds import chosen_pins, pins
-from .compile import Answer, Solve
+from .compile import Answer, Query
 from .pages import unruled_pages
 from .pinned import differs
-from .state import Candidate, Outcome, Refusal, Solution, State
+from .search_state import Candidate, Outcome, Refusal, Solution, State
 
 
 def attempt(state: State, candidate: Candidate) -> Outcome:
@@ -49,10 +49,10 @@ def _read_newest(state: State, plan: Plan) -> None:
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
     if texts and not state.newest.packages:
         quiet = source_rules(state.context.sources, drop_event, no_code=state.context.no_code)
-        solve = Solve(
+        query = Query(
             plan=plan, sources=state.context.sources, rules=quiet, emit=state.emit, roots=texts, alone=True
         )
-        state.newest = solve.newest()
+        state.newest = query.newest()
 
 
 # --- ask -------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def _read_newest(state: State, plan: Plan) -> None:
 def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
     plan = candidate.plan
     try:
-        answer = _solve(state, candidate).answer()
+        answer = _make_query(state, candidate).answer()
     except LockError as error:
         if error.contradiction or error.absent:
             return Refusal(candidate, error)
@@ -85,8 +85,8 @@ def _check_index(state: State, plan: Plan) -> None:
         )
 
 
-def _solve(state: State, candidate: Candidate) -> Solve:
-    """Return the question to uv: named packages of the rows first, then the frameworks, then the rest."""
+def _make_query(state: State, candidate: Candidate) -> Query:
+    """Return the query of a candidate: named packages of the rows first, then the frameworks, then the rest."""
     plan, context, builds = candidate.plan, state.context, candidate.builds
     measured = (n.name for n in state.named if n.name in state.facts.rows.packages)
     own = [*_packages(state, plan), *(n.text for n in context.demands.needs if is_plain(n))]
@@ -128,7 +128,7 @@ def _solve(state: State, candidate: Candidate) -> Solve:
     named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
     direct = {n.package for n in named} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
-    return Solve(
+    return Query(
         plan=plan, sources=sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
         keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, state.cache), judge=state.fitting.question,

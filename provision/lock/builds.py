@@ -162,7 +162,7 @@ def pins(plan: Plan) -> list[str]:
 
 
 def _is_alike(one: Build, other: Build) -> bool:
-    """Return whether one question to uv can choose between two builds: they differ in their version only."""
+    """Return whether one query can choose between two builds: they differ in their version only."""
     same = (one.index, one.local, one.package_name) == (other.index, other.local, other.package_name)
     needs_extra = one.package_name in EXTRAS
     return same and (not needs_extra or (one.cuda and major(one.cuda)) == (other.cuda and major(other.cuda)))

@@ -1,4 +1,4 @@
-"""Chooses what a search asks: the first question, and those whose answers could be better."""
+"""Chooses the candidates of a search: the first one, and those whose answers could be better."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from ..model import Build, LockedPackage
 from ..resolve.question import meets
 from .reasons import who_excludes
-from .state import Candidate, Solution, State
+from .search_state import Candidate, Solution, State
 
 
 def first(state: State) -> Candidate:
-    """Return the first question: the newest fitting builds, and all others of their index."""
+    """Return the first candidate: the newest fitting builds, and all others of their index."""
     plan = state.fitting.newest
     python = plan.python or ""
     if paged := state.pages.builds(python):
@@ -36,7 +36,7 @@ def with_builds(
 
 
 def better(state: State, best: Solution) -> list[Candidate]:
-    """Return the questions that were not asked and whose answers could be better, the most promising first."""
+    """Return the candidates that were not tried and whose answers could be better, the most promising first."""
     asked = {outcome.asked for outcome in state.tried}
     found = (
         *_without_conflicts(state, best),
@@ -44,7 +44,7 @@ def better(state: State, best: Solution) -> list[Candidate]:
         *_for_packages(state, best),
         *_for_framework(state, best),
     )
-    # A question about another solution builds nothing that the first answer does not build: uv may consider many old
+    # A candidate for another solution builds nothing that the first answer does not build: uv may consider many old
     # releases there.
     folders = (p.name for p in best.answer.packages if p.unhashed)
     built = frozenset([*best.answer.archives, *folders])

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..conda import solver
-from ..conda.solver import SolverQuestion
+from ..conda.solver import ChannelQuery
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
 from ..index.wheel_names import cpython_markers
@@ -73,35 +73,35 @@ class _Search:
 
         Raises LockError, ResolveError.
         """
-        context, question = self._question(context)
+        context, query = self._make_query(context)
         for _ in range(_TURNS):
-            options = solver.list_alternatives(question, context.profiles)
-            solution = solver.solve(question, self.emit, options)
-            lock = solver.make_lock(question, solution)
-            if narrower := self._narrow(context, question, lock):
-                question = narrower
+            options = solver.list_alternatives(query, context.profiles)
+            solution = solver.solve(query, self.emit, options)
+            lock = solver.make_lock(query, solution)
+            if narrower := self._narrow(context, query, lock):
+                query = narrower
                 continue
             if not (solution.lacking or solution.wheels or context.demands.needs):
                 return self._add_notes(lock)
             plan = plan_for(context, solution, lock)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
-                request = dataclasses.replace(question.request, python=plan.python)
-                question = dataclasses.replace(question, request=request)
+                request = dataclasses.replace(query.request, python=plan.python)
+                query = dataclasses.replace(query, request=request)
                 continue
             return self._add_notes(add_wheels_on_top(context, plan, lock, self.emit, self.rules, self.keep))
         raise LockError("no set of conda packages and wheels was found that fits together",
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
-    def _question(self, context: RequestContext) -> tuple[RequestContext, SolverQuestion]:
-        question, said = solver.make_question(context)
+    def _make_query(self, context: RequestContext) -> tuple[RequestContext, ChannelQuery]:
+        query, said = solver.make_query(context)
         for words in said if self.said is None else ():
             self.emit(Event("note", "resolve", words))
         self.said = said
-        context, question = _move_companions(dataclasses.replace(context, target=question.target), question)
-        return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
+        context, query = _move_companions(dataclasses.replace(context, target=query.target), query)
+        return context, dataclasses.replace(query, prefer=self.prefer, limits=self.limits)
 
-    def _narrow(self, context: RequestContext, question: SolverQuestion, lock: Lock) -> SolverQuestion | None:
-        """Return the question with the bounds that its solution exceeds, or None if it exceeds none."""
+    def _narrow(self, context: RequestContext, query: ChannelQuery, lock: Lock) -> ChannelQuery | None:
+        """Return the query with the bounds that its solution exceeds, or None if it exceeds none."""
         exceeded = [
             b
             for b in _find_exceeded(context.demands.needs, lock, context.target.platform)
@@ -109,39 +109,35 @@ class _Search:
         ]
         if exceeded:
             self.limits = (*self.limits, *exceeded)
-            return dataclasses.replace(question, limits=self.limits)
-        for build in lock.plan.builds if context.target.gpus and not question.bounds.cudnn else ():
+            return dataclasses.replace(query, limits=self.limits)
+        for build in lock.plan.builds if context.target.gpus and not query.bounds.cudnn else ():
             if not (build.cuda and build.cudnn):
                 continue
-            bounds = solver.find_cudnn_bounds(question, context.profiles, build.cuda, build.cudnn)
+            bounds = solver.find_cudnn_bounds(query, context.profiles, build.cuda, build.cudnn)
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
                 self.emit(Event("note", "resolve", text))
-                return dataclasses.replace(
-                    question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
-                )
+                return dataclasses.replace(query, bounds=dataclasses.replace(query.bounds, cudnn=bounds))
         return None
 
     def _add_notes(self, lock: Lock) -> tuple[Plan, Lock]:
         return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
 
 
-def _move_companions(
-    context: RequestContext, question: SolverQuestion
-) -> tuple[RequestContext, SolverQuestion]:
+def _move_companions(context: RequestContext, query: ChannelQuery) -> tuple[RequestContext, ChannelQuery]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {requirement_name(x) for b in context.profiles.builds for x in b.companions}
     companions = [n for n in context.demands.needs if n.package in names and not n.is_direct]
     applied = [n for n in companions if not n.constraint]
     if not applied:
-        return context, question
+        return context, query
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
     packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
     request = dataclasses.replace(context.request, packages=packages)
     needs = tuple(n for n in context.demands.needs if n not in applied)
     demands = dataclasses.replace(context.demands, needs=needs)
     return dataclasses.replace(context, request=request, demands=demands), dataclasses.replace(
-        question, request=request
+        query, request=request
     )
 
 

@@ -1,6 +1,6 @@
 """Asks uv for the packages of one plan.
 
-`Solve.answer` is the flow, and `Solve._run` has every option and file that uv gets.
+`Query.answer` is the flow, and `Query._run` has every option and file that uv gets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """uv's solution of a question.
+    """uv's solution of a query.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
     the day of the upload of each package whose index states it. `required_by` are the packages that require each
@@ -93,8 +93,8 @@ class Answer:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Solve:
-    """A question to uv on a plan's Python and platform: `answer` and `newest` run uv until it has an answer.
+class Query:
+    """What uv is asked for a plan's Python and platform: `answer` and `newest` run uv until it has an answer.
 
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
     those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and

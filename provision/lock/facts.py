@@ -1,4 +1,4 @@
-"""Compares uv's answer with the measured rows, and states which releases are left out of a question."""
+"""Compares uv's answer with the measured rows, and states which releases a query leaves out."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ..model import (
 from ..system.redaction import redact
 from ..wheels.pylock import file_name
 from .archives import SourceRules
-from .compile import Answer, Solve
+from .compile import Answer, Query
 
 
 class CompanionError(LockError):
@@ -61,15 +61,15 @@ def lock_plan(
         for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])
     ):
         roots.append("pip")
-    solve = Solve(
+    query = Query(
         plan=plan, sources=sources, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), keep=keep or {}
     )  # fmt: skip
     try:
-        answer = solve.answer()
+        answer = query.answer()
     except LockError as error:
         if not keep or not (error.contradiction or error.absent):
             raise
-        answer = dataclasses.replace(solve, keep={}).answer()
+        answer = dataclasses.replace(query, keep={}).answer()
     if why := differs(plan, answer.packages, sources, needs):
         raise why
     return answer

@@ -29,7 +29,7 @@ from .builds import Fitting, chosen_pins
 from .candidates import first, with_builds
 from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .named import NamedPackage
-from .state import Candidate, Outcome, Refusal, Solution, State
+from .search_state import Candidate, Outcome, Refusal, Solution, State
 
 _DEPRECATED = 2
 """The years that Python keeps what it has called deprecated."""
@@ -70,9 +70,9 @@ def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Versi
 
 
 def solve(state: State, candidate: Candidate) -> Outcome:
-    """Return the outcome of a first question, or after a refusal that of builds of the same index for another CUDA.
+    """Return the outcome of a first candidate, or after a refusal that of builds of the same index for another CUDA.
 
-    One question cannot choose between them: they differ in the extra that brings CUDA. A refusal that names a bound on
+    One query cannot choose between them: they differ in the extra that brings CUDA. A refusal that names a bound on
     Python, or a missing wheel, is returned before others.
     """
     first, python = candidate.builds[0], candidate.plan.python or ""

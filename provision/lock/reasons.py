@@ -25,7 +25,7 @@ from .attempt import exceeded
 from .builds import name_builds
 from .compile import Answer
 from .named import NamedPackage, requirement
-from .state import Outcome, Refusal, Solution, State
+from .search_state import Outcome, Refusal, Solution, State
 
 _OLD = 2 * 365
 """Days behind the newest release from which a warning is given."""
@@ -176,7 +176,7 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
 
 
 def _without(state: State, name: str, release: str) -> str | None:
-    """Return what the questions for a release ended with, if no solution has it."""
+    """Return what the candidates for a release ended with, if no solution has it."""
     ended: str | None = None
     for outcome in state.tried:
         if isinstance(outcome, Solution) and outcome.answer.versions.get(name) == release:
@@ -192,7 +192,7 @@ def _without(state: State, name: str, release: str) -> str | None:
 
 
 def _of_outcomes(state: State, chosen: Solution, name: str, release: str) -> str | None:
-    """Return what a question for a release ended with: the solver's reason, or what the other solution lacks."""
+    """Return what a candidate for a release ended with: the solver's reason, or what the other solution lacks."""
     for outcome in sorted(state.tried, key=lambda o: isinstance(o, Solution)):
         if isinstance(outcome, Refusal):
             if outcome.asked.wanted == (name, release):

@@ -403,9 +403,9 @@ def required_frameworks(
     LockError if the lines have no solution.
     """
     from .archives import source_rules
-    from .compile import Solve
+    from .compile import Query
 
     rules = source_rules(sources, emit, no_code=no_code)
-    solve = Solve(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
-    versions = solve.answer().versions
+    query = Query(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    versions = query.answer().versions
     return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread

@@ -31,7 +31,7 @@ from .builds import Fitting, name_builds
 from .candidates import first
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
-from .state import Refusal, Solution, State
+from .search_state import Refusal, Solution, State
 
 _CPU = "tensorflow-cpu"
 _MOST_RELAXED = 3

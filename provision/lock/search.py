@@ -18,7 +18,7 @@ from . import candidates, pythons, reasons, retry
 from .archives import source_rules
 from .attempt import attempt, compare
 from .pinned import TwoCudasError
-from .state import Candidate, Outcome, Refusal, Solution, State
+from .search_state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
 
 MOST_MORE = 3

@@ -126,7 +126,7 @@ def test_the_gpus_of_a_target_bound_cuda_on_both_sides():
 
 def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
-    asked = solver.SolverQuestion(
+    asked = solver.ChannelQuery(
         request=Request(frameworks=(FrameworkRequest(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
         bounds=solver.Bounds(),
     )  # fmt: skip
@@ -165,7 +165,7 @@ def test_every_row_of_an_old_build_says_what_its_build_string_says():
 
 
 def test_a_cpu_build_in_a_cuda_plan_is_an_error():
-    asked = solver.SolverQuestion(
+    asked = solver.ChannelQuery(
         request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
         channels=("conda-forge",), virtual=(), bounds=solver.Bounds(cuda="13.0"),
     )  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_separate_environment_for_one_framework_is_proposed():
         device="cpu",
         manager="conda",
     )
-    asked = solver.SolverQuestion(
+    asked = solver.ChannelQuery(
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=solver.Bounds()
     )
     told = dict(conda_target.list_alternatives(asked, KNOWN))

@@ -29,12 +29,12 @@ from .pages import Pages
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One question of a search: a plan whose builds come first, and what is tried with it.
+    """A plan that a search may try: its builds come first. The rest says how it is tried.
 
     With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `without` are
     constraints on what else is left out. With `loose` gpuenv adds no pins of its own. `keep` are versions that must
     stay, and `prefer` those that stay if they can. `wanted` are the package or framework, and its release, that the
-    question is for.
+    candidate is for.
     """
 
     builds: tuple[Build, ...]
