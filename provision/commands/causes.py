@@ -1,11 +1,11 @@
-"""Asks diagnose for the causes of a failure: with what is known beside the text, and with the plans of resolve."""
+"""What is known beside the text of a failure, for the stage diagnose: how a program ended, its environment and this machine."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import detect
 from ..config import rows
@@ -19,63 +19,16 @@ from ..model import (
     Event,
     Finding,
     Machine,
-    Plan,
-    Profiles,
-    Request,
-    Target,
-    Verdict,
     drop_event,
 )
 from ..system import process
 from ..system.process import foreground
 from ..system.process.children import signal_name
 
-if TYPE_CHECKING:
-    from ..diagnose import Installed, Ran, Remarks
-
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3
 _FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
-
-
-# Eleven parameters: each is one optional fact. They are grouped into the stage's Circumstances here, because most callers
-# know two or three, and import the stage only where a cause is asked for.
-def find_causes(
-    texts: Sequence[tuple[str, Iterable[bytes]]],
-    known: Profiles,
-    machine: Machine | None,
-    verdict: Verdict | None = None,
-    *,
-    here: bool = False,
-    is_named: bool = False,
-    device: Device | None = None,
-    holders: bool = False,
-    ran: Ran | None = None,
-    remarks: Remarks | None = None,
-    installed: Installed | None = None,
-) -> tuple[Finding, ...]:
-    """Return the findings of the diagnose stage, which gets resolve's plans.
-
-    `is_named` is true if the user named the machine of the texts. `holders` allows it to list the processes that use
-    this machine's GPUs. `device` is the device of the environment. `ran` is how a program ended that gpuenv ran. `remarks` receives notes that are not findings.
-    `installed` is the environment that the texts are probably from.
-    """
-    from ..diagnose import Circumstances, diagnose
-    from ..resolve import resolve
-
-    def advise(request: Request, target: Target) -> Plan:
-        return resolve(request, target, known)
-
-    return diagnose(
-        texts,
-        known,
-        Circumstances(
-            advise=advise, machine=machine, verdict=verdict, here=here, is_named=is_named, device=device,
-            ran=ran, installed=installed, holders=detect.read_holders if holders else None,
-        ),
-        remarks,
-    )  # fmt: skip
 
 
 def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
@@ -84,7 +37,11 @@ def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding,
         known = rows.load(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too, but the stage's own failure is reported
-    return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
+    from ..diagnose import Circumstances, find_causes
+    from ..resolve import resolve
+
+    log_text = [("log", [log.encode("utf-8", "replace")])]
+    return find_causes(log_text, known, Circumstances(advise=resolve, device=device)).findings
 
 
 def read_device(env: Path) -> Device | None:
@@ -109,7 +66,8 @@ def explain_failure(
     `before` are the counts of out-of-memory kills at its start. `folder` is where it ran, by default the
     current folder. A crash without a cause is a note.
     """
-    from ..diagnose import Ran, Remarks
+    from ..diagnose import Circumstances, Ran, find_causes
+    from ..resolve import resolve
 
     counted = foreground.oom_kills().since(before)
     here = folder or Path.cwd()
@@ -127,15 +85,17 @@ def explain_failure(
         own_module=lambda module: find_own_module(folders, module),
     )
     known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
-    remarks = Remarks()
-    findings = find_causes(text, known, None, device=device, ran=ran, remarks=remarks)
-    if remarks.crash:
-        emit(Event("note", "diagnose", remarks.crash))
-    if findings:  # only now is this machine examined
-        holders = device != "cpu"
-        machine = detect_for_causes(cuda=holders)
-        findings = find_causes(text, known, machine, here=True, device=device, holders=holders, ran=ran)
-    return findings
+    alone = Circumstances(advise=resolve, device=device, ran=ran)
+    diagnosis = find_causes(text, known, alone)
+    if diagnosis.crash:
+        emit(Event("note", "diagnose", diagnosis.crash))
+    if not diagnosis.findings:
+        return ()
+    on_gpu = device != "cpu"  # only now is this machine examined
+    machine, holders = detect_for_causes(cuda=on_gpu), detect.read_holders if on_gpu else None
+    return find_causes(
+        text, known, dataclasses.replace(alone, machine=machine, here=True, holders=holders)
+    ).findings
 
 
 def detect_for_causes(*, cuda: bool) -> Machine:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import detect
 from ..config import rows
 from ..config.env import find_active_env, find_project_env, is_present
 from ..config.options import Choices, make_absolute
@@ -26,7 +27,7 @@ from ..model import (
 from ..model.declare import argument, group, option
 from ..model.values import dataclass
 from ..system import untrusted
-from .causes import detect_for_causes, find_causes, read_device
+from .causes import detect_for_causes, read_device
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -50,48 +51,51 @@ class DiagnoseOptions:
 
 def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     """Return the causes of a failure and their fixes, from logs, a machine and an environment."""
-    from ..diagnose import Remarks
+    from ..diagnose import Circumstances, find_causes
+    from ..resolve import resolve
 
-    logs, env, machine = options.logs, options.env, options.machine
-    if options.no_machine and machine:
+    logs, env = options.logs, options.env
+    if options.no_machine and options.machine:
         raise UsageError("--no-machine and --machine cannot be used together", hint="leave one of them out")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
-    is_here = not (machine or options.no_machine)
+    is_here = not (options.machine or options.no_machine)
     if is_here and not (env or logs) and (found := find_default_env()):
         # Without --env no code of an environment runs.
         text = f"to verify {found[1]} as well: gpuenv diagnose --env {shlex.quote(str(found[1]))}"
         emit(Event("note", "diagnose", text))
-    here = read_machine(machine) if machine else detect_for_causes(cuda=True) if is_here else None
-    verdict = verify_environment(emit, env, options.choices) if env else None
-    remarks = Remarks()
-    findings = find_causes(
-        [(str(path), read_pieces(path)) for path in logs],
-        rows.load(options.choices),
-        here,
-        verdict,
-        device=read_device(make_absolute(env)) if env else None,
-        is_named=machine is not None,
-        holders=is_here,
-        remarks=remarks,
-        installed=read_installed() if is_here and not env else None,
+    machine = (
+        read_machine(options.machine)
+        if options.machine
+        else detect_for_causes(cuda=True)
+        if is_here
+        else None
     )
+    verdict = verify_environment(emit, env, options.choices) if env else None
+    circumstances = Circumstances(
+        advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
+        device=read_device(make_absolute(env)) if env else None, holders=detect.read_holders if is_here else None,
+        installed=read_installed() if is_here and not env else None,
+    )  # fmt: skip
+    texts = [(str(path), read_pieces(path)) for path in logs]
+    diagnosis = find_causes(texts, rows.load(options.choices), circumstances)
+    findings = diagnosis.findings
     if findings:
         works = say_that_it_works(verdict) if logs else None
-        for note in filter(None, (remarks.environment, works or remarks.elsewhere)):
+        for note in filter(None, (diagnosis.environment, works or diagnosis.elsewhere)):
             emit(Event("note", "diagnose", note))
-    if is_here and here and here.context.colab:
+    if is_here and machine and machine.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
         text = f"no known GPU failure {_name_inputs(options)}"
-        if here and not (here.gpus or env or logs):
+        if machine and not (machine.gpus or env or logs):
             text += ", which has no NVIDIA GPU that can be used (gpuenv detect says why)"
         emit(Event("summary", "diagnose", text))
-        if remarks.crash:
-            emit(Event("note", "diagnose", remarks.crash))
+        if diagnosis.crash:
+            emit(Event("note", "diagnose", diagnosis.crash))
         else:
             emit(Event("next", "diagnose", _RUN_IT if logs else _READ_A_LOG))
-    return Findings(findings=findings, context=remarks.context)
+    return Findings(findings=findings, context=diagnosis.context)
 
 
 def _name_inputs(options: DiagnoseOptions) -> str:

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Finding, Profiles
+from ..model import Profiles
 from . import hardware, libraries, packages, processes
 from .context import (
     Circumstances,
+    Diagnosis,
     Installed,
     Ran,
-    Remarks,
     add_circumstances,
     add_environment,
     add_machine,
@@ -32,12 +32,12 @@ from .context import (
 )
 from .facts import read_facts
 from .findings import add_holders, add_installs, allow_for_cpu, rank
-from .fixes import check
+from .fixes import check_tables
 from .lines import read_log, unwrap
-from .rules import Case, Judge, by_catalogue, by_rules, without, without_optional_parts
-from .signs import describe, read_context
+from .rules import Case, Judge, apply_catalogue, apply_rules, drop_messages, drop_optional_parts
+from .signs import add_signs, list_context
 
-__all__ = ["Circumstances", "Installed", "Ran", "Remarks", "diagnose"]
+__all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
 JUDGES: tuple[Judge, ...] = (
     hardware.judge_driver,
@@ -70,48 +70,45 @@ JUDGES: tuple[Judge, ...] = (
 )
 
 
-def diagnose(
-    texts: Sequence[tuple[str, Iterable[bytes]]],
-    profiles: Profiles,
-    place: Circumstances,
-    remarks: Remarks | None = None,
-) -> tuple[Finding, ...]:
-    """Return the causes that the texts show, the likeliest first. The result is empty if no cause is known.
+def find_causes(
+    texts: Sequence[tuple[str, Iterable[bytes]]], profiles: Profiles, circumstances: Circumstances
+) -> Diagnosis:
+    """Return the causes that the texts show, and what else they say. There are no findings if no cause is known.
 
-    `texts` are (name, bytes in pieces). `remarks` receives the notes that are not findings.
-    Raises DataError for invalid rules.
+    `texts` are (name, bytes in pieces). Raises DataError for invalid rules.
     """
-    check(profiles)
-    remarks = remarks or Remarks()
+    check_tables(profiles)
 
     # The relevant lines, without wrappers and without messages that are no failure.
     lines = [line for name, chunks in texts for line in unwrap(read_log(name, chunks))]
-    lines = without_optional_parts(without(lines, profiles, "harmless"), profiles)
+    lines = drop_optional_parts(drop_messages(lines, profiles, "harmless"), profiles)
 
     # The facts: those of the text first, completed by the machine's and the environment's.
     facts = read_facts(lines, profiles.gpus)
-    files, device_named = find_environment(place.installed, lines, facts, remarks)
-    machine, device = place.machine, place.device or device_named
+    files, device, note = find_environment(circumstances.installed, lines, facts)
+    machine, device = circumstances.machine, circumstances.device or device
     if device == "cpu":
-        lines = without(lines, profiles, "notices_without_gpu")
+        lines = drop_messages(lines, profiles, "notices_without_gpu")
         facts = read_facts(lines, profiles.gpus)
         machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
     completed = {*(add_machine(facts, machine) if lines else ()), *add_environment(facts, files)}
-    place = replace(place, machine=machine, device=device)
-    add_circumstances(facts, place)
-    ruled_out = find_contradicted(facts, machine) if lines and place.is_of_machine else set()
-    case = Case(lines=lines, facts=facts, profiles=profiles, place=place, ruled_out=ruled_out)
-    read_context(case)
-    remarks.context = describe(case)
+    circumstances = replace(circumstances, machine=machine, device=device)
+    add_circumstances(facts, circumstances)
+    case = Case(lines=lines, facts=facts, profiles=profiles, circumstances=circumstances)
+    add_signs(case)
 
-    # The candidates. The catalogue speaks where nothing else does.
-    found = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
-    found += by_catalogue(case, found)
+    # The candidates, without those that a fact contradicts. The catalogue speaks where nothing else does.
+    judged = [*(c for judge in JUDGES for c in judge(case)), *apply_rules(case)]
+    ruled_out = {c.cause for c in judged if not c.weight}
+    if lines and circumstances.is_of_machine:
+        ruled_out |= find_contradicted(facts, machine)
+    found = [c for c in judged if c.weight]
+    found += apply_catalogue(case, found)
     found += hardware.judge_no_gpu(case, found)
     found += packages.judge_unknown_module(case, found)
     if device == "cpu":
         found = allow_for_cpu(found, case)
-    if not place.is_of_machine:  # then facts of this machine prove nothing
+    if not circumstances.is_of_machine:  # then facts of this machine prove nothing
         found = [
             replace(c, confidence="likely")
             if c.confidence == "certain" and completed.intersection(c.evidence)
@@ -120,9 +117,12 @@ def diagnose(
         ]
 
     # The findings, with what happened before and what happens beside.
-    ordered = add_holders(add_installs(rank(found, case), case), case)
-    if not ordered:
-        remarks.crash = processes.describe_crash(lines, place.ran)
-    elif lines and not place.is_of_machine:
-        remarks.elsewhere = say_that_driver_works(ordered[0].cause, facts, machine)
-    return ordered
+    findings = add_holders(add_installs(rank(found, case, ruled_out), case), case)
+    at_odds = findings and lines and not circumstances.is_of_machine
+    return Diagnosis(
+        findings=findings,
+        crash=None if findings else processes.describe_crash(lines, circumstances.ran),
+        environment=note,
+        elsewhere=say_that_driver_works(findings[0].cause, facts, machine) if at_odds else None,
+        context=list_context(case),
+    )

@@ -6,14 +6,25 @@ another driver, or paths of another environment.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from ..model import ContextValue, Device, Evidence, GpuMemoryHolder, Machine, Plan, Request, Target, Verdict
+from ..model import (
+    ContextValue,
+    Device,
+    Evidence,
+    Finding,
+    GpuMemoryHolder,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    Target,
+    Verdict,
+)
 from ..model.values import dataclass
 from .facts import Facts
 from .lines import Line
@@ -76,10 +87,10 @@ class Circumstances:
     the memory of the machine's GPUs; it is called only if they matter. `installed` is the environment that the texts
     are probably from.
 
-    `advise` makes a plan for the target of the text or machine, for fixes with versions: no stage imports `resolve`.
+    `advise` is `resolve`, which makes plans for fixes with versions: no stage imports another.
     """
 
-    advise: Callable[[Request, Target], Plan] | None = None
+    advise: Callable[[Request, Target, Profiles], Plan] | None = None
     machine: Machine | None = None
     verdict: Verdict | None = None
     here: bool = False
@@ -95,14 +106,16 @@ class Circumstances:
         return self.here or self.is_named
 
 
-@dataclasses.dataclass
-class Remarks:
-    """Texts of notes that are no findings. `crash` describes a crash without a finding, with the next command.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """The findings of a text, the likeliest first, and notes that are no findings.
 
-    `environment` names the environment that was read, or why it was not used. `elsewhere` says that this machine's driver
-    works, against the first finding of a log. `context` is what the texts say of their program and place.
+    `crash` describes a crash without a finding, with the next command. `environment` names the environment that was read,
+    or why it was not used. `elsewhere` says that this machine's driver works, against the first finding of a log.
+    `context` is what the texts say of their program and place.
     """
 
+    findings: tuple[Finding, ...] = ()
     crash: str | None = None
     environment: str | None = None
     elsewhere: str | None = None
@@ -113,27 +126,26 @@ class Remarks:
 
 
 def find_environment(
-    installed: Installed | None, lines: Sequence[Line], facts: Facts, remarks: Remarks
-) -> tuple[Facts, Device | None]:
-    """Return the facts in the files of the environment if the text can be of it, and remark that or why not.
+    installed: Installed | None, lines: Sequence[Line], facts: Facts
+) -> tuple[Facts, Device | None, str | None]:
+    """Return the facts in the files of the environment if the text can be of it, its device, and a note of that or why not.
 
-    Also return its device if the text has its paths, because "cpu" excludes causes.
+    The device is returned only if the text has paths of the environment, because "cpu" excludes causes.
     """
     files = _read_files(installed) if installed and lines else Facts()
     if installed is None or not files.seen:
-        return Facts(), None
+        return Facts(), None, None
     path = Path(installed.path)
     folders = {f"{path.as_posix()}/lib" for path in (path, path.resolve())}  # a path can hold blanks
     is_named = any(folder in x.text for x in lines for folder in folders)
     if reason := _find_contradiction(files, lines, facts, is_named):
-        remarks.environment = f"{installed.path} was not used: {reason}"
-        return Facts(), None
+        return Facts(), None, f"{installed.path} was not used: {reason}"
     named = dict.fromkeys(f[0].evidence.text for n, f in files.seen.items() if n in (*_DECIDING, "cudnn"))
-    remarks.environment = (
+    note = (
         f"versions missing from the log were read in {installed.path} ({installed.why}): "
         f"{', '.join([*named][:_SHOWN])}; to verify that environment: gpuenv diagnose --env {shlex.quote(installed.path)}"
     )
-    return files, installed.device if is_named else None
+    return files, installed.device if is_named else None, note
 
 
 def _read_files(installed: Installed) -> Facts:
@@ -187,13 +199,13 @@ def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(fact.evidence for fact in missing.values()))
 
 
-def add_circumstances(facts: Facts, place: Circumstances) -> None:
+def add_circumstances(facts: Facts, circumstances: Circumstances) -> None:
     """Add whose the environment is, and what the kernel counted while the program ran."""
-    ran, environment = place.ran, Evidence("the environment", "gpuenv")
+    ran, environment = circumstances.ran, Evidence("the environment", "gpuenv")
     if ran and ran.oom_kills is not None:
         text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
         facts.add("oom_kills", str(ran.oom_kills), Evidence(text, ran.oom_source))
-    if ran or place.verdict or place.device:
+    if ran or circumstances.verdict or circumstances.device:
         facts.add("owner", "environment", environment)
     if ran and ran.made_by_gpuenv:
         facts.add("made", "gpuenv", environment)

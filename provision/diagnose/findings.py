@@ -7,7 +7,7 @@ installs and processes that use the GPU are added to the findings that they may 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..model import (
@@ -61,16 +61,17 @@ def allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate
 
 
 def _list_excluded(case: Case) -> set[str]:
-    return {c.cause for c in case.profiles.causes if c.about_gpu and case.place.device == "cpu"}
+    return {c.cause for c in case.profiles.causes if c.about_gpu and case.circumstances.device == "cpu"}
 
 
 # --- order -------------------------------------------------------------------------------------
 
 
-def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
+def rank(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[str]) -> tuple[Finding, ...]:
     """Return the findings in order: proofs of verify and detect, then causes that the text shows.
 
-    A possible finding of detect does not come before a proof of the text.
+    A possible finding of detect does not come before a proof of the text. Only a certain candidate may name a cause that
+    is `ruled_out`.
     """
     causes = {c.cause: c for c in case.profiles.causes}
 
@@ -78,7 +79,7 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
         layer, sure = int(causes[found.cause].layer), CONFIDENCES.index(found.confidence)
         return (sure, layer, -found.weight) if sure == 0 else (sure, -found.weight, layer)
 
-    best = sorted(_merge(candidates, case), key=order)
+    best = sorted(_merge(candidates, case, ruled_out), key=order)
     proved = _list_proved(case, best, causes)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
@@ -90,7 +91,7 @@ def rank(candidates: Iterable[Candidate], case: Case) -> tuple[Finding, ...]:
     return (*first, *sorted((*guessed, *read), key=lambda f: CONFIDENCES.index(f.confidence)))
 
 
-def _merge(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+def _merge(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[str]) -> list[Candidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, Candidate] = {}
     needs = {c.cause: c.only for c in case.profiles.causes if c.only}
@@ -98,7 +99,7 @@ def _merge(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
         only = needs.get(new.cause)
         if only and not (case.facts.holds(f"system={only}") or case.facts.holds(f"os={only}")):
             continue  # no sign of the platform
-        if new.cause in case.ruled_out and new.confidence != "certain":
+        if new.cause in ruled_out and new.confidence != "certain":
             continue
         old = by_cause.setdefault(new.cause, new)
         if old is not new:
@@ -121,7 +122,7 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
     findings count. Likely ones count if it has GPUs and the text allows the cause too. None counts if the first cause
     of the text does not concern a GPU, such as a missing package.
     """
-    machine, verdict = case.place.machine, case.place.verdict
+    machine, verdict = case.circumstances.machine, case.circumstances.verdict
     found = list(_confirm(verdict.findings, case, best)) if verdict else []
     if verdict and case.lines and verdict.verdict not in ("fails", "wrong"):
         # Warnings on an environment that works: the text shows something else, unless it shows them too.
@@ -134,7 +135,7 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
     if machine and not unrelated:
         said = case.facts.first("driver")
         agreed = {c.cause for c in best} if machine.gpus else set()
-        if case.place.here or not case.lines:
+        if case.circumstances.here or not case.lines:
             found += machine.findings
         elif said in (None, machine.driver.library, machine.target.driver):
             found += [
@@ -280,11 +281,11 @@ _HOLDERS = 3
 
 def add_holders(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
     """Add the current processes of this machine to the findings of a full or busy GPU."""
-    machine, said = case.place.machine, case.facts.first("driver")
+    machine, said = case.circumstances.machine, case.facts.first("driver")
     elsewhere = machine is not None and said not in (None, machine.driver.library)
-    if not case.place.holders or elsewhere or not any(f.cause in _MEMORY for f in findings):
+    if not case.circumstances.holders or elsewhere or not any(f.cause in _MEMORY for f in findings):
         return findings
-    processes = case.place.holders()[:_HOLDERS]
+    processes = case.circumstances.holders()[:_HOLDERS]
     return tuple(_add_processes(f, processes, machine) if f.cause in _MEMORY else f for f in findings)
 
 

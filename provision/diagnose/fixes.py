@@ -98,7 +98,7 @@ def _is_in_container(case: Case) -> bool:
 # --- mistakes in the tables --------------------------------------------------------------------
 
 
-def check(profiles: Profiles) -> None:
+def check_tables(profiles: Profiles) -> None:
     """Raise DataError with every mistake in the tables of failures beyond their keys."""
     if problems := find_mistakes(profiles):
         raise DataError(
@@ -553,7 +553,7 @@ def find_spoken_framework(case: Case) -> str | None:
 
 def _find_target(case: Case) -> Target:
     """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
-    facts, machine = case.facts, case.place.machine
+    facts, machine = case.facts, case.circumstances.machine
     driver = facts.first("driver")
     capability = facts.first("capability") or facts.first("board_capability")
     gpus: tuple[TargetGpu, ...] = ()
@@ -576,8 +576,9 @@ def _find_target(case: Case) -> Target:
 def _make_plan(case: Case, framework: str, **bounds: Any) -> Plan | None:
     """Return the plan that resolve makes for the text's target, or None without a CUDA build."""
     request = Request(frameworks=(FrameworkRequest(name=framework),), device="cuda", **bounds)
-    if case.place.advise and request not in case.plans:
-        case.plans[request] = case.place.advise(request, _find_target(case))
+    advise = case.circumstances.advise
+    if advise and request not in case.plans:
+        case.plans[request] = advise(request, _find_target(case), case.profiles)
     plan = case.plans.get(request)
     return plan if plan and plan.builds and plan.builds[0].cuda else None
 

@@ -10,7 +10,7 @@ from packaging.version import Version
 from ..model import Build, Confidence, Evidence
 from .facts import get_major, meets
 from .lines import Line
-from .rules import Candidate, Case, candidate
+from .rules import Candidate, Case, candidate, rule_out
 
 # --- the driver --------------------------------------------------------------------------------
 
@@ -37,8 +37,7 @@ def judge_driver(case: Case) -> list[Candidate]:
     else:
         too_old = int(get_major(speaks or "")) < int(get_major(built))
     if not too_old:
-        case.ruled_out.add("driver_too_old_for_runtime")
-        return []
+        return rule_out("driver_too_old_for_runtime")
     shows = case.said("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
     if not shows:
         return []
@@ -98,7 +97,7 @@ def judge_kernel_module(case: Case) -> list[Candidate]:
 
 def judge_hidden_gpus(case: Case) -> list[Candidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
-    machine = case.place.machine if case.place.here else None
+    machine = case.circumstances.machine if case.circumstances.here else None
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = case.said("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
     if machine is None or visible is None or not shows or not machine.gpus:
@@ -144,9 +143,9 @@ def judge_free_memory(case: Case) -> list[Candidate]:
         ]  # fmt: skip
     if free / total < _PLENTY:
         return []
-    case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
     title = f"cuDNN did not start, although {text}: it may be of another release than this build requires"
     return [
+        *rule_out("preallocation_leaves_no_memory", "gpu_memory_exhausted"),
         candidate("cudnn_major_mismatch", 66, where, title, confidence="possible"),
         candidate("cudnn_not_found", 60, where),
     ]
@@ -158,10 +157,9 @@ def judge_reserved_memory(case: Case) -> list[Candidate]:
     shows = case.said("oom", "oom_xla")
     if not limit or not used or not shows or used < _FILLED * limit:
         return []
-    case.ruled_out.add("preallocation_leaves_no_memory")
     where = (*shows[:1], *case.facts.where("bfc_limit", "bfc_in_use"))
     title = f"The job's own tensors use {used >> 20} of the {limit >> 20} MiB that it reserved"
-    return [candidate("gpu_memory_exhausted", 84, where, title)]
+    return [*rule_out("preallocation_leaves_no_memory"), candidate("gpu_memory_exhausted", 84, where, title)]
 
 
 # --- kernels of the build ----------------------------------------------------------------------
@@ -193,10 +191,9 @@ def judge_kernels(case: Case) -> list[Candidate]:
         if not compiled and (failed := case.said("ptx_failed", "needs_newer_cuda")):
             title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
             return [candidate(_NEW, 86, (*failed, *compared), title)]
-        case.ruled_out.update((_NEW, _OLD))
         title = "The framework has kernels for this GPU, but a compiled extension has none"
         extension = candidate("extension_built_for_other_torch_or_cuda", 66, where, title)
-        return [extension] if case.said("no_kernel") else []
+        return [*rule_out(_NEW, _OLD), *[extension] * bool(case.said("no_kernel"))]
     if have:
         newer = Version(capability) > max(map(_parse_kernel, have))
         title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"

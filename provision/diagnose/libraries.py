@@ -6,7 +6,7 @@ import re
 
 from .facts import get_major, meets, spell_cudnn
 from .lines import Line, Raised
-from .rules import Candidate, Case, candidate
+from .rules import Candidate, Case, candidate, rule_out
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.
@@ -249,7 +249,6 @@ def judge_missing_procedure(case: Case) -> list[Candidate]:
         return []
     names = [n for e in shows for n in _DLL.findall(e.text)]
     frameworks = ("torch", "tensorflow", "paddlepaddle", "onnxruntime", "mxnet")
-    case.ruled_out.add("cudnn_not_found")
     shadowed, mixed = "cudnn_shadowed_by_other_copy", "nvidia_lib_symbol_mismatch"
     weights = {shadowed: 40, mixed: 44, "package_files_damaged": 36}
     if any(_CUDNN.match(n) for n in names):
@@ -261,7 +260,10 @@ def judge_missing_procedure(case: Case) -> list[Candidate]:
     if sum(bool(case.facts.first(n)) for n in frameworks) > 1 or case.said("order_stated"):
         weights["conflicting_frameworks_in_one_env"] = 64
     title = "Windows found the DLL, but it needs a function that another loaded DLL does not have"
-    return [candidate(cause, weight, shows, title) for cause, weight in weights.items()]
+    return [
+        *rule_out("cudnn_not_found"),
+        *(candidate(cause, weight, shows, title) for cause, weight in weights.items()),
+    ]
 
 
 def judge_zlib(case: Case) -> list[Candidate]:
@@ -271,8 +273,8 @@ def judge_zlib(case: Case) -> list[Candidate]:
     if not shows:
         return []
     if any("zlibwapi" in p.lower() for p in present) or ("cudnn" in searched and "zlib" not in searched):
-        case.ruled_out.add("windows_zlib_missing")
-    elif "zlib" in searched and not case.said("cudnn_9_dll"):
+        return rule_out("windows_zlib_missing")
+    if "zlib" in searched and not case.said("cudnn_9_dll"):
         return [candidate("windows_zlib_missing", 90, (*shows, *case.facts.where("searched")))]
     return []
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, Evidence, ImportName, normalize_name
 from .lines import Raised, package_of
-from .rules import Candidate, Case, candidate
+from .rules import Candidate, Case, candidate, rule_out
 
 _MISSING, _DAMAGED, _TOGETHER = (
     "python_package_missing",
@@ -41,7 +41,7 @@ def judge_module(case: Case) -> list[Candidate]:
     last = case.exceptions[-1] if case.exceptions else None
     if last is None:
         return []
-    ran, missing = case.place.ran, _find_refused_import(case.exceptions)
+    ran, missing = case.circumstances.ran, _find_refused_import(case.exceptions)
     # a package without its __init__.py: Python reads its folder as an empty namespace
     unknown = _UNKNOWN.search(last.message)
     for name, error in ((unknown[1] if unknown else None, last), missing or (None, last)):
@@ -102,7 +102,7 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candida
     )
     name, where = (missing[0], missing[1].line.evidence) if missing else said or ("", None)
     top = name.partition(".")[0]
-    ran = case.place.ran
+    ran = case.circumstances.ran
     if where is None or top != name or top in _OWN or top.startswith("_") or top in sys.stdlib_module_names:
         return []
     if ran and (ran.own_module(name) or ran.has_module(name)):
@@ -168,7 +168,7 @@ def _find_recommended(case: Case, error: Raised) -> list[Candidate]:
 
 def _judge_known(case: Case, row: ImportName, where: Sequence[Evidence]) -> Candidate:
     """Judge a missing module of a known package. A `common` name can be a folder of the program too."""
-    ran, package, module = case.place.ran, row.package, row.module
+    ran, package, module = case.circumstances.ran, row.package, row.module
     others = f"{' or '.join(row.also[:2])} contains the module too." if row.also else None
     if row.common:
         return candidate(
@@ -263,14 +263,15 @@ def judge_jax_plugin(case: Case) -> list[Candidate]:
     failed = fell_back or case.said("jax_backend_failed")
     if not failed or plugin is None:
         return []
-    case.ruled_out.add("cpu_only_build")
+    found = rule_out("cpu_only_build")
     where = (*failed[:1], *facts.where(plugin, "jaxlib"))
     jaxlib, release = facts.first("jaxlib"), facts.first(plugin)
     differs = bool(jaxlib and release and jaxlib != release)
     if not fell_back and not differs:
-        return []
+        return found
     title = f"{plugin} {release} and jaxlib {jaxlib} have different releases" if differs else None
     return [
+        *found,
         candidate("jax_plugin_version_mismatch", 72 if differs else 38, where, title),
         candidate("nvidia_libs_not_installed", 36, where),
         candidate("driver_missing", 34, where),

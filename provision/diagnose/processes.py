@@ -36,7 +36,7 @@ def judge_killed(case: Case) -> list[Candidate]:
     The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
     scheduler sent the signal, which is no failure.
     """
-    ran, said = case.place.ran, (*case.said("killed"), *case.said("worker_killed"))
+    ran, said = case.circumstances.ran, (*case.said("killed"), *case.said("worker_killed"))
     lines = tuple(x.evidence for x in case.lines if _KILLED.match(x.text.strip()))[:2]
     by_signal = bool(ran and ran.signal == "SIGKILL")
     signal = _show_signal(ran)
@@ -72,7 +72,7 @@ def judge_host_memory(case: Case) -> list[Candidate]:
     shows = tuple(x.evidence for x in case.lines if _NO_MEMORY.search(x.text.strip()))[:2]
     if not shows:
         return []
-    ran = case.place.ran
+    ran = case.circumstances.ran
     if ran and ran.address_space is not None:
         limit = Evidence(f"RLIMIT_AS is {ran.address_space} bytes", "getrlimit")
         title = f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)"
@@ -117,7 +117,7 @@ def judge_address_space(case: Case) -> list[Candidate]:
 
 def judge_open_files(case: Case) -> list[Candidate]:
     """Report the limit on open files."""
-    shows, ran = case.said("open_files"), case.place.ran
+    shows, ran = case.said("open_files"), case.circumstances.ran
     if not shows or ran is None or ran.open_files is None:
         return []
     title = f"The program opened more than the {ran.open_files} files that this shell allows (ulimit -n)"
@@ -262,7 +262,7 @@ def read_crash(lines: Sequence[Line]) -> Crash | None:
 
 def judge_crash(case: Case) -> list[Candidate]:
     """Judge a crash by its stack and the loaded libraries."""
-    crash, ran = read_crash(case.lines), case.place.ran
+    crash, ran = read_crash(case.lines), case.circumstances.ran
     if crash is None:
         return []
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]

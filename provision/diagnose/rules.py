@@ -109,7 +109,7 @@ def normalize(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def without(lines: Sequence[Line], profiles: Profiles, name: str) -> list[Line]:
+def drop_messages(lines: Sequence[Line], profiles: Profiles, name: str) -> list[Line]:
     """Return the lines without those of the message of that name."""
     dropped = [compile_pattern(p) for m in profiles.messages if m.name == name for p in m.says]
 
@@ -191,13 +191,13 @@ _LINKS = re.compile(
 _PROGRESS = re.compile(r"\b(?:epoch|loss|accuracy|it/s|step)\b", re.IGNORECASE)
 
 
-def without_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
+def drop_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
     """Drop warnings on optional parts of a package, if the program went on and failed for another reason.
 
     torchvision warns if it cannot load its image reader, and torchaudio if FFmpeg is absent. Most programs use
     neither. The warning counts only if nothing else ended the program: no unrelated exception, and no progress.
     """
-    kept = without(lines, profiles, "optional_part_failed")
+    kept = drop_messages(lines, profiles, "optional_part_failed")
     dropped = set(lines).difference(kept)
     if not dropped:
         return lines
@@ -219,6 +219,8 @@ def without_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A cause that a text allows, and its evidence. `weight` (1 to 100) orders candidates of one confidence.
+
+    A weight of 0 rules the cause out: only a certain candidate may name it then.
 
     `title` replaces that of the cause. `facts` are those that only this candidate has: they fill slots of its title and
     fix, and its fix can require them.
@@ -247,19 +249,22 @@ def candidate(
     return Candidate(cause, weight, sure, tuple(dict.fromkeys(evidence)), title, known)
 
 
+def rule_out(*causes: str) -> list[Candidate]:
+    """Return candidates that rule causes out, because a fact contradicts them."""
+    return [candidate(cause, 0, ()) for cause in causes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What the judges compare: the lines, messages and facts of the text, the tables, and the circumstances.
 
-    `ruled_out` are causes that a fact contradicts. Only a certain finding may name them. `plans` are those that
-    resolve made for the target of the text.
+    `plans` are those that resolve made for the target of the text.
     """
 
     lines: Sequence[Line]
     facts: Facts
     profiles: Profiles
-    place: Circumstances
-    ruled_out: set[str] = field(default_factory=set)
+    circumstances: Circumstances
     plans: dict[Request, Plan] = field(default_factory=dict)
 
     @functools.cached_property
@@ -302,7 +307,7 @@ class Case:
 Judge = Callable[[Case], "list[Candidate]"]
 
 
-def by_rules(case: Case) -> list[Candidate]:
+def apply_rules(case: Case) -> list[Candidate]:
     """Return a candidate for every rule whose messages and conditions match."""
     found = []
     for rule in case.profiles.failures:
@@ -310,7 +315,7 @@ def by_rules(case: Case) -> list[Candidate]:
         if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
             continue
         also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
-        confidence = cast("Confidence", rule.confidence)  # one of three words: `check`
+        confidence = cast("Confidence", rule.confidence)  # one of three words: `check_tables`
         found.append(
             candidate(
                 rule.cause,
@@ -325,7 +330,7 @@ def by_rules(case: Case) -> list[Candidate]:
     return found
 
 
-def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+def apply_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
     """Return candidates for messages of the catalogue, if neither a rule nor a judge found one of their causes."""
     causes = {c.cause for c in found}
     return [

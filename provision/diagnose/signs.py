@@ -20,7 +20,7 @@ SHOWN = ("program", "framework", "torch", "tensorflow", "jax", "onnxruntime", "c
 _WIDTH = 400  # characters of a launch command
 
 
-def read_context(case: Case) -> None:
+def add_signs(case: Case) -> None:
     """Add what the text says of its program and of its place to the facts."""
     facts = case.facts
     for system in ("wsl", "windows", "macos"):
@@ -43,7 +43,7 @@ def read_context(case: Case) -> None:
     for program in list_programs(case):
         if program.uses and not facts.all("framework"):
             facts.add("framework", program.uses, case.messages.find(program.says)[0])
-    machine = case.place.machine
+    machine = case.circumstances.machine
     if machine and machine.context.container and not facts.all("container"):
         facts.add("container", machine.context.container, Evidence("a container", "machine"))
 
@@ -83,7 +83,7 @@ def list_programs(case: Case, evidence: Iterable[Evidence] = ()) -> list[KnownPr
     return [*{r.program: r for r in (*named, *traced, *others)}.values()]
 
 
-def describe(case: Case) -> tuple[ContextValue, ...]:
+def list_context(case: Case) -> tuple[ContextValue, ...]:
     """Return the context as values with their lines."""
     seen = case.facts.seen
     packages = sorted(case.facts.packages.difference(SHOWN))

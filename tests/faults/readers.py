@@ -22,11 +22,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
-from provision.commands.causes import find_causes
 from provision.commands.diagnose import read_machine
 from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config
+from provision.diagnose import Circumstances, find_causes
 from provision.environment import distributions, registry, state
 from provision.errors import GpuenvError
 from provision.index.config import pip_settings
@@ -202,7 +202,7 @@ def metadata(data: bytes) -> None:
 
 
 def diagnosed(data: bytes) -> None:
-    find_causes([("log", [data[i : i + 4096] for i in range(0, len(data), 4096)])], known(), None)
+    find_causes([("log", [data[i : i + 4096] for i in range(0, len(data), 4096)])], known(), Circumstances())
 
 
 def demanded(name: str, data: bytes) -> None:

@@ -4,12 +4,11 @@ import functools
 
 from known import KNOWN
 
-from provision import diagnose, resolve
-from provision.commands.causes import find_causes
+from provision import diagnose
+from provision.resolve import resolve
 
-_check, _checked = diagnose.check, []
-_resolve = resolve.resolve
-_plan = functools.cache(lambda request, target: _resolve(request, target, KNOWN))
+_check, _checked = diagnose.check_tables, []
+_plan = functools.cache(lambda request, target: resolve(request, target, KNOWN))
 
 
 def _check_once(profiles):
@@ -19,22 +18,27 @@ def _check_once(profiles):
         _checked.append(profiles)
 
 
-def _resolve_once(request, target, profiles, *more):
+def _advise(request, target, profiles):
     """The plans are another third: ten texts have the same question."""
-    return (
-        _plan(request, target)
-        if profiles is KNOWN and not more
-        else _resolve(request, target, profiles, *more)
-    )
+    return _plan(request, target) if profiles is KNOWN else resolve(request, target, profiles)
 
 
-diagnose.check = _check_once
-resolve.resolve = _resolve_once
+diagnose.check_tables = _check_once
+
+
+def diagnosis_of(texts, profiles=KNOWN, machine=None, verdict=None, **known):
+    """What diagnose says of texts (name, pieces of bytes), with what is known beside them."""
+    beside = diagnose.Circumstances(advise=_advise, machine=machine, verdict=verdict, **known)
+    return diagnose.find_causes(texts, profiles, beside)
+
+
+def findings_of(*texts_and_known, **known):
+    return diagnosis_of(*texts_and_known, **known).findings
 
 
 def found(*lines, machine=None, verdict=None):
     """Findings of a text given as lines."""
-    return find_causes([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
+    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
 
 
 def causes(*lines, **kwargs):

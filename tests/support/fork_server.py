@@ -224,8 +224,8 @@ def _become(answer: int, given: int, out: int, err: int) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare()
-    from provision.commands.causes import find_causes
     from provision.config import rows
+    from provision.diagnose import Circumstances, find_causes
 
-    find_causes([("log", [b"a line"])], rows._read[()], None, None)  # its patterns are compiled once
+    find_causes([("log", [b"a line"])], rows._read[()], Circumstances())  # its patterns are compiled once
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -4,18 +4,17 @@ import dataclasses
 import re
 
 import pytest
-from diagnosed import causes, found
+from diagnosed import causes, findings_of, found
 from known import KNOWN
 from rows import rows
 
 from provision import profiles
-from provision.commands.causes import find_causes
 from provision.diagnose import Circumstances
 from provision.diagnose.facts import read_facts
 from provision.diagnose.fixes import find_mistakes
 from provision.diagnose.lines import read_log
-from provision.diagnose.rules import Case, Messages, by_rules
-from provision.diagnose.signs import read_context
+from provision.diagnose.rules import Case, Messages, apply_rules
+from provision.diagnose.signs import add_signs
 from provision.errors import DataError
 from provision.model import Evidence
 from provision.profiles.files import dump, read_file
@@ -28,10 +27,10 @@ def fires(rule):
     """Whether a rule fires on its own example."""
     lines = read_log("-", [rule.example.encode()])
     known = dataclasses.replace(KNOWN, failures=(rule,))
-    place = Circumstances()
-    case = Case(lines=lines, facts=read_facts(lines, KNOWN.gpus), profiles=known, place=place)
-    read_context(case)
-    return bool(by_rules(case))
+    facts = read_facts(lines, KNOWN.gpus)
+    case = Case(lines=lines, facts=facts, profiles=known, circumstances=Circumstances())
+    add_signs(case)
+    return bool(apply_rules(case))
 
 
 # --- the rows -----------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ def test_a_wrong_row_is_named():
     )
     known = dataclasses.replace(KNOWN, failures=(row,))
     with pytest.raises(DataError) as caught:
-        find_causes([], known, None)
+        findings_of([], known)
     assert len(caught.value.problems) == 6
 
 

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from diagnosed import findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes, find_causes_in_log
+from provision.commands.causes import find_causes_in_log
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
 ABOUT_GPU = {c.cause for c in KNOWN.causes if c.about_gpu}
@@ -66,7 +67,7 @@ TORCH = (
 
 def found(*lines, device="cpu", machine=CONTAINER, here=True):
     text = "\n".join(lines).encode()
-    return find_causes([("log", [text])], KNOWN, machine, here=here, device=device)
+    return findings_of([("log", [text])], KNOWN, machine, here=here, device=device)
 
 
 @rows("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])

@@ -6,12 +6,11 @@ docs/reference/causes.md lists what a machine decides, and by what.
 import dataclasses
 
 import pytest
-from diagnosed import found
+from diagnosed import findings_of, found
 from known import KNOWN
 from rows import rows
 
 from driver_stub import H200, SCENARIOS, build, scenario, spec
-from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 from provision.model import Driver, Gpu, Machine, Target, TargetGpu
 
@@ -37,7 +36,7 @@ def machine(capability="9.0", driver="580.159.04", count=1, **environment):
 
 
 def here(text, on, **more):
-    return find_causes([("log", [text.encode()])], KNOWN, on, here=True, **more)
+    return findings_of([("log", [text.encode()])], KNOWN, on, here=True, **more)
 
 
 @pytest.mark.parametrize(

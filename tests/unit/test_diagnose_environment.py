@@ -3,13 +3,12 @@
 import sys
 
 import pytest
-from diagnosed import causes
+from diagnosed import causes, diagnosis_of, findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes
 from provision.commands.diagnose import say_that_it_works
-from provision.diagnose import Installed, Remarks
+from provision.diagnose import Installed
 from provision.model import Finding, Verdict
 
 OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
@@ -19,10 +18,10 @@ CPU = {"torch": "2.4.0+cpu"}
 
 def answer(*lines, versions, path="/envs/a", **more):
     """The findings and the remark on the environment."""
-    remarks = Remarks()
     env = Installed(path=path, why="from VIRTUAL_ENV", versions=versions, **more)
     text = "\n".join(lines).encode()
-    return find_causes([("log", [text])], KNOWN, None, remarks=remarks, installed=env), remarks.environment
+    diagnosis = diagnosis_of([("log", [text])], installed=env)
+    return diagnosis.findings, diagnosis.environment
 
 
 def shown(findings, path="/envs/a"):
@@ -57,7 +56,7 @@ def test_the_cuda_of_a_build_without_a_label_is_that_of_its_wheels():
 def test_what_only_the_environment_shows_is_not_certain():
     """The driver of the text is too old for the build that is in the environment."""
     lines = ("torch.cuda.is_available() returned False", "Driver Version: 450.80.02")
-    stated = find_causes([("log", ["\n".join((*lines, "torch: 2.4.0+cu121")).encode()])], KNOWN, None)
+    stated = findings_of([("log", ["\n".join((*lines, "torch: 2.4.0+cu121")).encode()])], KNOWN, None)
     findings, _ = answer(*lines, versions={"torch": "2.4.0+cu121"})
     assert findings[0].cause == stated[0].cause == "driver_too_old_for_runtime"
     assert (stated[0].confidence, findings[0].confidence) == ("certain", "likely")
@@ -77,7 +76,7 @@ def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
     findings, said = answer(line, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
     assert findings and shown(findings) == []
     assert said == f"/envs/a was not used: {reason}"
-    assert findings == find_causes([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
+    assert findings == findings_of([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
 
 
 def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():

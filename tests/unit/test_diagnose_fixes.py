@@ -5,7 +5,7 @@ import shlex
 import subprocess
 
 import typer
-from diagnosed import found
+from diagnosed import findings_of, found
 from fix_commands import COMMANDS, GPUENV, OF_PROGRAMS
 from fix_machine import put_examples
 from known import KNOWN
@@ -14,7 +14,6 @@ from rows import rows
 
 from provision.cli.typer_app import app
 from provision.cli.words import read_words
-from provision.commands.causes import find_causes
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
 
@@ -119,7 +118,7 @@ BROKEN = {
 def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
     driver, capability, system = TARGETS[name]
     log = f"(venv) $ python train.py\n{BROKEN[broken]}\ndriver: {driver}\ngpu capability: {capability}"
-    finding = next(f for f in find_causes([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
+    finding = next(f for f in findings_of([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
     if "CuDNN" in log and capability == "12.0":
         assert " runs on " not in finding.fix  # no build of it supports this GPU
         return

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-from diagnosed import causes, found
+from diagnosed import causes, findings_of, found
 from known import KNOWN
 
-from provision.commands.causes import find_causes
-from provision.diagnose import Circumstances, diagnose
+from provision.diagnose import Circumstances, find_causes
 from provision.model import (
     Driver,
     Evidence,
@@ -53,7 +52,7 @@ def test_the_machine_s_gpu_is_held_against_the_build_where_the_text_names_none()
     assert (first.cause, first.confidence) == ("arch_dropped_too_old", "likely")
     assert "470.82.01" in first.fix and "CUDA 11.8" in first.fix and "7.5 8.0" in first.title
     log = f"{NO_KERNEL}\ntorch==2.15.0".encode()
-    assert find_causes([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
+    assert findings_of([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
     b200 = dataclasses.replace(machine, target=dataclasses.replace(old, gpus=(TargetGpu(capability="10.0"),)))
     assert causes(NO_KERNEL, "torch==2.5.1", machine=b200)[0] == "arch_not_in_wheel_too_new"
     other = causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06", machine=machine)
@@ -67,13 +66,13 @@ def test_a_log_of_this_machine_is_judged_by_the_findings_of_this_machine():
         b"RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         b"Could not locate zlibwapi.dll",
     )
-    assert find_causes([("-", [status])], KNOWN, machine, here=True)[0] == guess
-    assert find_causes([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
-    assert guess not in find_causes([("-", [status])], KNOWN, machine)
+    assert findings_of([("-", [status])], KNOWN, machine, here=True)[0] == guess
+    assert findings_of([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
+    assert guess not in findings_of([("-", [status])], KNOWN, machine)
 
 
 def test_without_a_log_the_machine_speaks():
-    assert [f.cause for f in find_causes([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
+    assert [f.cause for f in findings_of([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
 
 
 FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 MiB"
@@ -90,8 +89,8 @@ def held(*rows, line=FULL, machine=None):
         return rows
 
     log = [("log", [line.encode()])]
-    place = Circumstances(machine=here, holders=holders)
-    return next(iter(diagnose(log, KNOWN, place)), None), len(calls)
+    known = Circumstances(machine=here, holders=holders)
+    return next(iter(find_causes(log, KNOWN, known).findings), None), len(calls)
 
 
 def test_who_holds_the_memory_is_named():

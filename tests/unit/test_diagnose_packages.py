@@ -1,9 +1,9 @@
 """diagnose: modules that are missing, and files of packages that are damaged."""
 
+from diagnosed import findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes
 from provision.diagnose import Ran
 from provision.diagnose.libraries import find_cuda_of
 from provision.model import Finding, Machine, Target
@@ -12,7 +12,7 @@ USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
 
 def found(*lines, ran=None):
-    return find_causes([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
+    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
 
 
 def missing(name):
@@ -229,7 +229,7 @@ def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():
     guess = Finding(cause="container_without_gpu", title="t", fix="f", confidence="possible")
     machine = Machine(target=Target(platform="linux-x86_64"), findings=(guess,))
     text = [("log", [unopened("libstrange.so.3").encode()])]
-    assert [f.cause for f in find_causes(text, KNOWN, machine, here=True)] == ["system_library_missing"]
+    assert [f.cause for f in findings_of(text, KNOWN, machine, here=True)] == ["system_library_missing"]
 
 
 def test_what_follows_an_exception_s_first_line_belongs_to_it():

@@ -2,12 +2,10 @@
 
 import dataclasses
 
-from diagnosed import found
+from diagnosed import diagnosis_of, found
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes
-from provision.diagnose import Remarks
 from provision.diagnose.fixes import find_mistakes
 from provision.model import FailureFix, HostContext, Machine, Target
 
@@ -133,10 +131,9 @@ def test_a_platform_is_named_only_with_a_sign_of_it():
 
 
 def test_the_context_has_each_value_with_its_line():
-    remarks = Remarks()
     text = b"Ubuntu 22.04\n$ docker run -it vllm/vllm-openai:v0.6\ntorch 2.4.0+cu121\nPython 3.11\nNo CUDA GPUs are available\n"
-    find_causes([("log", [text])], KNOWN, None, remarks=remarks)
-    values = {v.name: (v.value, v.evidence.line) for v in remarks.context}
+    context = diagnosis_of([("log", [text])]).context
+    values = {v.name: (v.value, v.evidence.line) for v in context}
     assert values["program"] == ("vllm", 2) and values["framework"] == ("torch", 3)
     assert values["container"] == ("docker", 2) and values["gpu_flag"] == ("no", 2)
     assert values["launch"][0].startswith("docker run -it vllm")

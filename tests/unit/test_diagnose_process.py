@@ -2,17 +2,17 @@
 
 import dataclasses
 
+from diagnosed import diagnosis_of, findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes
-from provision.diagnose import Ran, Remarks
+from provision.diagnose import Ran
 
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
 
 def found(*lines, ran=None):
-    return find_causes([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
+    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -245,9 +245,9 @@ def test_a_mix_of_builds_gets_no_cause_where_the_library_is_of_another_program()
 def test_a_crash_that_proves_no_cause_is_a_note_where_gpuenv_ran_the_program(lines, says):
     text = [("log", ["\n".join(lines).encode()])]
     for signal, said in (("SIGSEGV", says), ("SIGABRT", "")):
-        remarks = Remarks()
-        assert find_causes(text, KNOWN, None, ran=Ran(signal=signal), remarks=remarks) == ()
-        assert (remarks.crash or "").startswith(said) and bool(remarks.crash) == bool(said)
+        diagnosis = diagnosis_of(text, ran=Ran(signal=signal))
+        assert diagnosis.findings == ()
+        assert (diagnosis.crash or "").startswith(said) and bool(diagnosis.crash) == bool(said)
 
 
 def test_a_program_that_only_imports_two_modules_and_crashes_is_a_conflict_of_both():

@@ -7,12 +7,11 @@ import sys
 import time
 
 import pytest
-from diagnosed import causes
+from diagnosed import causes, findings_of
 from hypothesis import given, strategies as st
 from known import KNOWN
 from rows import rows, sampled
 
-from provision.commands.causes import find_causes
 from provision.diagnose.lines import BETWEEN, LINES, read_log
 from provision.system.redaction import clean
 
@@ -40,9 +39,9 @@ OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll alr
     ],
 )
 def test_a_message_is_found_in_any_kind_of_log(data):
-    assert [f.cause for f in find_causes([("-", [data])], KNOWN, None)] == ["duplicate_openmp_runtime"]
+    assert [f.cause for f in findings_of([("-", [data])], KNOWN, None)] == ["duplicate_openmp_runtime"]
     pieces = [data[i : i + 7] for i in range(0, len(data), 7)]
-    assert [f.cause for f in find_causes([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
+    assert [f.cause for f in findings_of([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
 
 
 def test_a_message_that_is_broken_over_two_lines_is_found():
@@ -77,7 +76,7 @@ def test_a_message_anywhere_in_a_long_log_is_found_with_its_line(place):
     at = int(place * len(rows))
     rows.insert(at, "RuntimeError: CUDA error: invalid device ordinal")
     data = "\n".join(rows).encode()
-    finding = find_causes([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
+    finding = findings_of([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
     assert (finding.cause, finding.evidence[0].line) == ("visible_devices_invalid", at + 1)
 
 
@@ -125,9 +124,9 @@ WORST = [
 
 @rows("data", WORST, ids=lambda d: repr(d[:20]))
 def test_no_input_takes_long(data):
-    find_causes([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
+    findings_of([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
     started = time.process_time()
-    find_causes([("-", [data])], KNOWN, None)
+    findings_of([("-", [data])], KNOWN, None)
     assert (
         time.process_time() - started < 10
     )  # a tenth of a second; a square of the length would take an hour
@@ -154,13 +153,13 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
 def test_any_text_is_read_and_each_finding_has_a_fix(words):
-    for finding in find_causes([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
+    for finding in findings_of([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
         assert finding.evidence and finding.fix
 
 
 @given(st.binary(max_size=4000), st.integers(1, 50))
 def test_any_bytes_are_read_without_an_error(data, size):
-    find_causes([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
+    findings_of([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
 
 
 def test_memory_and_lines_kept_are_bounded():
