@@ -40,8 +40,10 @@ _SWAPPED: dict[type, type] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add,
 }  # fmt: skip
+# Never with the number of a standard stream that is closed: what is printed would go into the file.
 _ON = (
-    "import mmap as _mmap, os as _mos; _switch = _mmap.mmap(_mos.open({path!r}, 2), {size}); "
+    "import mmap as _mmap, os as _mos; _low = [_mos.open('/dev/null', 0) for _ in range(3)]; "
+    "_low += [_mos.open({path!r}, 2)]; _switch = _mmap.mmap(_low[-1], {size}); [_mos.close(f) for f in _low]; "
     "_on = lambda k: (_switch.__setitem__(k, 1), _switch[0] | _switch[1] << 8 == k)[1]"
 )
 _PLUGIN = """

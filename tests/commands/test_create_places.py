@@ -50,11 +50,14 @@ def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
     assert ran.code == 7 and "/proc" in ran.json["error"]["message"]
 
 
-def test_another_request_for_the_same_place_asks_for_recreate(torch, gpuenv):
+def test_another_request_for_the_same_place_or_a_place_without_python_asks_for_recreate(torch, gpuenv):
     assert torch().code == 0
     version = torch.plan["builds"][0]["version"]
     ran = torch("--json", framework=f"torch=={version}")
     assert ran.code == 2 and "--recreate" in ran.json["error"]["hint"]
+    shutil.rmtree(gpuenv.work / ".venv" / "bin")
+    error = torch("--json").json["error"]
+    assert "has no Python" in error["message"] and "--recreate" in error["hint"]
 
 
 def test_a_failing_recreate_keeps_the_old_environment(torch, gpuenv, index):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 
+import project_packages
 import pytest
 import tomllib
 from loopback import Index, serving
@@ -90,6 +91,7 @@ def test_a_duration_counts_from_now_and_again_at_upgrade(gpuenv, dated):
 
 def test_an_index_without_upload_times_is_named_and_the_solve_stops(gpuenv, dated):
     dated.uploaded, dated.uploads = None, {}
+    dated.wheels["plain"] |= [project_packages.archive(gpuenv.folder, "plain", "1.5")]
     ask = ("lock", *ASK, "--exclude-newer", "2025-03-01")
     ran = gpuenv(*ask)
     told = " ".join(ran.err.split())

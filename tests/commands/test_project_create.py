@@ -138,14 +138,23 @@ def test_folders_and_commits_without_a_hash_come_last_and_are_marked(stack, gpue
 
 
 def test_a_package_without_a_wheel_is_named_and_built_from_hashed_source(stack, gpuenv, index):
+    """One of two needs a package of the environment for its build, and does not say so."""
     file, data = project_packages.archive(gpuenv.folder, "sourced", "4.1")
     index.wheels["sourced"] = {file: data}
-    requirements(gpuenv, "torch", "sourced")
+    folder = project_packages.folder(gpuenv.folder / "against", "against", "2.0")
+    backend = (folder / "backend.py").read_text()
+    (folder / "backend.py").write_text(
+        backend.replace("    return _wheel", "    import plain\n    return _wheel")
+    )
+    file, data = project_packages.packed(folder, "against", "2.0")
+    index.wheels["against"] = {file: data}
+    requirements(gpuenv, "torch", "sourced", "against", "plain")
     ran = stack("create", "-r", "requirements.txt", "--json")
     assert ran.code == 0, ran.err
     assert "sourced 4.1 has no wheel" in ran.err
     assert "What builds it is not checked by hash" in ran.err and "the build tools have no hashes" in ran.err
-    assert installed(gpuenv.work / ".venv")["sourced"] == "4.1"
+    have = installed(gpuenv.work / ".venv")
+    assert have["sourced"] == "4.1" and have["against"] == "2.0"
     locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "sourced")
     assert len(locked["sha256"]) == 64 and locked["url"].endswith(".tar.gz")
 

@@ -147,8 +147,9 @@ OOM = "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when 
 
 def test_tensors_that_fill_the_reservation_need_a_smaller_job():
     filled = (OOM, "Limit:                     10101391360", "InUse:                      9556721664")
-    assert causes(*filled)[0] == "gpu_memory_exhausted"
-    assert "preallocation_leaves_no_memory" not in causes(*filled)
+    first, *others = found(*filled)
+    assert first.cause == "gpu_memory_exhausted" and "9114 of the 9633 MiB" in first.title
+    assert "preallocation_leaves_no_memory" not in [f.cause for f in others]
     sparse = (OOM, "Limit:                     10101391360", "InUse:                      1556721664")
     assert "preallocation_leaves_no_memory" in causes(*sparse)
 

@@ -41,6 +41,39 @@ def test_probes_are_never_imported_and_come_with_the_package():
     assert probe.join_sources("report", "framework").count('"""Begins every probe') == 1
 
 
+LOADED = {
+    "libcublas.so.12": (
+        "int cublasGetProperty(int which, int *n) { *n = 12 - which; return 0; }",
+        "12.11.10",
+    ),
+    "libcublasLt.so.12": ("int cublasLtGetProperty(int which, int *n) { return 1; }", None),
+    "libcublas.so.11": ("int other;", None),
+    "libnvrtc.so.12": ("int nvrtcVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }", "12.9"),
+    "libnvJitLink.so.12": ("int nvJitLinkVersion(int *a, int *b) { return 1; }", None),
+    "libcudart.so.12": ("int cudaRuntimeGetVersion(int *n) { *n = 12080; return 0; }", "12.8"),
+    "libcudnn.so.8": ("unsigned long cudnnGetVersion(void) { return 8907; }", "8.9.7"),
+    "libcudnn_graph.so.9": ("unsigned long cudnnGetVersion(void) { return 91002; }", "9.10.2"),
+    "libcudnn_ops.so.9": ("int other;", None),
+}
+
+
+def test_a_loaded_library_tells_its_version(tmp_path):
+    for name, (code, _) in LOADED.items():
+        argv = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", tmp_path / name]
+        subprocess.run(argv, input=code, text=True, check=True)
+    program = probe.join_sources("report") + (
+        "\nimport ctypes, glob\nkept = [ctypes.CDLL(path) for path in glob.glob(ASKED['folder'] + '/lib*')]\n"
+        "tell('loaded', files=libraries())\n"
+    )
+    asked = json.dumps({"folder": str(tmp_path), "pattern": "^lib(cu|nv)"})
+    done = subprocess.run(
+        [sys.executable, "-c", program, asked], env={**os.environ, "GPUENV_REPORT": "1"}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    told = {Path(path).name: version for path, version in json.loads(done.stdout)["files"]}
+    assert told == {name: version for name, (_, version) in LOADED.items()}
+
+
 @functools.cache
 def pythons():
     """Every Python from 3.8 on at hand, the newest and the oldest at least where there are several."""

@@ -48,6 +48,9 @@ def test_a_library_that_is_not_installed_is_named_with_the_command(judge, env, s
     assert finding.fix.startswith("uv pip install --python "), "this environment has no pip"
     (site / "pip").mkdir()
     assert f"{env}/bin/python -m pip install " in judge(healthy(), FULL).findings[0].fix
+    (env / ".gpuenv").mkdir()
+    (env / ".gpuenv" / "plan.json").write_text("{}")
+    assert judge(healthy(), FULL).findings[0].fix.endswith(f"gpuenv repair {env}")
 
 
 def test_tensorflow_without_its_libraries_wants_the_extra(judge, env, site):
