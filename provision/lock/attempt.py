@@ -180,7 +180,7 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
     if builds != candidate.builds:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
-        plan = state.fitting.plan(builds, plan.python or "", {}, named_pins)
+        plan = state.fitting.plan(builds, plan.python or "", named_pins)
     if not (candidate.loose or candidate.fixed) and exceeded(state, builds, answer):
         return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
     if why := differs(plan, answer.packages, state.context.sources, state.context.demands.needs):

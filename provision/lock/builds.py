@@ -83,13 +83,17 @@ class Fitting:
         return tuple(b for b in chosen if b) if all(chosen) else None
 
     def plan(
-        self, builds: Sequence[Build], python: str, because: Mapping[str, str], pins: Sequence[str] = ()
+        self,
+        builds: Sequence[Build],
+        python: str,
+        pins: Sequence[str] = (),
+        passed: Sequence[PassedOverBuild] = (),
     ) -> Plan:
-        """Return the plan of these builds. `because` says of each framework why better builds were passed over."""
-        passed = tuple(
+        """Return the plan of these builds. `passed` says why the others that fit were passed over."""
+        passed = tuple(passed) or tuple(
             PassedOverBuild(
                 framework=b.framework, version=b.version, cuda=b.cuda, index=b.index,
-                because=because.get(b.framework, "the requested packages conflict with it"),
+                because="the requested packages conflict with it",
             )
             for chain, chosen in zip(self.chains, builds, strict=True)
             for b in chain

@@ -31,7 +31,7 @@ def with_builds(
     leading: tuple[str, ...] = (),
 ) -> Candidate:
     """Return the candidate with exactly these builds. uv decides the packages of `leading` first."""
-    plan = state.fitting.plan(builds, python, {})
+    plan = state.fitting.plan(builds, python)
     return Candidate(plan=plan, builds=builds, first=leading, wanted=wanted)
 
 

@@ -14,6 +14,7 @@ from ..model import (
     HeldBackPackage,
     LockedPackage,
     PackageSet,
+    PassedOverBuild,
     Plan,
     format_bytes,
     requirement_name,
@@ -56,81 +57,117 @@ def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:
             )  # fmt: skip
 
 
+def passed_over(state: State, chosen: Solution) -> Iterator[PassedOverBuild]:
+    """Yield the builds that fit and were not chosen, with what decides against the newest of each framework.
+
+    The builds of an index that does not respond are among them, unless this index is the reason.
+    """
+    for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
+        build, newer = _newer(state, chosen, wanted)
+        usable = _usable(state, wanted, newer)
+        closed = () if _only_there(state, chosen, wanted, newer) else [b for b in usable if b not in chain]
+        because = "the requested packages conflict with it"
+        if usable:
+            because = _excluded(state, chosen, usable[0])
+        for one in (*chain, *closed):
+            if one is not build:
+                yield PassedOverBuild(
+                    framework=one.framework, version=one.version, cuda=one.cuda, index=one.index, because=because
+                )  # fmt: skip
+
+
 def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
+    build, newer = _newer(state, chosen, wanted)
+    if not newer or state.context.request.cuda:
+        return None
+    newest = newer[0].version
+    fits = any(b.version == newest for b in state.fitting.chain(wanted.name))
+    usable = _usable(state, wanted, newer)
+    price: str | None = None
+    if closed := _only_there(state, chosen, wanted, newer):
+        name = "PyTorch index" if closed.index == "pytorch" else "default index"
+        cuda = f" for CUDA {closed.cuda}" if closed.cuda else ""
+        because = f"the {name} does not respond; it has {closed.framework} {closed.version}{cuda}, which fits"
+    elif fits:
+        because = _excluded(state, chosen, usable[0])
+        price = _price(state, chosen, wanted.name, newest)
+    elif usable and (why := _decided(state, chosen, wanted.name, newest, usable[:1])):
+        because = why
+    else:
+        reasons = [objections(state.fitting.question, wanted, b) for b in newer if b.version == newest]
+        because = min(reasons, key=len)[0].text
+    return HeldBackPackage(
+        package=wanted.name, locked=build.version, newest=newest, because=because, alternative=price
+    )
+
+
+def _newer(state: State, chosen: Solution, wanted: FrameworkRequest) -> tuple[Build, list[Build]]:
+    """Return the chosen build of a framework, and the newer ones within the bounds and of its kind, newest first."""
     build = next(b for b in chosen.builds if b.framework == wanted.name)
     bound = state.fitting.bounds(wanted, chosen.plan.python)
-    within = [
+    newer = [
         b for b in state.context.profiles.builds
         if b.framework == wanted.name and b.platform == build.platform and bool(b.cuda) == bool(build.cuda)
-        and not b.yanked and meets(b.version, bound)
+        and not b.yanked and version(b.version) > version(build.version) and meets(b.version, bound)
         and (not version(b.version).is_prerelease or state.context.request.pre)
     ]  # fmt: skip
-    newest = max((b.version for b in within), key=version, default=build.version)
-    if version(newest) <= version(build.version) or state.context.request.cuda:
-        return None
-    if closed := _closed(state, chosen, wanted, within, build):
-        return HeldBackPackage(package=wanted.name, locked=build.version, newest=newest, because=closed)
-    chain = state.fitting.chain(wanted.name)
-    fitting = [b for b in chain if b.version == newest][:1]
-    because: str | None = None
-    if any(version(b.version) > version(build.version) for b in chain):
-        because = who_excludes(
-            state, chosen.answer, wanted.name, newest, fitting, _deciding(state, chosen.answer)
-        )
-    if because is None and not fitting:
-        reasons = [objections(state.fitting.question, wanted, b) for b in within if b.version == newest]
-        fewest = min((r for r in reasons if r), key=len, default=())
-        because = fewest[0].text if fewest else "it conflicts with the other frameworks"
-    because = (
-        because
-        or _clash(state, wanted.name, newest)
-        or _of_outcomes(state, chosen, wanted.name, newest)
-        or who_excludes(state, chosen.answer, wanted.name, newest, fitting)
-        or _kept(state, wanted.name, build.version)
-    )
-    return HeldBackPackage(
-        package=wanted.name, locked=build.version, newest=newest, because=because,
-        alternative=_price(state, chosen, wanted.name, newest) if fitting else None,
-    )  # fmt: skip
+    return build, sorted(newer, key=lambda b: version(b.version), reverse=True)
 
 
-def _closed(
-    state: State, solution: Solution, wanted: FrameworkRequest, within: Sequence[Build], chosen: Build
-) -> str | None:
-    """Return that an index does not respond, if it alone has a newer build that fits.
+def _usable(state: State, wanted: FrameworkRequest, newer: Sequence[Build]) -> list[Build]:
+    """Return those of the newer builds that fit, newest first, also those of an index that does not respond."""
+    chain, closed = state.fitting.chain(wanted.name), state.context.supply.unreachable
+    others = [
+        b for b in newer if b.index in closed
+        and {r.code for r in objections(state.fitting.question, wanted, b)} == {"index_unreachable"}
+    ]  # fmt: skip
+    fitting = [b for b in chain if b in newer]
+    return sorted([*fitting, *others], key=lambda b: version(b.version), reverse=True)
 
-    A package that excludes all of these builds is the reason instead: with the index they would not be locked either.
+
+def _only_there(
+    state: State, chosen: Solution, wanted: FrameworkRequest, newer: Sequence[Build]
+) -> Build | None:
+    """Return the newest build that is only on an index that does not respond.
+
+    None if a package excludes it, which would decide with this index too.
     """
-    elsewhere = {b.version for b in state.fitting.chain(wanted.name)}
-    newer = sorted(
-        (b for b in within if version(b.version) > version(chosen.version) and b.version not in elsewhere),
-        key=lambda b: version(b.version),
-        reverse=True,
+    chain = state.fitting.chain(wanted.name)
+    elsewhere = {b.version for b in chain}
+    closed = (b for b in _usable(state, wanted, newer) if b not in chain and b.version not in elsewhere)
+    return next((b for b in closed if not _decided(state, chosen, b.framework, b.version, [b])), None)
+
+
+def _decided(state: State, chosen: Solution, name: str, release: str, builds: Sequence[Build]) -> str | None:
+    """Return which named package excludes a release of a framework. One that is behind only follows the framework."""
+    named = {
+        p.name for p in chosen.answer.packages
+        if p.name in state.facts.named and (p.name in state.locked or not state.newer(p))
+    }  # fmt: skip
+    return who_excludes(state, chosen.answer, name, release, builds, named)
+
+
+def _excluded(state: State, chosen: Solution, build: Build) -> str:
+    """Return what decides against a build that fits."""
+    name, release, builds = build.framework, build.version, (build,)
+    return (
+        _decided(state, chosen, name, release, builds)
+        or _clash(state, build)
+        or _of_outcomes(state, chosen, name, release)
+        or who_excludes(state, chosen.answer, name, release, builds)
+        or _kept(state, name, next(b.version for b in chosen.builds if b.framework == name))
     )
-    excluded: str | None = None
-    for build in newer:
-        if build.index not in state.context.supply.unreachable:
-            continue
-        if {r.code for r in objections(state.fitting.question, wanted, build)} != {"index_unreachable"}:
-            continue
-        if why := who_excludes(
-            state, solution.answer, wanted.name, build.version, (build,), state.facts.named
-        ):
-            excluded = excluded or why
-            continue
-        name = "PyTorch index" if build.index == "pytorch" else "default index"
-        cuda = f" for CUDA {build.cuda}" if build.cuda else ""
-        return f"the {name} does not respond; it has {build.framework} {build.version}{cuda}, which fits"
-    return excluded
 
 
-def _clash(state: State, framework: str, newest: str) -> str | None:
-    """Return why the newest version of a framework does not go with the other frameworks."""
-    for row in state.fitting.newest.rejected:
-        if row.framework == framework and row.version == newest and row.reasons:
-            return row.reasons[0].text
-    return None
+def _clash(state: State, build: Build) -> str | None:
+    """Return why a build that fits does not go with the other frameworks."""
+    key = (build.framework, build.version, build.cuda, build.index)
+    rows = state.fitting.newest.rejected
+    return next(
+        (r.reasons[0].text for r in rows if (r.framework, r.version, r.cuda, r.index) == key and r.reasons),
+        None,
+    )
 
 
 def _package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
@@ -286,14 +323,6 @@ def who_excludes(
         if judged and (why := state.facts.fits(package.name, package.version, package.sha256, judged)):
             return why
     return None
-
-
-def _deciding(state: State, answer: Answer) -> set[str]:
-    """Return the named packages that are not behind, or stay as locked. An older release follows what decides."""
-    return {
-        p.name for p in answer.packages
-        if p.name in state.facts.named and (p.name in state.locked or not state.newer(p))
-    }  # fmt: skip
 
 
 def ladder(state: State, chosen: Solution) -> Iterator[PackageSet]:

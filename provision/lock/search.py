@@ -128,7 +128,7 @@ def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
     keep = {name: p.version for name, p in state.locked.items() if not p.unhashed}
     builds, python = _builds_of(state, lock, moving), lock.plan.python or ""
     if builds and python in state.fitting.question.pythons(builds[0]):
-        plan = state.fitting.plan(builds, python, {})
+        plan = state.fitting.plan(builds, python)
         outcome = compare(state, Candidate(plan=plan, builds=builds, keep=keep))
         if isinstance(outcome, Solution) and not outcome.conflicts:
             return outcome
@@ -189,10 +189,10 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     reasons.refuse_cuda_on_cpu(state, solution)
     answer, context = solution.answer, state.context
     held_back = tuple(reasons.held_back(state, solution))
-    because = {h.package: h.because for h in held_back}
+    passed = tuple(reasons.passed_over(state, solution))
     names = dict.fromkeys([*(n.name for n in state.named), *map(requirement_name, context.request.packages)])
     named = [f"{n}=={answer.versions[n]}" for n in names if n in answer.versions]
-    plan = state.fitting.plan(solution.builds, solution.plan.python or "", because, named)
+    plan = state.fitting.plan(solution.builds, solution.plan.python or "", named, passed)
     pages = state.pages.notes(answer.packages, plan)
     notes = (*plan.notes, *reasons.notes(state, solution), *pages)
     sets = tuple(reasons.ladder(state, solution))

@@ -74,8 +74,7 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
     is_named_exactly = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not is_named_exactly:  # PEP 592 allows a yanked release that is named exactly
         yield RejectionReason("yanked", "was withdrawn by its publisher (yanked)")
-    over = question.passed_over.get((build.framework, build.version, build.cuda, build.index))
-    if over:
+    if over := _passed_over(question, build):
         yield RejectionReason("requirement_conflict", over)
     bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
@@ -97,8 +96,13 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason(
             "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
-    elif build.index in question.supply.unreachable:
+    elif build.index in question.supply.unreachable and not _passed_over(question, build):
         yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
+
+
+def _passed_over(question: Question, build: Build) -> str | None:
+    """Return what decided against a build, which decides with its index too if that does not respond."""
+    return question.passed_over.get((build.framework, build.version, build.cuda, build.index))
 
 
 def _kind_of(index: str) -> str:

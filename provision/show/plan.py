@@ -101,22 +101,19 @@ def list_objections(plan: Plan) -> Iterator[str]:
     """Yield one sentence for each run of neighbouring versions with the same objection.
 
     An example: "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03". A
-    version has the objection of its build with the fewest, and first that of an index that does not respond. Where
-    whole solutions were compared, packages decided, and would decide with this index too: their objection comes first.
-    Versions that were not requested, or are not newer than the chosen one, are skipped.
+    version has the objection of its build with the fewest, and first that of a build that fits: of packages, or that its
+    index does not respond. Versions that were not requested, or are not newer than the chosen one, are skipped.
     """
     if not plan.rejected:
         return
     from packaging.version import Version  # imported late: most values are shown without it
 
     chosen = {b.framework: Version(b.version) for b in plan.builds}
-    compared = {h.package for h in plan.held_back}
     for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
         best: dict[str, RejectedBuild] = {}
         for row in rows:
             previous = best.get(row.version)
-            closed_first = framework not in compared
-            if previous is None or _weight(row, closed_first) < _weight(previous, closed_first):
+            if previous is None or _weight(row) < _weight(previous):
                 best[row.version] = row
         taken = chosen.get(framework)
         newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
@@ -139,12 +136,11 @@ def _like(row: RejectedBuild) -> str:
     return reason.code if reason.code == "python_unsupported" else reason.text
 
 
-def _weight(row: RejectedBuild, closed_first: bool) -> tuple[bool, int, list[int]]:
-    """Return the sort key of a rejected build: with its index it would fit, it has few objections, or the least newer
-    driver would do."""
-    is_closed = {r.code for r in row.reasons} == {"index_unreachable"}
+def _weight(row: RejectedBuild) -> tuple[bool, int, list[int]]:
+    """Return the sort key of a rejected build: it fits, it has few objections, or the least newer driver would do."""
+    fits = {r.code for r in row.reasons} <= {"index_unreachable", "requirement_conflict"}
     cuda = row.cuda if row.cuda and row.reasons[0].code == "driver_too_old" else "99"
-    return is_closed is not closed_first, len(row.reasons), [int(n) for n in cuda.split(".")]
+    return not fits, len(row.reasons), [int(n) for n in cuda.split(".")]
 
 
 def _list_held_back(plan: Plan) -> Iterator[str]:

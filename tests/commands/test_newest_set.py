@@ -3,6 +3,9 @@
 import pytest
 from rows import sampled
 
+from provision.model import Plan, from_plain
+from provision.show.plan import list_objections
+
 HERE = "3.11"
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
 ASK = ("--framework", "torch", "--index", "pypi", "--python", HERE, *GPU)
@@ -365,12 +368,25 @@ def test_an_index_that_does_not_respond_is_no_reason_where_a_package_excludes_wh
     index.add_plan(torches("resolve", "--json", "--framework", "torch==2.10.0", "--index", "pypi", *ask).json)
     index.add("serving", "1.0", requires=("torch<2.11",))
     torches.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
-    alone = torches("lock", "--json", "--framework", "torch", "-o", "alone.toml", *ask)
+    lock = ("lock", "--framework", "torch", *ask)
+    alone = torches(*lock, "--json", "-o", "alone.toml")
     assert versions(alone)["torch"] == "2.10.0"
     assert "the PyTorch index does not respond; it has torch" in alone.json["held_back"][0]["because"]
-    beside = torches("lock", "--json", "--framework", "torch", "--with", "serving", "-o", "beside.toml", *ask)
+    beside = torches(*lock, "--json", "-o", "beside.toml", "--with", "serving")
     assert versions(beside)["torch"] == "2.10.0"
     assert [h["because"] for h in beside.json["held_back"]] == ["serving 1.0 requires torch<2.11"]
+    again = torches(*lock, "--json", "-o", "alone.toml")
+    driver = "CUDA 13 needs driver 580.65.06; the driver is 550.54.15"
+    for ran, why in (
+        (alone, "the pytorch index does not respond"),
+        (beside, "serving 1.0 requires torch<2.11"),
+        (again, "the existing lock has 2.10.0; to upgrade it: gpuenv lock --upgrade torch"),
+    ):
+        plan = from_plain(Plan, ran.json["plan"])
+        assert list(list_objections(plan)) == [
+            f"not torch 2.15.0: {driver}",
+            f"not torch 2.14.1 to 2.11.0: {why}",
+        ]
 
 
 def test_a_limit_that_a_framework_does_not_state_applies_unless_another_requirement_forbids_it(gpuenv, index):

@@ -14,7 +14,6 @@ from provision.model import (
     AvailableWheel,
     AvailableWheels,
     FrameworkRequest,
-    HeldBackPackage,
     KnownBadRelease,
     RejectedBuild,
     RejectionReason,
@@ -225,24 +224,24 @@ def test_one_sentence_says_why_no_build_fits(wanted, target, said):
     assert not plan.builds and re.fullmatch(said, sentence), sentence
 
 
-def test_what_packages_decide_is_said_before_a_closed_index_that_would_not_help():
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("requirement_conflict", "text 1 is compiled for torch<99"),
+        ("index_unreachable", "the pytorch index does not respond"),
+    ],
+)
+def test_the_objection_to_a_build_that_fits_is_said_in_place_of_that_to_another_of_its_version(code, text):
     plan = ask("torch", index="pypi", **R580, gpus=["A100"])
+    driver = RejectionReason(code="driver_too_old", text="CUDA 13 needs driver 999")
     rows = tuple(
-        RejectedBuild(framework="torch", version="99.0", cuda="13.2", index=index, reasons=(RejectionReason(code=code, text=text),))
-        for index, code, text in (
-            ("pypi", "requirement_conflict", "text 1 is compiled for torch<99"),
-            ("pytorch", "index_unreachable", "the pytorch index does not respond"),
-        )
-    )  # fmt: skip
-    held = HeldBackPackage(
-        package="torch", locked="2", newest="99.0", because="text 1 is compiled for torch<99"
+        RejectedBuild(framework="torch", version="99.0", cuda=cuda, index="pypi", reasons=reasons)
+        for cuda, reasons in (("13.2", (driver,)), ("12.6", (RejectionReason(code=code, text=text),)))
     )
-    for held_back, said in (
-        ((held,), "text 1 is compiled for torch<99"),
-        ((), "the pytorch index does not respond"),
-    ):
-        shown = dataclasses.replace(plan, rejected=rows, held_back=held_back)
-        assert list(list_objections(shown)) == [f"not torch 99.0: {said}"]
+    for rejected in (rows, rows[::-1]):
+        assert list(list_objections(dataclasses.replace(plan, rejected=rejected))) == [
+            f"not torch 99.0: {text}"
+        ]
 
 
 def test_an_older_cuda_than_the_release_offers_has_a_reason():
