@@ -106,10 +106,11 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
         if not fitting.newest.builds:
             continue
         within = next(
-            (f" within {n.name}{n.specifier}" for n in state.named if n.name == lacking and n.specifier), ""
+            (f"{n.name}{n.specifier}" for n in state.named if n.name == lacking and n.specifier),
+            f"{lacking} that fits",
         )
         cause = (
-            f"{lacking} has no wheel for Python {python}{within}"
+            f"no release of {within} has a wheel for Python {python}"
             if lacking
             else "the requirements do not support it"
         )

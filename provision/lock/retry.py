@@ -189,6 +189,8 @@ def _offer_without(state: State, error: LockError, address: str) -> None:
         state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
     )  # fmt: skip
     without = _aside(state, context, no_code=context.no_code)
+    if address.startswith(redact(sources.pytorch)):
+        without.close("pytorch", error)
     outcome = compare(without, first(without))
     if isinstance(outcome, Solution):
         builds = name_builds(outcome.builds)

@@ -115,8 +115,12 @@ def _explain_index(
     refused: refusals.UvFailure, sources: PackageSources, needs: Sequence[RequirementLine], log: str
 ) -> LockError:
     """Return the error for a request that failed, with the address of the project's index that it was sent to."""
-    of_project = map(redact, (*sources.extra, *(n.index for n in needs if n.index)))
-    named = {redact(sources.pytorch): "pytorch"} | {index: index for index in of_project}
+    stated = [redact(n.index) for n in needs if n.index]  # no other index may have what these need
+    named = (
+        {i: i for i in stated}
+        | {redact(sources.pytorch): "pytorch"}
+        | {i: i for i in map(redact, sources.extra)}
+    )
     kinds = (k for i, k in named.items() if i and (refused.address or "").startswith(i.rstrip("/")))
     return LockError(
         refused.message.removesuffix(" (pip)"),  # gpuenv itself asks for pip

@@ -344,6 +344,24 @@ def test_an_index_of_the_project_that_is_closed_is_named_with_its_line(torches, 
         assert error["hint"].endswith(without)
 
 
+def test_a_package_that_may_only_come_from_the_closed_pytorch_index_is_named_with_its_line(torches, index):
+    """torch itself may come from the default index. Nothing is asked again when it is known that plain may not."""
+    torches.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
+    (torches.work / "pyproject.toml").write_text(
+        '[project]\nname = "own"\nversion = "1"\ndependencies = ["torch", "plain"]\n'
+        '[[tool.uv.index]]\nname = "torch"\nurl = "http://127.0.0.1:9/whl/cu130"\nexplicit = true\n'
+        '[tool.uv.sources]\nplain = { index = "torch" }\n'
+    )
+    ran = torches("lock", "--json", "--project", ".", "--python", HERE, *GPU)
+    error = ran.json["error"]
+    assert ran.code == 9 and "127.0.0.1:9/whl/cu130 refuses the connection" in error["message"]
+    assert error["message"].endswith("(pyproject.toml line 4)")
+    assert error["hint"].endswith(
+        "the other requirements have a solution with torch 2.15.0, which lacks what it brings"
+    )
+    assert "refuses the connection" not in ran.err
+
+
 @pytest.mark.parametrize("text", ["plain===1.foo", "plain>=one"])
 def test_a_version_that_is_none_is_refused_before_anything_runs(torches, text):
     ran = torches("lock", "--json", "--with", text, *ASK)
