@@ -1,7 +1,8 @@
 """One build of an environment, for both managers: what is installed, the transaction, and its proof.
 
-`prepare` decides what is installed, `run_build` builds or changes the environment, and `reuse` returns one that is as the
-options say. `build_environment` does the work, records it, proves it, and commits or rolls back.
+`run_build` builds an environment or changes the one that `read_lock_to_change` found, and `reuse` returns one that is as
+the options say. `prepare` decides what is installed. `build_environment` does the work, records it, proves it, and commits
+or rolls back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, registry, state, venv
 from ..environment.managers import Building, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
-from ..errors import BuildError, GpuenvError, UsageError
+from ..errors import BuildError, GpuenvError, ResolveError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import describe_changes, list_changes
@@ -224,6 +225,14 @@ def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, 
     return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
 
 
+class NoBuildError(ResolveError):
+    """No build fits. `result` has the plan with the reasons."""
+
+    def __init__(self, result: CreateResult) -> None:
+        super().__init__("no build fits", hint=result.plan.hint if result.plan else None)
+        self.result = result
+
+
 def prepare(
     options: BuildOptions,
     env: Path,
@@ -231,11 +240,11 @@ def prepare(
     named_lock: Lock | None,
     old: Lock | None,
     emit: Emit,
-) -> BuildJob | CreateResult:
+) -> BuildJob:
     """Return the build of `named_lock`, or of a solved lock near to `old`.
 
-    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Return a
-    CreateResult without an environment if no build fits.
+    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Raises
+    NoBuildError.
     """
     context, files = None, list[str]()
     if named_lock:
@@ -255,7 +264,7 @@ def prepare(
                 emit(Event("note", "resolve", f"for a GPU: {context.reason}"))
         plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
         if solved is None:
-            return CreateResult(machine=context.machine, plan=plan)
+            raise NoBuildError(CreateResult(machine=context.machine, plan=plan))
         notes = (*plan.notes, why) if why else plan.notes
         lock = dataclasses.replace(solved, plan=dataclasses.replace(plan, notes=notes))
         machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
@@ -273,9 +282,20 @@ def prepare(
 # --- the build -------------------------------------------------------------------------------------
 
 
-def run_build(job: BuildJob, old: Lock | None) -> CreateResult:
-    """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if the proof
-    fails: then the result has no environment."""
+def run_build(
+    options: BuildOptions,
+    env: Path,
+    choices: Choices,
+    named_lock: Lock | None,
+    old: Lock | None,
+    emit: Emit,
+) -> CreateResult:
+    """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if no build
+    fits or the proof fails: then the result has no environment."""
+    try:
+        job = prepare(options, env, choices, named_lock, old, emit)
+    except NoBuildError as error:
+        return error.result
     way, new = manager(job.lock.manager), job.local_lock
     try:
         if old is None:

@@ -130,8 +130,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
             return _preview(options, env, choices, lock, emit, anew=new)
         old = None if new else build.read_lock_to_change(env, choices, lock)
         if new or old:
-            job = build.prepare(options, env, choices, lock, old, emit)
-            result = job if isinstance(job, CreateResult) else build.run_build(job, old)
+            result = build.run_build(options, env, choices, lock, old, emit)
         else:
             result = build.reuse(options, env, choices, emit)
     if with_kernel and is_good(result):

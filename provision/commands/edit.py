@@ -18,7 +18,7 @@ from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
 from ..config.record import others
 from ..environment import place, state
-from ..errors import ResolveError, UsageError
+from ..errors import UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
@@ -123,9 +123,7 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
     from .create import finish
 
     state.require_vouched(env)
-    old = state.read_lock(env)
-    job = build.prepare(options, env, choices, None, old, emit)
-    return finish(emit, env, job if isinstance(job, CreateResult) else build.run_build(job, old))
+    return finish(emit, env, build.run_build(options, env, choices, None, state.read_lock(env), emit))
 
 
 @contextlib.contextmanager
@@ -156,8 +154,6 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
         from . import build
 
         job = build.prepare(options, path, _remembered(emit, choices, path, edit), None, env_lock, emit)
-        if isinstance(job, CreateResult):
-            raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)
     have = apply_project(choices).with_
     edit.check(have, file, emit)
