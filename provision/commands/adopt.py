@@ -55,7 +55,7 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
                 emit(Event("warning", "build", f"{env} was not adopted: its verification failed"))
                 return CreateResult(machine=job.machine, plan=lock.plan, lock=lock, verdict=verdict)
         _record(job)
-        verdict = verdict and with_later_stages(job, dataclasses.replace(verdict, made_for=lock.plan.device))
+        verdict = verdict and with_later_stages(job, verdict)
     return job.created(verdict, changed=False)
 
 

@@ -44,15 +44,12 @@ _TIMED_OUT = 124
 
 def run_verification(examined: Examination, emit: Emit, begun: verify.EarlyProbes | None = None) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
-    env, lock, wanted = examined.env, examined.lock, examined.options
+    wanted = examined.options
     read = begun.machine.result if begun and begun.machine else functools.cache(make_machine_reader(wanted))
-    baseline = verify.Baseline(
-        lock=lock, releases=rows.load(examined.choices).cudnn,
-        target=read().target if wanted.locked else None, read_machine=read,
+    return verify.verify(
+        examined.env, wanted, emit=emit, early_probes=begun, lock=examined.lock, read_machine=read,
+        releases=rows.load(examined.choices).cudnn,
     )  # fmt: skip
-    verdict = verify.verify(env, wanted, baseline, emit=emit, early_probes=begun)
-    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
-    return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 
 def make_machine_reader(options: verify.Options) -> Callable[[], Machine]:

@@ -14,24 +14,26 @@ import dataclasses
 import re
 import resource
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..environment.place import locate_environment
 from ..model import (
     CONFIDENCES,
     FRAMEWORKS,
+    CudnnRelease,
     Emit,
     Environment,
     Evidence,
     Finding,
+    Lock,
+    Machine,
     Outcome,
     StageResult,
     Verdict,
 )
 from ..system.redaction import clean
-from .state import (
-    Baseline,
+from .verification import (
     EarlyProbes,
     Options,
     Verification,
@@ -45,7 +47,6 @@ from .state import (
 # Imports delay the start of the first child. So the stages are imported later, while the children run.
 
 __all__ = [
-    "Baseline",
     "EarlyProbes",
     "Options",
     "begin",
@@ -55,26 +56,30 @@ __all__ = [
     "verify",
 ]
 
-NO_BASELINE = Baseline()
-
 
 def verify(
     env: Environment,
     options: Options,
-    baseline: Baseline = NO_BASELINE,
     *,
     emit: Emit,
     early_probes: EarlyProbes | None = None,
+    lock: Lock | None = None,
+    releases: Sequence[CudnnRelease] = (),
+    read_machine: Callable[[], Machine] | None = None,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `early_probes` is the result of `begin`.
 
+    `Verification` says what the others are.
     Raise UsageError for an unknown device or framework, and if the environment's Python does not start. Every other
     failure is part of the verdict.
     """
     if early_probes is None:
-        with begin(env, options, driver=device_of(options, baseline.lock)[0] != "cpu") as started:
-            return verify(env, options, baseline, emit=emit, early_probes=started)
-    run = prepare(early_probes, options, baseline, emit)
+        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
+            return verify(
+                env, options, emit=emit, early_probes=started, lock=lock, releases=releases,
+                read_machine=read_machine,
+            )  # fmt: skip
+    run = prepare(early_probes, options, emit, lock, releases=releases, read_machine=read_machine)
     from . import layers
 
     if options.quick:
@@ -105,6 +110,7 @@ _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 
 def make_verdict(run: Verification) -> Verdict:
     """Return the verdict of all stages that ran."""
+    lock = run.lock
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
     if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
         outcome = "unproven"
@@ -121,6 +127,10 @@ def make_verdict(run: Verification) -> Verdict:
         findings=findings,
         hint=_make_hint(run, outcome, findings),
         drift=run.drift,
+        unhashed=tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed)
+        if lock
+        else (),
+        made_for=lock.plan.device if lock else None,
     )
 
 

@@ -40,7 +40,7 @@ from ..system import untrusted
 from ..system.kernels import how_they_run
 from .drift import find_drift
 from .libraries import CUDNN_PACKAGE, shorten_version
-from .state import Judgement, Verification
+from .verification import Judgement, Verification
 
 CHANGED = "changed_since_lock"
 """The cause where nothing of the taxonomy says more: an environment that is not what was built."""
@@ -62,7 +62,9 @@ def judge_drift(run: Verification) -> None:
     )
     changes = list(drift.changes)
     if locked and run.device != "cpu":
-        changes += [*_compare_loaded(run, lock), *compare_machine(lock, run.baseline.target)]
+        changes += _compare_loaded(run, lock)
+        if run.read_machine:
+            changes += compare_machine(lock, run.read_machine().target)
     failure = next((s.detail for s in run.stages if s.status == "fail"), "")
     changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
     run.drift = tuple(changes)
@@ -83,12 +85,12 @@ def _list_evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]
 # --- what else than packages ---------------------------------------------------------------------
 
 
-def compare_machine(lock: Lock, target: Target | None) -> list[EnvironmentChange]:
+def compare_machine(lock: Lock, target: Target) -> list[EnvironmentChange]:
     """Return how this machine's driver and GPUs differ from those of the lock.
 
     If the lock is for several classes of hosts, the most similar class counts.
     """
-    if target is None or lock.plan.device == "cpu":
+    if lock.plan.device == "cpu":
         return []
     if lock.classes:  # a class has one name for all boards of a capability
         return min((_compare_target(c.target, target, named=False) for c in lock.classes), key=len)

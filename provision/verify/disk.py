@@ -40,7 +40,7 @@ from .libraries import (
     make_repair_command,
     read_requirements,
 )
-from .state import Judgement, Verification, fail_with
+from .verification import Judgement, Verification, fail_with
 
 _CUDNN_ROWS = ("cudnn_file_missing", "cudnn_file_of_other_version", "cudnn_file_damaged")
 _LIBRARY_ROWS = ("library_missing", "library_of_other_version", "library_damaged")
@@ -65,7 +65,7 @@ def judge_libraries(run: Verification) -> Judgement:
     checked = {p.name: check_files(p.files, not quick) for p in owners}
     finding = (
         _find_overlap(owners, checked, packages, lock)
-        or _find_broken(env, owners, checked, run.baseline.releases)
+        or _find_broken(env, owners, checked, run.releases)
         or (_find_not_locked(env, owners, lock) if lock else _find_unserved(env, installed.paths, owners))
         or _find_other_broken(env, packages, run.options.deep and not quick)
     )

@@ -34,7 +34,7 @@ from .proof import (
     judge_numpy,
 )
 from .settings import explain_startup_files, find_suspects, search_settings
-from .state import PATTERN, Judgement, Verification, fail_with, start_in_thread
+from .verification import PATTERN, Judgement, Verification, fail_with, start_in_thread
 
 STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
 _PRODUCTS = ("matmul", "matmul_bias", "matmul_large")

@@ -30,7 +30,7 @@ from .disk import explain_unloaded, judge_libraries
 from .libraries import is_inside, map_owners, pick_library, read_built_major
 from .probe import ProbeReport, Record, run_probe
 from .settings import find_suspects, search_settings
-from .state import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
+from .verification import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
 
 STAGES = ("driver", "runtime", "libraries", "cudnn")
 _PROBED = ("driver", "runtime", "cudnn")
@@ -53,8 +53,8 @@ def run_layers(run: Verification) -> None:
         on_disk = judge_libraries(run)
         disk_seconds = time.perf_counter() - start
         run.early_probes.read_ahead()
-        if run.baseline.read_machine:
-            run.machine = run.baseline.read_machine()
+        if run.read_machine:
+            run.machine = run.read_machine()
         report = run.lowlevel = pending.result()
     for number, stage in enumerate(STAGES, 1):
         if stage == "libraries":

@@ -48,7 +48,7 @@ from . import fixes
 from .compilers import Lacks, find_lacks, make_lack_finding
 from .libraries import PythonPaths, make_pip_command, make_repair_command, name_nvidia_wheel
 from .probe import run_probe
-from .state import Options
+from .verification import Options
 
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 

@@ -40,7 +40,7 @@ from .libraries import (
     shorten_version,
 )
 from .probe import GRADED, ProbeReport
-from .state import Judgement, Verification, fail_with
+from .verification import Judgement, Verification, fail_with
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ..system import process
 from ..system.search import find_smallest
 from .libraries import list_libraries
 from .probe import run_probe
-from .state import Verification
+from .verification import Verification
 
 # Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
 # CUDA_VERSION names the CUDA of a container's image. No part of CUDA reads it.

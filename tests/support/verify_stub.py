@@ -11,9 +11,9 @@ from framework_envs import venv
 
 from driver_stub import H200, build, build_runtime, scenario, spec
 from provision.model import Environment
-from provision.verify import Baseline, Options, locate_environment, verify
+from provision.verify import Options, locate_environment, verify
 from provision.verify.libraries import InstalledLibraries, PythonPaths
-from provision.verify.state import Verification
+from provision.verify.verification import Verification
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
 ALL_LIBRARIES = (
@@ -95,18 +95,18 @@ def judge(env, tmp_path, monkeypatch):
         for key, value in scenario(libraries, what).items():
             folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
             monkeypatch.setenv(key, ":".join(folders))
-        return verify(locate_environment(env), options, Baseline(**more), emit=lambda _: None)
+        return verify(locate_environment(env), options, emit=lambda _: None, **more)
 
     return run
 
 
-def verification(device="cuda", files=(), **baseline):
+def verification(device="cuda", files=(), **more):
     """A verification of /env that has not asked anything yet; `files` are the environment's libraries."""
     paths = PythonPaths(prefix="/env", version="3.12.0", sites=(), roots=("/env",))
     return Verification(
         early_probes=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
-        baseline=Baseline(**baseline), emit=lambda _: None, device=device, ordinal=None, environ={},
-        installed=InstalledLibraries(paths=paths, files=files),
+        emit=lambda _: None, device=device, ordinal=None, environ={},
+        installed=InstalledLibraries(paths=paths, files=files), **more,
     )  # fmt: skip
 
 

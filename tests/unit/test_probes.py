@@ -15,7 +15,7 @@ import pytest
 from rows import rows
 
 from provision.system import process
-from provision.verify import probe, state
+from provision.verify import probe, verification
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -114,7 +114,7 @@ def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
     for python in pythons():
         told = probe.run_probe(
             python,
-            state.PROBES,
+            verification.PROBES,
             request,
             environ=environ,
             timeout=30,

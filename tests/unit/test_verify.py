@@ -13,8 +13,8 @@ from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
-from provision.verify import Baseline, Options, begin, frameworks, locate_environment, verify
-from provision.verify.state import prepare
+from provision.verify import Options, begin, frameworks, locate_environment, verify
+from provision.verify.verification import prepare
 
 CPU = Options(device="cpu", timeout=120)
 
@@ -345,7 +345,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     assert found.python_version == "3.4.5"
     options = Options(device="cpu", quick=True)
     with begin(found, options) as begun:
-        assert prepare(begun, options, Baseline(), lambda event: None).env.python_version == real
+        assert prepare(begun, options, lambda event: None, None).env.python_version == real
 
 
 def test_a_pipe_in_the_place_of_pyvenv_cfg_holds_nobody(tmp_path):

@@ -11,11 +11,9 @@ from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pri
 from driver_stub import H200, H200_MIG, T4, V100, build, build_runtime, spec
 from provision.detect import machine_for_verdict
 from provision.system.process import Finished
-from provision.verify import Baseline, Options, layers, locate_environment, verify
+from provision.verify import Options, layers, locate_environment, verify
 from provision.verify.layers import judge_peers
 from provision.verify.probe import ProbeReport
-
-HERE = Baseline(read_machine=machine_for_verdict)
 
 
 def test_a_healthy_machine_passes_four_stages(judge):
@@ -101,7 +99,7 @@ def test_a_machine_without_a_driver_fails_at_the_driver(judge, tmp_path, monkeyp
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
     env = locate_environment(tmp_path / "env")
-    verdict = verify(env, QUICK, HERE, emit=lambda _: None)
+    verdict = verify(env, QUICK, emit=lambda _: None, read_machine=machine_for_verdict)
     assert failing(verdict) == "driver"
     assert "libcuda.so.1" in stage(verdict, "driver").detail
     assert verdict.findings[0].cause in ("driver_missing", "container_without_gpu")
@@ -111,7 +109,9 @@ def test_a_notebook_without_a_driver_is_told_to_change_its_runtime(judge, tmp_pa
     build(tmp_path / "none", leave_out=["libcuda.so.1"])
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
     monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab_1")
-    verdict = verify(locate_environment(tmp_path / "env"), QUICK, HERE, emit=lambda _: None)
+    verdict = verify(
+        locate_environment(tmp_path / "env"), QUICK, emit=lambda _: None, read_machine=machine_for_verdict
+    )
     assert verdict.findings[0].cause == "driver_missing" and "Change runtime type" in (verdict.hint or "")
 
 

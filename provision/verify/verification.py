@@ -33,7 +33,6 @@ from ..model import (
     Machine,
     StageResult,
     Status,
-    Target,
 )
 from ..model.values import dataclass
 from ..system import process
@@ -72,20 +71,6 @@ class Options:
     strict: bool = False
     locked: bool = False
     cache_dir: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baseline:
-    """The values that an environment is compared with.
-
-    `releases` are the known cuDNN releases. `target` is this machine, for the comparison with the lock's target.
-    `read_machine` reads the driver and the GPUs that the environment's reports must agree with.
-    """
-
-    lock: Lock | None = None
-    releases: Sequence[CudnnRelease] = ()
-    target: Target | None = None
-    read_machine: Callable[[], Machine] | None = None
 
 
 def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
@@ -345,7 +330,8 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 
-    `machine` is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
+    The environment is compared with its lock. `releases` are the known cuDNN releases. `read_machine` reads the driver and the
+    GPUs that the environment's reports must agree with. `machine` is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
     UUIDs of MIG devices, each of which needs its own process. `imported` lets a framework's probe that was started
     before its turn continue, and returns its report.
     """
@@ -353,12 +339,14 @@ class Verification:
     early_probes: EarlyProbes
     env: Environment
     options: Options
-    baseline: Baseline
     emit: Emit
     device: str
     ordinal: int | None
     environ: dict[str, str]
     installed: InstalledLibraries
+    lock: Lock | None = None
+    releases: Sequence[CudnnRelease] = ()
+    read_machine: Callable[[], Machine] | None = None
     stages: list[StageResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     verdicts: list[FrameworkVerdict] = field(default_factory=list)
@@ -369,10 +357,6 @@ class Verification:
     blamed: bool = False
     imported: dict[str, Callable[[], ProbeReport]] = field(default_factory=dict)
     slices: tuple[str, ...] = ()
-
-    @property
-    def lock(self) -> Lock | None:
-        return self.baseline.lock
 
     @property
     def paths(self) -> PythonPaths:
@@ -427,10 +411,12 @@ def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
-def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emit: Emit) -> Verification:
-    """Return a verification without stages. Raise UsageError if the environment's Python does not start."""
+def prepare(
+    early_probes: EarlyProbes, options: Options, emit: Emit, lock: Lock | None, **more: Any
+) -> Verification:
+    """Return a verification without stages. `more` are its other values. Raise UsageError if the environment's Python does not start."""
     env = early_probes.env
-    device, ordinal = device_of(options, baseline.lock)
+    device, ordinal = device_of(options, lock)
     emit(Event("start", "verify", f"verifying {env.path}"))
     paths = early_probes.python_paths.result()
     for problem in paths.problems:
@@ -439,10 +425,11 @@ def prepare(early_probes: EarlyProbes, options: Options, baseline: Baseline, emi
         early_probes=early_probes,
         env=replace(env, python_version=paths.version),
         options=options,
-        baseline=baseline,
+        lock=lock,
         emit=emit,
         device=device,
         ordinal=ordinal,
         environ=child_environ(early_probes),
         installed=read_installed(paths),
+        **more,
     )
