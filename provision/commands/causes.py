@@ -11,7 +11,7 @@ from .. import detect
 from ..config import rows
 from ..config.options import Choices
 from ..environment import distributions
-from ..environment.place import MARK
+from ..environment.place import made_by_gpuenv
 from ..errors import BuildError, GpuenvError
 from ..model import (
     Device,
@@ -79,7 +79,7 @@ def explain_failure(
         address_space=foreground.limit("RLIMIT_AS"),
         open_files=foreground.limit("RLIMIT_NOFILE"),
         memory=foreground.memory(),
-        made_by_gpuenv=(root / MARK).is_dir(),
+        made_by_gpuenv=made_by_gpuenv(root),
         files_of=lambda module: distributions.find_owner_of_missing(root, module),
         has_module=lambda module: distributions.has_module(root, module),
         own_module=lambda module: find_own_module(folders, module),

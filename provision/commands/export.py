@@ -176,7 +176,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
     path = make_absolute(env or find_project_env())
     if file is not None:
         return _read_file_source(file, path, choices)
-    if (path / place.MARK).is_dir():
+    if place.made_by_gpuenv(path):
         return _read_env_source(path)
     for name in LOCK_NAMES.values() if env is None else ():
         if (find_project_folder() / name).is_file():

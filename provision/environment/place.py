@@ -35,6 +35,7 @@ UNFINISHED = "building"
 
 
 def made_by_gpuenv(path: Path) -> bool:
+    """Return whether an environment has gpuenv's folder. A link in its place does not count."""
     return (path / MARK).is_dir() and not (path / MARK).is_symlink()
 
 
@@ -358,7 +359,7 @@ def locate_environment(env: Path) -> Environment:
         manager=_find_manager(root),
         python=str(python),
         python_version=_read_stated_version(root),
-        made_by_gpuenv=(root / MARK / "plan.json").is_file(),
+        made_by_gpuenv=made_by_gpuenv(root),
     )
 
 

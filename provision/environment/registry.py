@@ -152,7 +152,7 @@ def _is_old(entry: Path) -> bool:
 
 def _is_there(env: Path) -> bool:
     try:
-        return (env / MARK).is_dir()
+        return made_by_gpuenv(env)
     except OSError:
         return False
 
