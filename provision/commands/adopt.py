@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from ..config import record, rows
+from ..config import recall, rows
 from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
@@ -44,7 +44,7 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
         choices = apply_project(choices)
         job = BuildJob(
             options=options, env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
-            emit=emit, machine=machine_for_verdict(), remembered=record.make_record(choices, lock, []),
+            emit=emit, machine=machine_for_verdict(), remembered=recall.make_request_file(choices, lock, []),
         )  # fmt: skip
         verdict = None
         if options.verify is not False:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..config import record
+from ..config import recall
 from ..config.file import read_config
 from ..config.options import BuildOptions, Choices, get_cache_dir
 from ..config.rows import load
@@ -165,13 +165,13 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
     made for the CPU and a GPU is there now.
     """
     before = state.read(env, "request.json")
-    wanted = record.make_record(choices, lock, (before.get("files") or {}).get("names", []))
+    wanted = recall.make_request_file(choices, lock, (before.get("files") or {}).get("names", []))
     if lock and not choices.framework:
         matches = state.read(env, "lock.json").get("digest") == state.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
         read_named(choices, load(choices))
-        matches = record.is_same(before, wanted)
+        matches = recall.is_same(before, wanted)
     works = place.find_python(env) is not None
     if not works or not matches:
         if works and _can_change(env, choices, before, wanted):
@@ -198,7 +198,7 @@ def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dic
     if not before.get("choices"):
         return False
     old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
-    differs = record.list_differing(before, wanted)
+    differs = recall.list_differing(before, wanted)
     differs -= {k for k in ("device", "cuda", "python") if is_kept(plan, k, new.get(k))}
     names = [{Requirement(f).name for f in one.get("framework", [])} for one in (old, new)]
     if choices.config and names[0] == names[1]:
@@ -217,7 +217,7 @@ def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, 
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
         f"{name.rstrip('_')}: {show(old.get(name))}, now {show(new.get(name))}"
-        for name in sorted(record.list_differing(before, wanted) - {"config"})
+        for name in sorted(recall.list_differing(before, wanted) - {"config"})
     ]
     refusal = f"{env} ({words}) was built with other options"
     if not old:
@@ -275,7 +275,7 @@ def prepare(
         lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
     return BuildJob(
         options=options, env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine,
-        remembered=record.make_record(choices, named_lock, files), context=context,
+        remembered=recall.make_request_file(choices, named_lock, files), context=context,
     )  # fmt: skip
 
 
@@ -336,7 +336,7 @@ def run_build(
                 registry.remove_unused_pythons(job.env)
     if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
         files = list_watched_files(job.choices, job.context)
-        state.write_vouched(job.env, "request.json", record.make_record(job.choices, None, files))
+        state.write_vouched(job.env, "request.json", recall.make_request_file(job.choices, None, files))
     return result
 
 

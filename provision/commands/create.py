@@ -8,7 +8,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ..config import record
+from ..config import recall
 from ..config.env import choose_env_to_change
 from ..config.options import BuildOptions, Choices, find_framework, get_cache_dir, make_absolute
 from ..config.project import apply_project
@@ -91,7 +91,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         from .adopt import adopt
 
         return finish(emit, env, adopt(options, env, options.choices, emit))
-    choices = record.recall_for_create(
+    choices = recall.recall_for_create(
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
     if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
@@ -109,9 +109,9 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         from ..bundle.install import open_bundle
 
         choices, lock_file = open_bundle(options.bundle, choices, emit)
-    with_kernel = options.kernel or bool(state.read_vouched(env, record.KERNEL))
+    with_kernel = options.kernel or bool(state.read_vouched(env, recall.KERNEL))
     if with_kernel:
-        choices = record.add_kernel_package(choices)
+        choices = recall.add_kernel_package(choices)
     place.check_place(env)
     read_user_grants(choices)
     if lock_file is None or choices.target:
@@ -176,15 +176,15 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     if place.find_python(env) is None or not state.is_vouched(env):
         return None
     before = state.read(env, "request.json")
-    if not before or (env / place.MARK / record.KERNEL).exists():
+    if not before or (env / place.MARK / recall.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = apply_project(choices)
-    wanted = record.make_record(choices, None, (before.get("files") or {}).get("names", []))
-    if not record.is_same(before, wanted):
+    wanted = recall.make_request_file(choices, None, (before.get("files") or {}).get("names", []))
+    if not recall.is_same(before, wanted):
         return None
     machine, plan = machine_for_verdict(), state.read_plan(env)
     digest = state.read(env, "lock.json").get("digest")
-    own = record.read_own_project(env, get_cache_dir(choices))
+    own = recall.read_own_project(env, get_cache_dir(choices))
     under = state.list_circumstances(env, digest, machine, own.digest if own else None)
     verdict = state.find_valid_verdict(env, under)
     if verdict is None or plan is None:
@@ -235,7 +235,7 @@ def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResul
     made_of = ", ".join(f"{b.framework} {b.version}" for b in result.plan.builds) if result.plan else ""
     try:
         name = kernel.register(env, str(place.find_python(env)), made_of)
-        state.write_vouched(env, record.KERNEL, {"name": name})
+        state.write_vouched(env, recall.KERNEL, {"name": name})
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""
         warning = f"no Jupyter kernel was made: {error.message}{hint}"

@@ -10,13 +10,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..config import record, rows
+from ..config import recall, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
 from ..config.env import choose_env_to_change, find_project_folder, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
-from ..config.record import others
+from ..config.recall import others
 from ..environment import place, state
 from ..errors import UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
@@ -167,10 +167,10 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
 def _as_made(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
     state.require_vouched(env)
-    recorded = record.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
+    recorded = recall.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
     links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
-    more = record.record(Choices(find_links=links, only_binary=binary))
+    more = recall.list_typed(Choices(find_links=links, only_binary=binary))
     return dataclasses.replace(recorded, find_links=links, only_binary=binary, typed=recorded.typed | more)
 
 
@@ -191,7 +191,7 @@ def _in_project(
         refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.change([text])])
-    choices = dataclasses.replace(choices, typed=record.record(choices))
+    choices = dataclasses.replace(choices, typed=recall.list_typed(choices))
     return apply_project(choices), solved.write()
 
 
@@ -209,7 +209,7 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
     check_choices(choices)
     edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
-    return dataclasses.replace(changed, typed=record.record(changed))
+    return dataclasses.replace(changed, typed=recall.list_typed(changed))
 
 
 def _of_its_lock(choices: Choices, lock: Lock) -> Choices:

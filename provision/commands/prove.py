@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import detect, verify
 from ..config import rows
 from ..config.options import Choices, get_cache_dir
-from ..config.record import OwnProject, read_own_project
+from ..config.recall import OwnProject, read_own_project
 from ..detect import machine_for_verdict
 from ..environment import state
 from ..errors import GpuenvError, UsageError
@@ -224,7 +224,7 @@ def _required(
     """Return a function that selects the named packages and those that they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
-        from ..config.record import list_named_packages
+        from ..config.recall import list_named_packages
         from ..verify.packages import list_required
 
         names = list_named_packages(Path(env.path), lock, choices)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..config import record, rows
+from ..config import recall, rows
 from ..config.env import find_project_folder
 from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files, read_requirements
@@ -186,12 +186,12 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     the lock was solved with the same ones.
     """
     if lock is None:
-        return record.without_own_packages(env_choices)
-    plain = record.without_machine(env_choices)
+        return recall.without_own_packages(env_choices)
+    plain = recall.without_machine(env_choices)
     now = apply_project(plain)
     demands = read_requirements(now, rows.load(now), lock.plan.target)
     same = is_same_inputs(lock.inputs, now, list_files(now, demands))
-    return plain if same else record.without_own_packages(plain)
+    return plain if same else recall.without_own_packages(plain)
 
 
 def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) -> RequestContext:

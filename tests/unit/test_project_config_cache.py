@@ -8,7 +8,7 @@ import sys
 import pytest
 from project_config import path  # noqa: F401  # fixtures
 
-from provision.config import record
+from provision.config import recall
 from provision.config.options import Choices
 from provision.config.project import (
     digest_files as digest_of,
@@ -63,7 +63,7 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     path.write_text("frameworks: [torch]\n")
     named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
     for digest, expected in ((before, True), (exact, False)):
-        assert record.is_same({**named, "files": {"names": files, "digest": digest}}, named) is expected
+        assert recall.is_same({**named, "files": {"names": files, "digest": digest}}, named) is expected
 
 
 def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):

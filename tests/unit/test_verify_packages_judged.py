@@ -11,7 +11,7 @@ from framework_envs import venv
 from rows import rows
 
 from provision.config.options import Choices
-from provision.config.record import list_named_packages
+from provision.config.recall import list_named_packages
 from provision.environment.loader import Package, Problem
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load

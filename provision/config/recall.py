@@ -125,13 +125,13 @@ def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: 
     """
     before = state.read_vouched(env, "request.json")
     if not before:
-        return dataclasses.replace(choices, typed=record(choices))
+        return dataclasses.replace(choices, typed=list_typed(choices))
     config = locate_project_file() if "framework" not in said else None
     kept = _recorded(env, before, config)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
-    merged = dataclasses.replace(merged, typed=record(merged))
+    merged = dataclasses.replace(merged, typed=list_typed(merged))
     return add_kernel_package(merged) if state.read_vouched(env, KERNEL) else merged
 
 
@@ -148,7 +148,7 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
     except BuildError:
         if not recreate:
             raise
-        return dataclasses.replace(choices, typed=record(choices))
+        return dataclasses.replace(choices, typed=list_typed(choices))
 
 
 def add_kernel_package(choices: Choices) -> Choices:
@@ -174,7 +174,7 @@ def without_machine(choices: Choices) -> Choices:
     return dataclasses.replace(choices, target=named, gpu=[], device="auto", **none)  # type: ignore[arg-type]  # each may be None
 
 
-def record(choices: Choices) -> dict[str, Any]:
+def list_typed(choices: Choices) -> dict[str, Any]:
     """Return the options of a command line as an environment records them, with absolute paths."""
     kept = {}
     for name, field in _RECORDED.items():
@@ -184,7 +184,7 @@ def record(choices: Choices) -> dict[str, Any]:
     return kept
 
 
-def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+def make_request_file(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
     """Return what two runs of `create` must have in common, as `request.json` keeps it.
 
     It contains the options, the lock if one is named, the project's files, and the options of the command
