@@ -16,7 +16,7 @@ from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
 from ..detect import machine_for_verdict
-from ..environment import place, state, venv
+from ..environment import place, record, venv
 from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
@@ -77,7 +77,7 @@ def _record(job: BuildJob) -> None:
         mark.mkdir()
         venv.make_relocatable(job.env)
         job.record(job.env)
-        state.vouch(job.env.resolve(), state.digest_record(job.env))
+        record.vouch(job.env.resolve(), record.digest_record(job.env))
     except BaseException:
         shutil.rmtree(mark, ignore_errors=True)
         raise

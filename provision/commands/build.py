@@ -24,7 +24,7 @@ from ..config.options import BuildOptions, Choices, get_cache_dir
 from ..config.rows import load
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
-from ..environment import guard, place, registry, state, venv
+from ..environment import guard, place, record, registry, venv
 from ..environment.managers import Building, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, ResolveError, UsageError
@@ -134,15 +134,15 @@ class BuildJob:
 
     def record(self, prefix: Path) -> None:
         """Write plan, lock, options and the installed packages into the environment at `prefix`."""
-        state.note_installed(prefix, self.lock)
+        record.note_installed(prefix, self.lock)
         self.write_record(prefix)
 
     def write_record(self, prefix: Path) -> None:
         """Write plan, lock and options. The options are last, because the next `create` relies on them."""
         if self.remembered is not None:
-            state.write(prefix, "plan.json", as_document(self.lock.plan))
-            manager(self.lock.manager).record(self.lock, prefix)
-            state.write(prefix, "request.json", self.remembered)
+            record.write(prefix, "plan.json", as_document(self.lock.plan))
+            manager(self.lock.manager).write_lock(self.lock, prefix)
+            record.write(prefix, "request.json", self.remembered)
 
     def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
         """Return the environment in its final place as the command's result."""
@@ -150,7 +150,7 @@ class BuildJob:
             machine=self.machine,
             plan=self.lock.plan,
             lock=self.lock,
-            environment=state.read_environment(self.env, changed=changed),
+            environment=record.read_environment(self.env, changed=changed),
             verdict=verdict,
         )
 
@@ -164,10 +164,10 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
     Raises UsageError if it was built with other options than those of packages, if it lacks its Python, or if it was
     made for the CPU and a GPU is there now.
     """
-    before = state.read(env, "request.json")
+    before = record.read(env, "request.json")
     wanted = recall.make_request_file(choices, lock, (before.get("files") or {}).get("names", []))
     if lock and not choices.framework:
-        matches = state.read(env, "lock.json").get("digest") == state.lock_digest(lock)
+        matches = record.read(env, "lock.json").get("digest") == record.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
         read_named(choices, load(choices))
@@ -175,13 +175,13 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
     works = place.find_python(env) is not None
     if not works or not matches:
         if works and _can_change(env, choices, before, wanted):
-            state.require_vouched(env)
-            return state.read_lock(env)
+            record.require_vouched(env)
+            return record.read_lock(env)
         if not works:
             raise UsageError(place.describe_missing_python(env), hint=RECREATE)
         raise _explain_other_options(env, before, wanted)
     elsewhere = bool(choices.elsewhere or choices.platform)
-    plan = state.read_plan(env)
+    plan = record.read_plan(env)
     if lock is None and (why := explain_idle_gpu(plan, choices.device, elsewhere=elsewhere)):
         raise UsageError(
             f"{env} was created for the CPU, because no GPU was found. {why}",
@@ -197,7 +197,7 @@ def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dic
     """
     if not before.get("choices"):
         return False
-    old, new, plan = before["choices"], wanted["choices"], state.read_plan(env)
+    old, new, plan = before["choices"], wanted["choices"], record.read_plan(env)
     differs = recall.list_differing(before, wanted)
     differs -= {k for k in ("device", "cuda", "python") if is_kept(plan, k, new.get(k))}
     names = [{Requirement(f).name for f in one.get("framework", [])} for one in (old, new)]
@@ -212,7 +212,7 @@ def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, 
     def show(value: object) -> str:
         return ", ".join(map(str, value)) if value and isinstance(value, list) else str(value or "none")
 
-    have = state.read_plan(env)
+    have = record.read_plan(env)
     words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
     old, new = before.get("choices") or {}, wanted["choices"]
     differ = [
@@ -336,7 +336,7 @@ def run_build(
                 registry.remove_unused_pythons(job.env)
     if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
         files = list_watched_files(job.choices, job.context)
-        state.write_vouched(job.env, "request.json", recall.make_request_file(job.choices, None, files))
+        record.write_vouched(job.env, "request.json", recall.make_request_file(job.choices, None, files))
     return result
 
 
@@ -345,7 +345,7 @@ def _record_options(job: BuildJob) -> CreateResult:
     with make_scratch("record") as draft:
         (draft / place.MARK).mkdir()
         job.write_record(draft)
-        state.vouch(job.env.resolve(), state.digest_record(draft))
+        record.vouch(job.env.resolve(), record.digest_record(draft))
     job.record(job.env)
     _finish(job.lock, job.env, job.choices, job.emit)
     return job.created(prove_if_changed(job, machine_for_verdict()), changed=False)
@@ -353,22 +353,22 @@ def _record_options(job: BuildJob) -> CreateResult:
 
 def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
     """Return an existing environment that is as the options say, with its verdict."""
-    machine, built = machine_for_verdict(), state.read_lock(env)
-    before, given = state.read(env, "request.json"), redact_value(choices.typed)
-    if before.get("given") != given and state.is_vouched(env):
-        state.write_vouched(env, "request.json", {**before, "given": given})
+    machine, built = machine_for_verdict(), record.read_lock(env)
+    before, given = record.read(env, "request.json"), redact_value(choices.typed)
+    if before.get("given") != given and record.is_vouched(env):
+        record.write_vouched(env, "request.json", {**before, "given": given})
     _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = prove_if_changed(job, machine)
-    environment = state.read_environment(env, changed=False)
+    environment = record.read_environment(env, changed=False)
     if verdict is None:
         from ..verify import drift
 
         environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
-    plan = state.read_plan(env)
+    plan = record.read_plan(env)
     return CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
 
 
@@ -418,12 +418,12 @@ def build_environment(
 
                 name_origins(prefix, job.lock.packages, bundle)
             job.record(prefix)
-            written = state.digest_record(prefix)
+            written = record.digest_record(prefix)
             if proving:
                 verdict = prove_build(job, prefix)
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
-            state.vouch(job.env, written)
+            record.vouch(job.env, written)
     except GpuenvError as error:
         error.device = error.device or device
         project = job.choices.project
@@ -469,10 +469,10 @@ def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
     Return None if verification is off or this machine cannot prove it.
     """
     checks = _plan_checks(job).digest
-    under = state.list_circumstances(job.env, state.lock_digest(job.lock), machine, checks)
-    kept = None if job.options.verify else state.find_valid_verdict(job.env, under)
+    under = record.list_circumstances(job.env, record.lock_digest(job.lock), machine, checks)
+    kept = None if job.options.verify else record.find_valid_verdict(job.env, under)
     if kept:
-        state.note_kept(job.env, job.emit)
+        record.note_kept(job.env, job.emit)
     if kept is not None or job.options.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
     return with_later_stages(job, prove_build(job, job.env))
@@ -492,7 +492,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     from . import prove
 
     planned, options = _plan_checks(job), prove.make_options(job.choices, quick=job.options.quick)
-    env = state.read_environment(job.env, changed=True)
+    env = record.read_environment(job.env, changed=True)
     examined = prove.Examination(env=env, lock=job.lock, choices=job.choices, options=options)
     whole = prove.add_packages(examined, verdict, job.emit)
     whole = prove.run_project_checks(examined, whole, planned, job.emit)
@@ -503,10 +503,10 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
         )
         job.emit(Event("warning", "verify", text))
     if not job.options.quick:
-        under = state.list_circumstances(
-            job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest
+        under = record.list_circumstances(
+            job.env, record.lock_digest(job.lock), machine_for_verdict(), planned.digest
         )
-        state.keep_verdict(job.env, whole, under)
+        record.keep_verdict(job.env, whole, under)
     return whole
 
 
@@ -525,7 +525,7 @@ def prove_build(job: BuildJob, prefix: Path) -> Verdict:
 
     try:
         examined = prove.Examination(
-            env=state.read_environment(prefix, changed=True),
+            env=record.read_environment(prefix, changed=True),
             lock=job.lock,
             choices=job.choices,
             options=prove.make_options(job.choices, quick=job.options.quick),
@@ -536,8 +536,8 @@ def prove_build(job: BuildJob, prefix: Path) -> Verdict:
         raise
     verdict = _at_place(verdict, prefix, job.env)
     if not job.options.quick:
-        under = state.list_circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
-        state.keep_verdict(prefix, verdict, under)
+        under = record.list_circumstances(prefix, record.lock_digest(job.lock), machine_for_verdict())
+        record.keep_verdict(prefix, verdict, under)
     return verdict
 
 

@@ -46,10 +46,10 @@ def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding,
 
 def read_device(env: Path) -> Device | None:
     """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
-    from ..environment import state
+    from ..environment import record
 
     try:
-        plan = state.read_plan(env)
+        plan = record.read_plan(env)
     except BuildError:
         return None
     return plan.device if plan else None

@@ -12,7 +12,7 @@ from ..config import recall
 from ..config.env import choose_env_to_change
 from ..config.options import BuildOptions, Choices, find_framework, get_cache_dir, make_absolute
 from ..config.project import apply_project
-from ..environment import place, registry, state
+from ..environment import place, record, registry
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import CreateResult, Emit, Event, Lock, Plan, StepFailure, drop_event, is_good
@@ -95,7 +95,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
     if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
-        state.note_kept(env, emit)
+        record.note_kept(env, emit)
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..config.grants import read_user_grants
@@ -109,7 +109,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         from ..bundle.install import open_bundle
 
         choices, lock_file = open_bundle(options.bundle, choices, emit)
-    with_kernel = options.kernel or bool(state.read_vouched(env, recall.KERNEL))
+    with_kernel = options.kernel or bool(record.read_vouched(env, recall.KERNEL))
     if with_kernel:
         choices = recall.add_kernel_package(choices)
     place.check_place(env)
@@ -173,20 +173,20 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
 
     if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
         return None
-    if place.find_python(env) is None or not state.is_vouched(env):
+    if place.find_python(env) is None or not record.is_vouched(env):
         return None
-    before = state.read(env, "request.json")
+    before = record.read(env, "request.json")
     if not before or (env / place.MARK / recall.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = apply_project(choices)
     wanted = recall.make_request_file(choices, None, (before.get("files") or {}).get("names", []))
     if not recall.is_same(before, wanted):
         return None
-    machine, plan = machine_for_verdict(), state.read_plan(env)
-    digest = state.read(env, "lock.json").get("digest")
+    machine, plan = machine_for_verdict(), record.read_plan(env)
+    digest = record.read(env, "lock.json").get("digest")
     own = recall.read_own_project(env, get_cache_dir(choices))
-    under = state.list_circumstances(env, digest, machine, own.digest if own else None)
-    verdict = state.find_valid_verdict(env, under)
+    under = record.list_circumstances(env, digest, machine, own.digest if own else None)
+    verdict = record.find_valid_verdict(env, under)
     if verdict is None or plan is None:
         return None
     elsewhere = bool(choices.elsewhere or choices.platform)
@@ -194,8 +194,8 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
         return None
     lock = None
     if not brief:
-        lock = state.read_lock(env)
-    environment = state.read_environment(env, changed=False)
+        lock = record.read_lock(env)
+    environment = record.read_environment(env, changed=False)
     return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
 
 
@@ -235,7 +235,7 @@ def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResul
     made_of = ", ".join(f"{b.framework} {b.version}" for b in result.plan.builds) if result.plan else ""
     try:
         name = kernel.register(env, str(place.find_python(env)), made_of)
-        state.write_vouched(env, recall.KERNEL, {"name": name})
+        record.write_vouched(env, recall.KERNEL, {"name": name})
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""
         warning = f"no Jupyter kernel was made: {error.message}{hint}"

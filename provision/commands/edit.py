@@ -17,7 +17,7 @@ from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
 from ..config.recall import others
-from ..environment import place, state
+from ..environment import place, record
 from ..errors import UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
@@ -122,8 +122,8 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
     from . import build  # imported late, for fast shell completion of ENV
     from .create import finish
 
-    state.require_vouched(env)
-    return finish(emit, env, build.run_build(options, env, choices, None, state.read_lock(env), emit))
+    record.require_vouched(env)
+    return finish(emit, env, build.run_build(options, env, choices, None, record.read_lock(env), emit))
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
 
 def _as_made(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
-    state.require_vouched(env)
+    record.require_vouched(env)
     recorded = recall.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
     links = list(dict.fromkeys([*recorded.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*recorded.only_binary, *base.only_binary]))
@@ -183,7 +183,7 @@ def _in_project(
     """
     from ..lock import project
 
-    env_lock = state.read_lock(env) if place.made_by_gpuenv(env) else None
+    env_lock = record.read_lock(env) if place.made_by_gpuenv(env) else None
     edit.check(apply_project(choices).with_, file, emit)
     solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
@@ -205,7 +205,7 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
             "one: gpuenv create --framework torch",
         )
     if not (choices.framework or choices.requirement or choices.project):
-        choices = _of_its_lock(choices, state.read_lock(env))
+        choices = _of_its_lock(choices, record.read_lock(env))
     check_choices(choices)
     edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))

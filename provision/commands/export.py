@@ -15,7 +15,7 @@ from ..config.env import (
     find_project_folder,
 )
 from ..config.options import Choices, make_absolute
-from ..environment import place, state
+from ..environment import place, record
 from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, extras_of, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
@@ -195,7 +195,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
 
 def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    lock = _public(state.read_lock(path))
+    lock = _public(record.read_lock(path))
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 
@@ -217,7 +217,7 @@ def _choose_lock_file(lock: Lock) -> Path:
         return name
     for file in sorted(find_project_folder().glob(VENV_LOCKS)):
         try:
-            if state.lock_digest(pylock.read(file)) == state.lock_digest(lock):
+            if record.lock_digest(pylock.read(file)) == record.lock_digest(lock):
                 return file
         except LockError:
             continue  # another tool's pylock

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..environment import registry, state
+from ..environment import record, registry
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 from ..model.values import dataclass
@@ -43,7 +43,7 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
         cudnn=plan.get("cudnn"),
         python=plan.get("python"),
         verdict=verdict.get("verdict"),
-        verified=state.verified(env),
+        verified=record.verified(env),
         bytes=size.bytes if size else None,
         shared_bytes=size.shared if size else None,
     )
@@ -51,14 +51,14 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
 
 def _read(env: Path, name: str) -> dict[str, Any]:
     try:
-        return state.read(env, name)
+        return record.read(env, name)
     except GpuenvError:
         return {}
 
 
 def _verdict(env: Path) -> dict[str, Any]:
     try:
-        return state.read_last_verdict(env)
+        return record.read_last_verdict(env)
     except GpuenvError:
         return {}
 
@@ -69,7 +69,7 @@ def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     Measuring stops after some seconds. Sizes are kept in the environment, and unmeasured environments come
     first.
     """
-    kept = {env: record for env in envs if (record := _read(env, _SIZE))}
+    kept = {env: document for env in envs if (document := _read(env, _SIZE))}
     sizes = {
         env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
         for env, x in kept.items()
@@ -87,8 +87,8 @@ def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     return sizes
 
 
-def _measured(record: dict[str, Any] | None) -> float:
-    measured = (record or {}).get("measured")
+def _measured(kept: dict[str, Any] | None) -> float:
+    measured = (kept or {}).get("measured")
     return float(measured) if isinstance(measured, (int, float)) else 0.0
 
 
@@ -97,12 +97,12 @@ def _files(env: Path) -> Sequence[Any]:
         conda: int | None = (env / "conda-meta").stat().st_mtime_ns
     except OSError:
         conda = None
-    return [state.digest_installed(env), conda]
+    return [record.digest_installed(env), conda]
 
 
 def _keep(env: Path, size: registry.Size) -> None:
-    record = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
+    kept = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
     try:
-        state.write(env, _SIZE, record)
+        record.write(env, _SIZE, kept)
     except GpuenvError:
         return  # a read-only environment is measured again the next time

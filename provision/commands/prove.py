@@ -13,7 +13,7 @@ from ..config import rows
 from ..config.options import Choices, get_cache_dir
 from ..config.recall import OwnProject, read_own_project
 from ..detect import machine_for_verdict
-from ..environment import state
+from ..environment import record
 from ..errors import GpuenvError, UsageError
 from ..model import (
     TORCH_COMPANIONS,
@@ -155,14 +155,14 @@ def _add_project_imports(
 
     path = Path(examined.env.path)
     try:
-        kept = state.read(path, _IMPORTS).get("imports")
+        kept = record.read(path, _IMPORTS).get("imports")
         if not examined.options.quick:
             found = _read_project_imports(path, examined)
             if found is None:
                 return result, findings
             plain = [dataclasses.asdict(one) for one in found]
             if plain != kept:
-                state.write(path, _IMPORTS, {"imports": plain})
+                record.write(path, _IMPORTS, {"imports": plain})
             kept = plain
         imports = [modules.ProjectImport(**row) for row in kept or ()]
     except (GpuenvError, TypeError) as error:

@@ -11,7 +11,7 @@ from ..config.env import choose_env_to_change
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import parse_options
 from ..config.sources import read_sources
-from ..environment import place, state
+from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.managers import RepairWork, find_work, join_work, manager
 from ..errors import BuildError, UsageError, VerifyError
@@ -64,12 +64,12 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
-        state.require_vouched(env)
+        record.require_vouched(env)
         lock = _lock_of(env)
         return _preview(env, find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)))
     with place.lock_place(env, emit, wait=True):
         place.recover(env)
-        state.require_vouched(env)
+        record.require_vouched(env)
         choices = _as_created(env, options.choices)
         lock = _lock_of(env)
         job = BuildJob(
@@ -91,7 +91,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
             packages=done.restored,
             removed=done.removed,
             left=done.left,
-            environment=state.read_environment(env, changed=changed),
+            environment=record.read_environment(env, changed=changed),
             verdict=verdict,
         )
     if verdict is None or is_expected(verdict, lock.plan.device):
@@ -122,13 +122,13 @@ def _lock_of(env: Path) -> Lock:
         hint = f"if it has a framework, lock and record its packages: gpuenv create {shlex.quote(str(env))} --adopt. Otherwise "
         hint += "build a new environment: gpuenv create NEW --framework torch"
         raise UsageError(f"{env} was not made by gpuenv and has no lock", hint=hint)
-    return state.read_lock(env)
+    return record.read_lock(env)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:
     """Return the options with the package sources of `create`, unless others are named."""
     try:
-        recorded = parse_options(state.read(env, "request.json").get("choices") or {})
+        recorded = parse_options(record.read(env, "request.json").get("choices") or {})
     except ValueError:  # written by a version of gpuenv with other options
         return choices
     links = [f for f in recorded.find_links if "://" in f or Path(f).exists()]

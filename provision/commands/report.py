@@ -19,7 +19,7 @@ from .. import __version__, detect
 from ..config.env import choose_env_to_read, find_project_env
 from ..config.options import STDIN, Choices, make_absolute
 from ..config.sources import read_sources
-from ..environment import place, state
+from ..environment import place, record
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..export.pages import write_html_page
@@ -116,10 +116,10 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts
         machine=detect.detect(),
         env=str(path) if there else None,
         ours=ours,
-        plan=tried(lambda: state.read_plan(path)) if ours else None,
-        lock=tried(lambda: state.read_lock(path)) if ours else None,
-        verdict=tried(lambda: state.read_verdict(path)) if ours else None,
-        verified=state.verified(path) if ours else None,
+        plan=tried(lambda: record.read_plan(path)) if ours else None,
+        lock=tried(lambda: record.read_lock(path)) if ours else None,
+        verdict=tried(lambda: record.read_verdict(path)) if ours else None,
+        verified=record.verified(path) if ours else None,
         sources=_words(sources) if sources else (),
         include_checks=include_checks,
         problems=tuple(problems),

@@ -11,7 +11,7 @@ from ..config import rows
 from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices, make_absolute
 from ..detect import machine_for_verdict
-from ..environment import place, state
+from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
 from ..errors import BuildError, GpuenvError, UsageError, VerifyError
@@ -155,7 +155,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
 def _is_for_cpu(env: Environment) -> bool:
     """Return whether an environment is for the CPU, as far as known before its lock is read."""
     with contextlib.suppress(BuildError):
-        return env.made_by_gpuenv and state.read(Path(env.path), "plan.json").get("device") == "cpu"
+        return env.made_by_gpuenv and record.read(Path(env.path), "plan.json").get("device") == "cpu"
     return False
 
 
@@ -173,7 +173,7 @@ def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | No
             from ..lock.accept import read_lock
 
             return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
-        return state.read_lock(Path(env.path))
+        return record.read_lock(Path(env.path))
     if locked:
         raise UsageError(
             f"{env.path} was not created by gpuenv and has no lock to compare with",
@@ -184,10 +184,10 @@ def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | No
 
 def _find_project_lock(env: Path) -> Path | None:
     """Return the lock of the project that an environment was made for, beside it or where its record says."""
-    record = state.read(env, "request.json")
-    made = record.get("choices") or {}
+    request = record.read(env, "request.json")
+    made = request.get("choices") or {}
     config = made.get("config")
-    if not (config or record.get("lock")):
+    if not (config or request.get("lock")):
         return None
     name = make_lock_name(made.get("manager") or "venv", made.get("target_name"))
     folders = [env.parent, *([Path(config).parent] if config else [])]
@@ -196,8 +196,8 @@ def _find_project_lock(env: Path) -> Path | None:
 
 def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
     try:
-        under = state.list_circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
-        state.keep_verdict(path, verdict, under)
+        under = record.list_circumstances(path, record.lock_digest(lock), machine_for_verdict(), checks)
+        record.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified, but cannot keep its verdict.
         emit(Event("note", "verify", error.message))
@@ -228,7 +228,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     def examine(seconds: float, ask: node.Ask) -> NodeVerdict:
         node.assert_own(path)
         env = locate_environment(path)
-        lock = state.read_lock(Path(env.path)) if env.made_by_gpuenv else None
+        lock = record.read_lock(Path(env.path)) if env.made_by_gpuenv else None
         if lock and lock.plan.device == "cpu":
             text = f"{env.path} is for the CPU: no GPU was examined"
             return NodeVerdict(fault=False, text=node.shorten_line(text))

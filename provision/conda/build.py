@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, state
+from ..environment import place, record
 from ..environment.distributions import read_distributions
 from ..environment.install import (
     describe_copies,
@@ -80,10 +80,10 @@ def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh
     put_back_wheels(lock, wheels, prefix, how.sources, how.emit, fresh=fresh)
 
 
-def record(lock: Lock, prefix: Path) -> None:
+def write_lock(lock: Lock, prefix: Path) -> None:
     """Write the lock into the environment in a form that needs no conda-lock to read. Raises BuildError."""
     plain = as_plain(dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=())))
-    state.write(prefix, "lock.json", {"digest": state.lock_digest(lock), "lock": plain})
+    record.write(prefix, "lock.json", {"digest": record.lock_digest(lock), "lock": plain})
 
 
 def finish(env: Path) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, registry, state
+from ..environment import place, record, registry
 from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, as_plain, requirement_name
 from ..model.declare import iterate_options
@@ -30,7 +30,7 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
     from packaging.utils import canonicalize_name
 
     try:
-        data = state.read_vouched(env, "request.json").get("choices") or {}
+        data = record.read_vouched(env, "request.json").get("choices") or {}
         recorded = parse_options(data)
         if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None
@@ -71,7 +71,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
-    recorded = state.read(env, "request.json").get("choices") if place.made_by_gpuenv(env) else None
+    recorded = record.read(env, "request.json").get("choices") if place.made_by_gpuenv(env) else None
     named = recorded.get("config") if isinstance(recorded, dict) else None
     if (
         not isinstance(named, str)
@@ -80,9 +80,9 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     ):
         return None
     file = Path(named)
-    vouched = state.is_vouched(env)
-    if not vouched and not registry.knows(state.digest_record(env.resolve())):
-        return OwnProject(file=file, problem=state.explain_unvouched(env))
+    vouched = record.is_vouched(env)
+    if not vouched and not registry.knows(record.digest_record(env.resolve())):
+        return OwnProject(file=file, problem=record.explain_unvouched(env))
     if not vouched or not file.exists():
         file = find_in_folder(env.parent) or file
     try:
@@ -123,7 +123,7 @@ def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: 
     Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
     Raises BuildError, DataError.
     """
-    before = state.read_vouched(env, "request.json")
+    before = record.read_vouched(env, "request.json")
     if not before:
         return dataclasses.replace(choices, typed=list_typed(choices))
     config = locate_project_file() if "framework" not in said else None
@@ -132,7 +132,7 @@ def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: 
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
     merged = dataclasses.replace(merged, typed=list_typed(merged))
-    return add_kernel_package(merged) if state.read_vouched(env, KERNEL) else merged
+    return add_kernel_package(merged) if record.read_vouched(env, KERNEL) else merged
 
 
 def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, recreate: bool) -> Choices:
@@ -140,8 +140,8 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
 
     A record that this version cannot read is ignored with --recreate, which replaces it.
     """
-    if place.made_by_gpuenv(env) and not state.is_vouched(env):
-        text = f"{state.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
+    if place.made_by_gpuenv(env) and not record.is_vouched(env):
+        text = f"{record.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
         emit(Event("warning", "env", text))
     try:
         return recall_options(env, choices, choices.decided(), lock=lock)
@@ -196,7 +196,7 @@ def make_request_file(choices: Choices, lock_file: Lock | None, files: list[str]
     return {
         "choices": redact_value(plain),
         "given": redact_value(choices.typed),
-        "lock": state.lock_digest(lock_file),
+        "lock": record.lock_digest(lock_file),
         "files": {"names": files, "digest": digest_files(files)} if files else None,
     }
 

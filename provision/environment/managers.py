@@ -70,7 +70,7 @@ class Manager(Protocol):
         """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
 
     @staticmethod
-    def record(lock: Lock, prefix: Path) -> None:
+    def write_lock(lock: Lock, prefix: Path) -> None:
         """Write the lock into the environment. Raises BuildError."""
 
     @staticmethod

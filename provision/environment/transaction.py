@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ..errors import BuildError, UsageError
 from ..system.files import TooDeepError, find_links_out
-from . import place, state
+from . import place, record
 from .place import MARK, refuse_mounts
 
 
@@ -151,7 +151,7 @@ def _copy_folder(source: Path, target: Path, *, written: bool) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
             old, new = Path(entry.path), target / entry.name
-            if written and entry.name == state.VERDICTS:
+            if written and entry.name == record.VERDICTS:
                 continue  # verdicts on the environment before the change
             ours = written or entry.name in _WRITTEN
             if entry.is_symlink():

@@ -14,7 +14,7 @@ from ..system import untrusted
 from ..system.files import write_file
 from ..system.redaction import clean
 from ..wheels import pylock
-from . import state
+from . import record
 from .install import install_wheels, put_back as put_back_wheels, take_out
 from .managers import Building, RepairWork, compare_locks
 from .place import MARK, writing
@@ -51,9 +51,9 @@ def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh
     put_back_wheels(lock, work.packages, prefix, how.sources, how.emit, fresh=fresh)
 
 
-def record(lock: Lock, prefix: Path) -> None:
+def write_lock(lock: Lock, prefix: Path) -> None:
     """Write the lock into the environment. Raises BuildError."""
-    state.write(prefix, "lock.json", {"digest": state.lock_digest(lock)})
+    record.write(prefix, "lock.json", {"digest": record.lock_digest(lock)})
     pylock.write(prefix / MARK / VENV_LOCK, lock, root=prefix)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import place, state
+from ..environment import place, record
 from ..errors import LockError
 from ..model import Emit, Event, Lock, LockedPackage, format_bytes
 from ..system.files import find_existing
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read_lock_inside(env: Path) -> Lock | None:
     """Return the lock inside an environment, or None if gpuenv did not make it."""
-    return state.read_lock(env) if place.made_by_gpuenv(env) else None
+    return record.read_lock(env) if place.made_by_gpuenv(env) else None
 
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:

@@ -12,7 +12,7 @@ from ..config.env import find_project_folder
 from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files, read_requirements
 from ..config.sources import is_current
-from ..environment import place, state
+from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import dataclass
@@ -225,12 +225,12 @@ def find_lock_to_install(
             choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
         )  # fmt: skip
         own = not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
-        return state.read_lock(env) if own and (not options.recreate or state.is_vouched(env)) else None
+        return record.read_lock(env) if own and (not options.recreate or record.is_vouched(env)) else None
     path = file or find_project_folder() / lock_name(choices)
     if not file and not path.exists():
         hint = " ".join(["write it: gpuenv lock", *(f"-f {shlex.quote(f)}" for f in choices.framework)])
         env_lock = env / place.MARK / make_lock_name(choices.manager)
-        if env_lock.exists() and state.is_vouched(env):
+        if env_lock.exists() and record.is_vouched(env):
             hint += f"; or install the environment's own: --lock {env_lock}"
         option = "--locked" if options.locked else "--frozen"
         raise LockError(

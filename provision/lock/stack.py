@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from ..config.options import Choices
-from ..environment import place, state
+from ..environment import place, record
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..model import Emit, Lock, Plan, RequestContext
 from .formats import get_locks
@@ -109,7 +109,7 @@ def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> Non
     if choices.device != "auto" or context.request.device != "cpu" or not place.made_by_gpuenv(env):
         return
     try:
-        plan = state.read_plan(env)
+        plan = record.read_plan(env)
     except BuildError:
         return  # --recreate replaces a damaged environment
     if plan is not None and plan.device == "cuda":

@@ -174,7 +174,7 @@ def _fill_commands(run: Verification, finding: Finding) -> Finding:
     """
     if "create}" not in (fix := finding.fix or ""):
         return finding
-    from ..environment.state import names_project
+    from ..environment.record import names_project
 
     path, lock = run.env.path, run.lock
     alone = f"gpuenv create {shlex.quote(path)} --recreate" if run.env.made_by_gpuenv else "gpuenv create NEW"

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from ..environment import state
+from ..environment import record
 from ..environment.distributions import Distribution, list_distributions
 from ..errors import LockError
 from ..index.variants import NVIDIA, cuda_of, kernels_of, parse_variants
@@ -210,7 +210,7 @@ def _is_never_installed(run: Verification, changes: Sequence[EnvironmentChange])
     if not run.env.made_by_gpuenv:
         return False
     try:
-        inside = {p.name: p.version for p in state.read_lock(Path(run.env.path)).packages}
+        inside = {p.name: p.version for p in record.read_lock(Path(run.env.path)).packages}
     except LockError:
         return False  # a lock inside that cannot be read says nothing of the project's
     return any(c.kind in ("replaced", "removed") and inside.get(c.name) != c.locked for c in changes)

@@ -16,7 +16,7 @@ from framework_envs import framework_env, venv
 from provision import report
 from provision.commands.prove import Examination, plan_checks, read_checks, run_project_checks
 from provision.config.options import Choices
-from provision.environment import state
+from provision.environment import record
 from provision.errors import DataError, UsageError
 from provision.export import pages
 from provision.model import Machine, StageResult, Target, Verdict, as_document, from_plain
@@ -331,9 +331,9 @@ def test_the_checks_of_a_moved_or_copied_project_run_from_the_file_beside_the_en
     (other / ".venv/.gpuenv/plan.json").unlink()
     if env.exists():
         with pytest.raises(UsageError, match="is a copy of an environment"):
-            state.require_vouched(other / ".venv")
+            record.require_vouched(other / ".venv")
     else:
-        state.require_vouched(other / ".venv")
+        record.require_vouched(other / ".venv")
 
 
 def test_an_invalid_file_is_an_error_before_anything_runs(env):

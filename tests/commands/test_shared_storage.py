@@ -221,13 +221,13 @@ def test_a_full_disk_does_not_keep_an_environment_from_being_removed(left, tmp_p
 KEEP = """
 import json, sys
 from pathlib import Path
-from provision.environment import state
+from provision.environment import record
 from provision.model import Verdict
 env, outcome, driver = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 under = {"driver": driver}
 if outcome != "read":
-    state.keep_verdict(env, Verdict(env=str(env), python="python", verdict=outcome), under)
-kept, stands = state.read_verdict(env), state.find_valid_verdict(env, under)
+    record.keep_verdict(env, Verdict(env=str(env), python="python", verdict=outcome), under)
+kept, stands = record.read_verdict(env), record.find_valid_verdict(env, under)
 print(json.dumps([kept and kept.verdict, stands and stands.verdict]))
 """
 
@@ -271,23 +271,23 @@ def test_an_older_version_reads_and_writes_the_last_verdict(verdicts, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", ".hidden", "ü", "x" * 250, "", "con"])
 def test_a_host_name_never_leads_out_of_the_folder(name, tmp_path):
-    from provision.environment import state
+    from provision.environment import record
 
-    folder, _, file = state.name_verdict_file(name).rpartition("/")
+    folder, _, file = record.name_verdict_file(name).rpartition("/")
     assert folder == "verdicts" and "/" not in file and not file.startswith(".") and len(file) < 130
-    assert file != state.name_verdict_file(name + "_").rpartition("/")[2]
+    assert file != record.name_verdict_file(name + "_").rpartition("/")[2]
 
 
 def test_the_number_of_verdicts_is_bounded(tmp_path, monkeypatch):
-    from provision.environment import state
+    from provision.environment import record
 
     folder = tmp_path / ".gpuenv" / "verdicts"
     folder.mkdir(parents=True)
     for number in range(6):
         (folder / f"node{number}.json").write_text("{}")
         os.utime(folder / f"node{number}.json", (number, number))
-    monkeypatch.setattr(state, "MOST_VERDICTS", 4)
-    state.discard_oldest_verdicts(tmp_path)
+    monkeypatch.setattr(record, "MOST_VERDICTS", 4)
+    record.discard_oldest_verdicts(tmp_path)
     assert sorted(p.name for p in folder.iterdir()) == [f"node{n}.json" for n in range(2, 6)]
 
 

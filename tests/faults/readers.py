@@ -27,7 +27,7 @@ from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config
 from provision.diagnose import Circumstances, find_causes
-from provision.environment import distributions, registry, state
+from provision.environment import distributions, record, registry
 from provision.errors import GpuenvError
 from provision.index.config import pip_settings
 from provision.index.simple_api import parse_project
@@ -171,7 +171,7 @@ def known() -> object:
     return profiles.load()
 
 
-def record(data: bytes) -> None:
+def wheel_record(data: bytes) -> None:
     folder = file("env/lib/python3.11/site-packages/jax-1.0.dist-info/RECORD", data).parent
     one = distributions.Distribution("jax", "1.0", folder)
     for row in one.rows[:64]:
@@ -220,12 +220,12 @@ def demanded(name: str, data: bytes) -> None:
 def built(name: str, data: bytes) -> None:
     env = file(f"made/.gpuenv/{name}", data).parent.parent
     if name == "plan.json":
-        state.read_plan(env)
+        record.read_plan(env)
     elif name == "verdict.json":
-        state.read_verdict(env)
-        state.find_valid_verdict(env, {})
+        record.read_verdict(env)
+        record.find_valid_verdict(env, {})
     else:
-        state.read(env, name)
+        record.read(env, name)
     if name == "lock.json":
         read_in(env / ".gpuenv")
 
@@ -267,7 +267,7 @@ READERS = {
         Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),
         Reader("machine", lambda d: read_machine(file("m.json", d)), (plain(Machine(target=TARGET)),), "json"),
         Reader("profiles", lambda d: profiles.load([file("profiles/jax.yaml", d).parent]), (PROFILE,), "yaml"),
-        Reader("RECORD", record, (RECORD,), "text"),
+        Reader("RECORD", wheel_record, (RECORD,), "text"),
         Reader("METADATA", metadata, (b"Metadata-Version: 2.1\nName: a\nRequires-Dist: b; extra == 'c'\n\n",), "text"),
         Reader("RECORD of cuDNN", libraries_listed, (LIBRARIES,), "text"),
         Reader("conda-meta", conda_meta, (META,), "json"),

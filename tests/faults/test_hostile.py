@@ -14,7 +14,7 @@ from provision.conda import locks
 from provision.config import target
 from provision.config.file import read_config
 from provision.config.project import read_cached_config
-from provision.environment import place, registry, state, transaction, venv
+from provision.environment import place, record, registry, transaction, venv
 from provision.environment.activate import activate_line
 from provision.environment.uv_install import UvInstall
 from provision.errors import BuildError, DataError, LockError, UsageError
@@ -90,7 +90,7 @@ def test_a_verdict_is_not_kept_through_a_link(env, outside):
     state_folder.symlink_to(outside / "mark")
     before = sorted(p.name for p in (outside / "mark").iterdir())
     with pytest.raises(BuildError, match="link"):
-        state.write(env, "verdict.json", {})
+        record.write(env, "verdict.json", {})
     assert sorted(p.name for p in (outside / "mark").iterdir()) == before
 
 

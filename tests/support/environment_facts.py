@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from provision.environment import guard, place, registry, state
+from provision.environment import guard, place, record, registry
 from provision.wheels import pylock
 
 GPU = ("--driver", "580.65.06", "--gpu", "H100")
@@ -39,7 +39,7 @@ def own(env: Path, environ: dict[str, str] = os.environ) -> None:
     if guard.read_address(env):
         guard.write(env, pylock.read_in(env / place.MARK), on=True)
     with mock.patch.dict(os.environ, environ, clear=True):
-        registry.add(env.resolve(), record=state.digest_record(env))
+        registry.add(env.resolve(), record=record.digest_record(env))
 
 
 def ok(ran):

@@ -10,7 +10,7 @@ import time
 import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
-from provision.environment import state
+from provision.environment.record import note_installed
 from provision.model import HostClass, Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, changes, drift
 
@@ -43,7 +43,7 @@ def built(env, lock):
     """The stub's environment as one that gpuenv made a while ago."""
     (env / ".gpuenv").mkdir()
     (env / ".gpuenv" / "plan.json").write_text("{}")
-    state.note_installed(env, lock)
+    note_installed(env, lock)
     return env
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_is_gone_is_found_by_a_quick_verdict(built, lock, site, ju
         path.parent.mkdir(exist_ok=True)
         path.write_text("contents")
     record(site, "numpy", "2.3.1", files)
-    state.note_installed(built, lock)
+    note_installed(built, lock)
     assert not judge(lock=lock).drift
     shutil.rmtree(site / "numpy")
     verdict = judge(lock=lock)
@@ -131,7 +131,7 @@ def test_metadata_of_another_size_than_its_record_has_is_as_it_was_published(bui
     info = site / "odd-1.dist-info"
     (info / "top_level.txt").write_text("odd")
     (info / "RECORD").write_text("odd-1.dist-info/top_level.txt,,1\n")
-    state.note_installed(built, lock)
+    note_installed(built, lock)
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1")))
     assert not drift.find_drift(built, lock).changes
     (info / "top_level.txt").unlink()
@@ -200,7 +200,7 @@ def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site)
     folder = dataclasses.replace(wheel("mine", "0"), url="file:///work/mine", sha256=None, unhashed=True)
     lock = dataclasses.replace(lock, packages=(*lock.packages, folder))
     record(site, "mine", "0.3.dev7", [])
-    state.note_installed(built, lock)
+    note_installed(built, lock)
     assert not drift.find_drift(built, lock).changes
     next(site.glob("mine-*")).rename(site / "mine-0.4.dist-info")
     assert kinds(drift.find_drift(built, lock)) == {"mine": "replaced"}

@@ -1,4 +1,4 @@
-"""The state of an environment in `.gpuenv/`: request, plan, lock, verdict and installed packages.
+"""The record of an environment, the files in its `.gpuenv/`: request, plan, lock, verdict and installed packages.
 
 Whoever can write into a project can write these files. So what decides where packages come from, or which commands
 run, counts only if this user's registry has the digest of the file: then this user's gpuenv wrote it at this path.
