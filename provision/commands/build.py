@@ -102,6 +102,17 @@ class BuildJob:
         packages = local_packages(self.lock.packages, self.choices.bundle)
         return dataclasses.replace(self.lock, packages=packages)
 
+    def examine(self, prefix: Path) -> prove.Examination:
+        """Return what the proof of the environment at `prefix` examines."""
+        from . import prove
+
+        return prove.Examination(
+            env=record.read_environment(prefix, changed=True),
+            lock=self.lock,
+            choices=self.choices,
+            options=prove.make_options(self.choices, quick=self.options.quick),
+        )
+
     @property
     def how(self) -> Building:
         """The settings that the manager builds with."""
@@ -468,7 +479,10 @@ def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
 
     Return None if verification is off or this machine cannot prove it.
     """
-    checks = _plan_checks(job).digest
+    from . import prove
+
+    options = prove.make_options(job.choices, quick=job.options.quick)
+    checks = prove.plan_checks(job.env, options, of_project=job.options.checks).digest
     under = record.list_circumstances(job.env, record.lock_digest(job.lock), machine, checks)
     kept = None if job.options.verify else record.find_valid_verdict(job.env, under)
     if kept:
@@ -478,22 +492,12 @@ def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
     return with_later_stages(job, prove_build(job, job.env))
 
 
-def _plan_checks(job: BuildJob) -> prove.PlannedChecks:
-    """Return the checks of the environment's own project, or none if they are turned off."""
-    from . import prove
-
-    return prove.plan_checks(
-        job.env, prove.make_options(job.choices, quick=job.options.quick), of_project=job.options.checks
-    )
-
-
 def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
     from . import prove
 
-    planned, options = _plan_checks(job), prove.make_options(job.choices, quick=job.options.quick)
-    env = record.read_environment(job.env, changed=True)
-    examined = prove.Examination(env=env, lock=job.lock, choices=job.choices, options=options)
+    examined = job.examine(job.env)
+    planned = prove.plan_checks(job.env, examined.options, of_project=job.options.checks)
     whole = prove.add_packages(examined, verdict, job.emit)
     whole = prove.run_project_checks(examined, whole, planned, job.emit)
     if whole.verdict == "fails" != verdict.verdict:
@@ -524,13 +528,7 @@ def prove_build(job: BuildJob, prefix: Path) -> Verdict:
         job.emit(dataclasses.replace(event, text=settled(event.text)))
 
     try:
-        examined = prove.Examination(
-            env=record.read_environment(prefix, changed=True),
-            lock=job.lock,
-            choices=job.choices,
-            options=prove.make_options(job.choices, quick=job.options.quick),
-        )
-        verdict = prove.run_verification(examined, emit)
+        verdict = prove.run_verification(job.examine(prefix), emit)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise

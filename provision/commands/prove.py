@@ -109,8 +109,7 @@ def add_packages(
             )
         result, findings = _packages(examined, emit, early_probes, verdict)
         result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
-    emit(Event("done", "verify", f"{result.stage}: {result.status}: {result.detail}"))
-    return verify.add_stages(verdict, [result], findings, strict=examined.options.strict)
+    return verify.add_stage(verdict, result, findings, emit, strict=examined.options.strict)
 
 
 def _packages(
@@ -289,29 +288,21 @@ def run_project_checks(
     examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit
 ) -> Verdict:
     """Add the stage `checks` to a verdict if there are any. They run if no earlier stage failed."""
-    before = len(verdict.stages)
-    verdict = _with_checks(examined, verdict, planned, emit)
-    for one in verdict.stages[before:]:
-        emit(Event("done", "verify", f"{one.stage}: {one.status}: {one.detail}"))
-    return verdict
-
-
-def _with_checks(examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit) -> Verdict:
     from ..verify import checks
 
     env, choices, options = examined.env, examined.choices, examined.options
     placed, project = planned.placed, planned.project
     if project and project.problem and not (project.missing and placed):
         why = f"the project's checks did not run: {project.problem}"
-        verdict = checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
+        verdict = checks.skip_checks(verdict, why, emit, warn=not project.missing, strict=options.strict)
     if not placed:
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
-        return checks.skip_checks(verdict, f"the {failed} stage failed")
+        return checks.skip_checks(verdict, f"the {failed} stage failed", emit, strict=options.strict)
     environ, device = _environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices, emit)) for e in ended)
-    return checks.add_checks(verdict, ended, strict=options.strict)
+    return checks.add_checks(verdict, ended, emit, strict=options.strict)
 
 
 def _environ(emit: Emit, env: Environment) -> dict[str, str]:

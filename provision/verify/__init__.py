@@ -4,7 +4,7 @@ Stages run in order. The first that fails is the cause, and the later ones are s
 `cudnn` run in one child without a framework, `libraries` reads files, and `peers` copies between GPUs. `framework`,
 `convolution`, `matmul`, `attention` and `loaded` run in one child per framework. If a stage fails, the user's settings
 are searched for the culprit. An environment with a lock gets the stage `lock`: its differences from the lock. The
-stages `packages` and `checks` are not part of the proof: the commands run them afterwards, and `add_stages` adds them
+stages `packages` and `checks` are not part of the proof: the commands run them afterwards, and `add_stage` adds them
 to the verdict.
 """
 
@@ -24,6 +24,7 @@ from ..model import (
     CudnnRelease,
     Emit,
     Environment,
+    Event,
     Evidence,
     Finding,
     Lock,
@@ -134,26 +135,25 @@ def make_verdict(run: Verification) -> Verdict:
     )
 
 
-def add_stages(
-    verdict: Verdict, stages: Sequence[StageResult], findings: Sequence[Finding], *, strict: bool = False
+def add_stage(
+    verdict: Verdict, stage: StageResult, findings: Sequence[Finding], emit: Emit, *, strict: bool
 ) -> Verdict:
-    """Return the verdict with more stages and their findings.
+    """Return the verdict with one more stage and its findings.
 
-    A failed stage makes the verdict `fails`, with the fix of that stage. A verdict that was no success does not
+    If the stage failed, the verdict is `fails`, with the fix of that stage. A verdict that was no success does not
     change.
     """
+    emit(Event("done", "verify", f"{stage.stage}: {stage.status}: {stage.detail}"))
     bad = ("fail", "warn") if strict else ("fail",)
-    failed = next((s for s in stages if s.status in bad), None)
-    if failed is None or verdict.verdict in ("wrong", "fails"):
-        merged = _merge_causes([*verdict.findings, *findings])
-        return dataclasses.replace(verdict, stages=(*verdict.stages, *stages), findings=merged)
+    whole = dataclasses.replace(verdict, stages=(*verdict.stages, stage))
+    if stage.status not in bad or verdict.verdict in ("wrong", "fails"):
+        return dataclasses.replace(whole, findings=_merge_causes([*verdict.findings, *findings]))
     fix = next((f.fix for f in findings if f.fix), None)
     return dataclasses.replace(
-        verdict,
+        whole,
         verdict="fails",
-        stages=(*verdict.stages, *stages),
         findings=_merge_causes([*findings, *verdict.findings]),
-        hint=fix or f"The {failed.stage} stage failed: {failed.detail}.",
+        hint=fix or f"The {stage.stage} stage failed: {stage.detail}.",
     )
 
 

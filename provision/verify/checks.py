@@ -20,7 +20,7 @@ from ..system import process
 from ..system.process import foreground
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch
-from . import add_stages
+from . import add_stage
 from .compilers import Lack, find_compiler, find_headers
 from .probe import run_probe
 
@@ -161,7 +161,7 @@ def _describe_ending(finished: process.Finished, timeout: float) -> str:
 # --- the stage -----------------------------------------------------------------------------------
 
 
-def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool = False) -> Verdict:
+def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], emit: Emit, *, strict: bool) -> Verdict:
     """Return the verdict with the stage `checks` of these."""
     results = tuple(one.result for one in ended)
     failed = [one for one in ended if one.result.status == "fail"]
@@ -178,16 +178,16 @@ def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool 
         seconds=round(sum(r.seconds or 0 for r in results), 3),
     )  # fmt: skip
     findings = [f for one in ended for f in one.findings]
-    whole = add_stages(verdict, [stage], findings, strict=strict)
+    whole = add_stage(verdict, stage, findings, emit, strict=strict)
     if failed and not any(f.fix for f in findings):
         whole = dataclasses.replace(whole, hint=_make_hint(verdict.env, failed[0].result))
     return dataclasses.replace(whole, checks=results)
 
 
-def skip_checks(verdict: Verdict, why: str, *, warn: bool = False, strict: bool = False) -> Verdict:
+def skip_checks(verdict: Verdict, why: str, emit: Emit, *, strict: bool, warn: bool = False) -> Verdict:
     """Return the verdict with a stage `checks` that was not run."""
     stage = StageResult(stage=STAGE, status="warn" if warn else "skip", detail=why)
-    return add_stages(verdict, [stage], (), strict=strict)
+    return add_stage(verdict, stage, (), emit, strict=strict)
 
 
 def _list_evidence(failed: CheckOutcome) -> Iterator[Evidence]:
