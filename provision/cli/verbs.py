@@ -36,18 +36,16 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 
 class CommandEntry(NamedTuple):
-    """A command: the dataclass of its options, and its help in one line.
+    """A command: its help in one line.
 
-    The module has the name of the command's first word, and the function, unless `function` names it, that of the
-    last. `adapt` changes the options by the output and the command of `run`. `usage` is set if typer cannot derive it.
+    Its module has the name of its first word, and the function that of the last. `adapt` changes the options by the output
+    and the command of `run`. `usage` is set if typer cannot derive it.
     """
 
-    options: str
     help: str
     output: type[Output] = Output
     adapt: Adapt = lambda options, _output, _command: options
     usage: str = ""
-    function: str = ""
 
 
 def _shorten_value(options: Any, output: Output, _command: list[str] | None) -> Any:
@@ -64,61 +62,39 @@ def _add_command(options: Any, output: Output, command: list[str] | None) -> Any
 
 COMMANDS = {
     "create": CommandEntry(
-        "CreateOptions", "Build an environment that fits this machine, and verify it.", adapt=_shorten_value
+        "Build an environment that fits this machine, and verify it.", adapt=_shorten_value
     ),
-    "sync": CommandEntry("SyncOptions", "Build or update the environment of the project in this folder.", adapt=_shorten_value),
-    "verify": CommandEntry(
-        "VerifyOptions", "Test whether an environment works: venv, conda or any Python."
+    "sync": CommandEntry(
+        "Build or update the environment of the project in this folder.", adapt=_shorten_value
     ),
-    "detect": CommandEntry("DetectOptions", "Show this machine: driver, GPUs, Pythons and CUDA libraries."),
-    "resolve": CommandEntry("ResolveOptions", "Show which builds fit a machine, and why newer ones do not."),
-    "lock": CommandEntry(
-        "LockOptions", "Write the lock file without building an environment."
-    ),
-    "diagnose": CommandEntry(
-        "DiagnoseOptions", "Find the cause of a GPU failure, and its fix."
-    ),
+    "verify": CommandEntry("Test whether an environment works: venv, conda or any Python."),
+    "detect": CommandEntry("Show this machine: driver, GPUs, Pythons and CUDA libraries."),
+    "resolve": CommandEntry("Show which builds fit a machine, and why newer ones do not."),
+    "lock": CommandEntry("Write the lock file without building an environment."),
+    "diagnose": CommandEntry("Find the cause of a GPU failure, and its fix."),
     "run": CommandEntry(
-        "RunOptions", "Run a program in an environment, and diagnose its failure.",
-        output=OutputOfRun, adapt=_add_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
+        "Run a program in an environment, and diagnose its failure.",
+        output=OutputOfRun,
+        adapt=_add_command,
+        usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
-    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine."),
-    "remove": CommandEntry("RemoveOptions", "Remove environments that gpuenv made."),
-    "report": CommandEntry(
-        "ReportOptions", "Print an anonymous report to paste into an issue."
-    ),
-    "init": CommandEntry(
-        "InitOptions", "Write gpuenv.yaml for the project in this folder."
-    ),
-    "add": CommandEntry(
-        "AddOptions", "Add packages to the project and its environment."
-    ),
-    "drop": CommandEntry(
-        "DropOptions", "Remove packages from the project and its environment."
-    ),
-    "repair": CommandEntry(
-        "RepairOptions", "Restore an environment to its lock."
-    ),
-    "export": CommandEntry(
-        "ExportOptions",
-        "Convert a lock for Docker, conda, Slurm and other tools.",
-    ),
-    "bundle": CommandEntry("BundleOptions", "Collect all files for an installation without a network."),
-    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
-    "cache prune": CommandEntry("CachePruneOptions", "Remove files older than a month, and those of removed environments."),
-    "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
-    "profiles list": CommandEntry(
-        "ProfilesListOptions", "List the files of data, with their number of rows and date.",
-    ),
-    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of one or more files, with their sources."),
-    "profiles check": CommandEntry(
-        "ProfilesCheckOptions", "Check profiles and list all mistakes."
-    ),
-    "profiles update": CommandEntry(
-        "ProfilesUpdateOptions",
-        "Read new releases from the index into your own profiles.",
-    ),
-}  # fmt: skip
+    "list": CommandEntry("List the environments that gpuenv made on this machine."),
+    "remove": CommandEntry("Remove environments that gpuenv made."),
+    "report": CommandEntry("Print an anonymous report to paste into an issue."),
+    "init": CommandEntry("Write gpuenv.yaml for the project in this folder."),
+    "add": CommandEntry("Add packages to the project and its environment."),
+    "drop": CommandEntry("Remove packages from the project and its environment."),
+    "repair": CommandEntry("Restore an environment to its lock."),
+    "export": CommandEntry("Convert a lock for Docker, conda, Slurm and other tools."),
+    "bundle": CommandEntry("Collect all files for an installation without a network."),
+    "cache dir": CommandEntry("Print the folder of the cache."),
+    "cache prune": CommandEntry("Remove files older than a month, and those of removed environments."),
+    "cache clean": CommandEntry("Remove all cached files."),
+    "profiles list": CommandEntry("List the files of data, with their number of rows and date."),
+    "profiles show": CommandEntry("Show the rows of one or more files, with their sources."),
+    "profiles check": CommandEntry("Check profiles and list all mistakes."),
+    "profiles update": CommandEntry("Read new releases from the index into your own profiles."),
+}
 """The commands by the words that ask for them."""
 GROUPS = {
     "cache": "Show or clean the cache of gpuenv.",
@@ -146,9 +122,9 @@ ALIASES = {"ls": "list", "rm": "remove"}
 
 def load_command(name: str) -> tuple[type, Callable[..., Any]]:
     """Import a command. Return the dataclass of its options and its function."""
-    words, entry = name.split(), COMMANDS[name]
+    words = name.split()
     module = importlib.import_module(f"...commands.{words[0]}", __name__)
-    return getattr(module, entry.options), getattr(module, entry.function or words[-1])
+    return getattr(module, f"{''.join(map(str.capitalize, words))}Options"), getattr(module, words[-1])
 
 
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {

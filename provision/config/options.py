@@ -265,9 +265,7 @@ def declare_plans() -> str | None:
     return declared
 
 
-def apply_single_target(
-    choices: Choices, targets: Sequence[Path], plans: str | None = None
-) -> Choices | None:
+def apply_single_target(choices: Choices, targets: Sequence[Path], plans: str | None) -> Choices | None:
     """Return the options with at most one target, or None if several machines are named.
 
     One machine has one plan. Raises UsageError for a --plans of another form.

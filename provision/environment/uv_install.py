@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..wheels.releases import SourceArchives
 
 
-def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
+def requirements_text(lock: Lock, files: Collection[str]) -> str:
     """Return the lock as pinned requirements with hashes, which any index, mirror or folder can serve.
 
     A package from a direct address keeps it, unless it is one of the `files` in folders.
@@ -192,7 +192,7 @@ def _adapt_sources(lock: Lock, sources: PackageSources, *, offline: bool) -> Pac
 _ADDRESS_FILE = "direct_url.json"
 
 
-def _redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
+def _redact_installed(lock: Lock, env: Path, target: Path | None) -> None:
     """Restore the references to variables in direct_url.json of a lock's packages. Raises BuildError.
 
     uv writes the address of a package into this file, with the values of variables. The packages are in an

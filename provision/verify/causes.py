@@ -178,7 +178,7 @@ def list_memory(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
 
 
 def explain_memory(
-    situation: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...], confidence: Confidence = "likely"
+    situation: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...], confidence: Confidence
 ) -> Finding:
     """Return who holds the GPU's memory: a process, or a framework that reserves nearly all of it."""
     first = max(seen.get("holders", ()), key=lambda h: h["memory_mib"] or 0, default=None)

@@ -66,7 +66,7 @@ def find_missing(imports: Sequence[ProjectImport], sites: Sequence[str]) -> list
 
 
 def find_absent(
-    imports: Sequence[ProjectImport], sites: Sequence[str], removed: Sequence[RemovedNames] = ()
+    imports: Sequence[ProjectImport], sites: Sequence[str], removed: Sequence[RemovedNames]
 ) -> list[AbsentName]:
     """Return the names and submodules that are in no file of an installed module, or that a row says it does not have.
 
