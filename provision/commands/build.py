@@ -118,10 +118,10 @@ class BuildJob:
         """The settings that the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.find_python, distrust=self.options.recreate,
+            python=self.provide_python, distrust=self.options.recreate,
         )  # fmt: skip
 
-    def find_python(self) -> str:
+    def provide_python(self) -> str:
         """Return the interpreter to build with: an installed one, the bundle's, or one that uv downloads. Raises
         BuildError."""
         plan, choices = self.lock.plan, self.choices
@@ -358,7 +358,7 @@ def _record_options(job: BuildJob) -> CreateResult:
         job.write_record(draft)
         record.vouch(job.env.resolve(), record.digest_record(draft))
     job.record(job.env)
-    _finish(job.lock, job.env, job.choices, job.emit)
+    _complete(job.lock, job.env, job.choices, job.emit)
     return job.created(prove_if_changed(job, machine_for_verdict()), changed=False)
 
 
@@ -368,7 +368,7 @@ def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
     before, given = record.read(env, "request.json"), redact_value(choices.typed)
     if before.get("given") != given and record.is_vouched(env):
         record.write_vouched(env, "request.json", {**before, "given": given})
-    _finish(built, env, choices, emit)  # an earlier run may have been killed before this step
+    _complete(built, env, choices, emit)  # an earlier run may have been killed before this step
     job = BuildJob(
         options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,
         machine=None if choices.elsewhere else machine,
@@ -397,15 +397,15 @@ def build_environment(
     *,
     copied: bool = False,
     packages: Sequence[LockedPackage] = (),
-    stays: bool = False,
+    keep_failed: bool = False,
 ) -> Verdict | None:
     """Do the work in a transaction, prove the result, and keep the verdict.
 
     `work` fills or changes the prefix, which is a copy of the environment if `copied`. `packages` are downloaded first. Raises
-    FailedProofError if the proof fails, unless no environment exists yet, or with `stays`. What was there is then unchanged.
+    FailedProofError if the proof fails, unless no environment exists yet, or with `keep_failed`. What was there is then unchanged.
     """
     device, way = job.lock.plan.device, manager(job.lock.manager)
-    stays = stays or not place.made_by_gpuenv(job.env)
+    keep_failed = keep_failed or not place.made_by_gpuenv(job.env)
     proving, verdict = False, None
     if job.options.verify is not False:
         proving = can_prove(job.lock, job.machine, job.emit)
@@ -432,7 +432,7 @@ def build_environment(
             written = record.digest_record(prefix)
             if proving:
                 verdict = prove_build(job, prefix)
-                if not (stays or is_expected(verdict, device)):
+                if not (keep_failed or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
             record.vouch(job.env, written)
     except GpuenvError as error:
@@ -443,13 +443,13 @@ def build_environment(
                 project
             )  # its own folder failed: name the key that leaves it out
         raise
-    note = _finish(job.lock, job.env, job.choices, job.emit)
+    note = _complete(job.lock, job.env, job.choices, job.emit)
     if note and not copied:
         job.emit(Event("note", "build", note))
     return with_later_stages(job, verdict) if verdict else None
 
 
-def _finish(lock: Lock, env: Path, choices: Choices, emit: Emit) -> str | None:
+def _complete(lock: Lock, env: Path, choices: Choices, emit: Emit) -> str | None:
     """Finish an environment in its final place, and return a note on its guard. Raises BuildError."""
     if note := manager(lock.manager).finish(env):
         emit(Event("note", "build", note))

@@ -32,7 +32,6 @@ from ..lock.fleet import plan_locks
 from ..lock.formats import check_choices, get_locks
 from ..lock.project import solve_or_read_lock
 from ..lock.request import make_request
-from ..lock.update import Upgrade
 from ..model import (
     Bundle,
     Emit,
@@ -177,7 +176,9 @@ def _lock_fleet(
 
     Raises UsageError, LockError, ResolveError.
     """
-    fleet, packages, tasks = plan_locks(options.targets, options.choices, emit, Upgrade(), options.plans)
+    fleet, packages, tasks = plan_locks(
+        options.targets, options.choices, emit, upgrade=False, plans=options.plans
+    )
     if not tasks:
         return [], fleet
     hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]

@@ -157,7 +157,7 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
         return changes.preview_lock(command, path, env_lock, job.lock)
     have = apply_project(choices).with_
     edit.check(have, file, emit)
-    solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
+    solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
     lock_file = find_project_folder() / lock_name(apply_project(solved.choices))
     same = edit.change(have) == list(have) and not changes.list_changes(solved.project_lock, solved.lock)
     writes = () if same else (file, lock_file)
@@ -185,7 +185,7 @@ def _in_project(
 
     env_lock = record.read_lock(env) if place.made_by_gpuenv(env) else None
     edit.check(apply_project(choices).with_, file, emit)
-    solved = project.with_packages(choices, env_lock, edit.change, edit.description, emit)
+    solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock
     if near:
         refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)

@@ -22,7 +22,7 @@ from ..lock.changes import refuse_differences
 from ..lock.formats import check_choices, get_locks
 from ..lock.project import lock_name
 from ..lock.request import make_request
-from ..lock.update import Upgrade, solve_near
+from ..lock.update import solve_near
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, force_option, group, option
 from ..model.values import dataclass
@@ -84,8 +84,9 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         emit(Event("warning", "resolve", warning))
     old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
     names = tuple(map(normalize_name, options.packages))
-    upgrade = Upgrade(all=options.upgrade and not names, names=names)
-    plan, new_lock = solve_near(context, choices, emit, old_lock, upgrade)
+    plan, new_lock = solve_near(
+        context, choices, emit, old_lock, None if options.upgrade and not names else names
+    )
     if new_lock is None:
         return plan
     files = list_files(choices, context.demands)
@@ -123,12 +124,11 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
                 f"{name} is for the lock of one target, and --target names several",
                 hint="give one --target; with several each plan has its own lock",
             )
-    upgrade = Upgrade(all=options.upgrade)
     return lock_targets(
         options.targets,
         options.choices,
         emit,
-        upgrade,
+        upgrade=options.upgrade,
         plans=options.plans,
         force=options.force,
         allow_downgrade=options.allow_downgrade,

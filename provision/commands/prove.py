@@ -107,12 +107,12 @@ def add_packages(
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
-        result, findings = _packages(examined, emit, early_probes, verdict)
+        result, findings = _judge_packages(examined, emit, early_probes, verdict)
         result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
     return verify.add_stage(verdict, result, findings, emit, strict=examined.options.strict)
 
 
-def _packages(
+def _judge_packages(
     examined: Examination, emit: Emit, early_probes: verify.EarlyProbes, verdict: Verdict
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
@@ -130,8 +130,8 @@ def _packages(
     asked = early_probes.driver_report.result() if early_probes.driver_report else None
     return packages.judge(
         reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes),
-        known=lambda: _known(lock, choices),
-        required=_required(env, lock, choices, surroundings.version) if lock else None,
+        known=lambda: _read_libraries(lock, choices),
+        required=_select_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     return sorted(found, key=lambda one: (one.package is None, one.file.count("/"), one.module.lower()))
 
 
-def _known(lock: Lock | None, choices: Choices) -> Profiles:
+def _read_libraries(lock: Lock | None, choices: Choices) -> Profiles:
     """Return the profile rows on libraries, and the rows measured on this machine."""
     from ..lock.measured import read_rows
 
@@ -217,7 +217,7 @@ def _known(lock: Lock | None, choices: Choices) -> Profiles:
     return dataclasses.replace(known, satellites=(*known.satellites, *read_rows(lock, choices)))
 
 
-def _required(
+def _select_required(
     env: Environment, lock: Lock, choices: Choices, python: str
 ) -> Callable[[Sequence[Package]], Collection[str]]:
     """Return a function that selects the named packages and those that they always require."""
@@ -299,20 +299,22 @@ def run_project_checks(
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
         return checks.skip_checks(verdict, f"the {failed} stage failed", emit, strict=options.strict)
-    environ, device = _environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
+    environ, device = _make_environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
-    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices, emit)) for e in ended)
+    ended = tuple(dataclasses.replace(e, findings=_diagnose_check(e, env, choices, emit)) for e in ended)
     return checks.add_checks(verdict, ended, emit, strict=options.strict)
 
 
-def _environ(emit: Emit, env: Environment) -> dict[str, str]:
+def _make_environ(emit: Emit, env: Environment) -> dict[str, str]:
     """Return the variables of `gpuenv run`. The project's folder gets no bytecode."""
     root, programs = find_programs(Path(env.python))
     environ = prepare_variables(emit, root, programs, process.environ())
     return environ | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _causes(ended: CheckOutcome, env: Environment, choices: Choices, emit: Emit) -> tuple[Finding, ...]:
+def _diagnose_check(
+    ended: CheckOutcome, env: Environment, choices: Choices, emit: Emit
+) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
     from ..verify.checks import make_command
     from ..verify.compilers import make_lack_finding

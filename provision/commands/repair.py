@@ -86,7 +86,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
                 done = _restore(job, done, prefix, deep=options.deep)
 
             # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
-            verdict = build_environment(job, restore, copied=True, packages=done.packages, stays=True)
+            verdict = build_environment(job, restore, copied=True, packages=done.packages, keep_failed=True)
         repaired = RepairResult(
             packages=done.restored,
             removed=done.removed,

@@ -43,7 +43,7 @@ from .existing import refuse_downgrades, without_plan
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
-from .update import Upgrade, solve_near
+from .update import solve_near
 from .uv_errors import first_reason, is_named
 
 
@@ -125,12 +125,12 @@ class SolvedPlan:
 class FleetPackages:
     """The answers to questions on the named packages. Each question is solved once in a run.
 
-    With `upgrade` the lock of some classes is solved near to the one that exists. Otherwise a lock is new.
+    A lock of some classes is solved near to the one that exists, with all versions moving if `upgrade` is true. With None it is new.
     """
 
     choices: Choices
     emit: Emit
-    upgrade: Upgrade | None = None
+    upgrade: bool | None = None
     refusals: list[LockError | ResolveError] = field(default_factory=list)
     solved: dict[_Key, SolvedPlan | str] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ class FleetPackages:
 
     def _key(self, context: RequestContext, classes: Sequence[HostClass]) -> _Key:
         """Return the key of a question: near to a lock that exists, or without one."""
-        near = bool(classes and self.upgrade and self.path(classes).exists())
+        near = bool(classes and self.upgrade is not None and self.path(classes).exists())
         return context.request, context.targets, near
 
     def _solve(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | str:
@@ -211,13 +211,13 @@ class FleetPackages:
         self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
     ) -> tuple[Plan, Lock | None]:
         """Return the plan and the lock, near to the lock that the classes have."""
-        if not (self.upgrade and classes):
+        if self.upgrade is None or not classes:
             return solve_near(context, self.choices, emit)
         path = self.path(classes)
         text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
         old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
-        return solve_near(context, self.choices, emit, old_lock, self.upgrade)
+        return solve_near(context, self.choices, emit, old_lock, None if self.upgrade else ())
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
         """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""
@@ -268,14 +268,14 @@ def _names_packages(context: RequestContext) -> bool:
 
 
 def lock_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, plans: str | None, force: bool,
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, upgrade: bool, plans: str | None, force: bool,
     allow_downgrade: bool,
 ) -> FleetLocks:  # fmt: skip
     """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
 
     Nothing is written where a host would go back, unless that is allowed. Raises UsageError, LockError, ResolveError.
     """
-    fleet, packages, tasks = plan_locks(targets, choices, emit, upgrade, plans)
+    fleet, packages, tasks = plan_locks(targets, choices, emit, upgrade=upgrade, plans=plans)
     paths = [packages.path(classes) for _, classes in tasks]
     for path in paths:
         refuse_to_replace(path, force=force)
@@ -307,7 +307,7 @@ def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
 
 
 def plan_locks(
-    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, plans: str | None
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, upgrade: bool, plans: str | None
 ) -> tuple[Fleet, FleetPackages, list[tuple[RequestContext, tuple[HostClass, ...]]]]:
     """Return the fleet, the packages that lock its plans, and the request and classes of each, most hosts first.
 

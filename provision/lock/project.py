@@ -36,11 +36,11 @@ def solve_or_read_lock(
 
     The plan includes the notes for this machine. Raises LockError, ResolveError.
     """
-    project_lock = _held(choices, context.target.platform) if choices.config else None
+    project_lock = _read_project_lock(choices, context.target.platform) if choices.config else None
     files = list_files(choices, context.demands)
     same = project_lock is not None and is_same_inputs(project_lock.inputs, choices, files)
     if project_lock and same and is_current(choices, project_lock):
-        why = _unfit(project_lock, choices, context)
+        why = _explain_unfit(project_lock, choices, context)
         if why is None:
             get_locks(choices.manager).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
             return project_lock.plan, project_lock
@@ -68,7 +68,7 @@ def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
     written. Raises LockError.
     """
     old = (
-        _held(choices, lock.plan.platform)
+        _read_project_lock(choices, lock.plan.platform)
         if choices.config and not _OWN.intersection(choices.typed or {})
         else None
     )
@@ -91,7 +91,7 @@ _OWN = frozenset(
 """Options that choose other packages than those of the project's file."""
 
 
-def _held(choices: Choices, platform: str | None = None) -> Lock | None:
+def _read_project_lock(choices: Choices, platform: str | None = None) -> Lock | None:
     """Return the project's lock, or None if it has nothing for the platform. Raises LockError."""
     path = find_project_folder() / lock_name(choices)
     try:
@@ -100,7 +100,7 @@ def _held(choices: Choices, platform: str | None = None) -> Lock | None:
         return None
 
 
-def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
+def _explain_unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
@@ -146,7 +146,7 @@ class SolvedRequest:
         return digested
 
 
-def with_packages(
+def solve_with_packages(
     env_choices: Choices,
     env_lock: Lock | None,
     chosen: Callable[[Sequence[str]], list[str]],
@@ -161,12 +161,12 @@ def with_packages(
     of_env = apply_project(env_choices)
     check_choices(of_env)
     get_locks(of_env.manager).require()
-    project_lock = _held(of_env)
+    project_lock = _read_project_lock(of_env)
     env_lock = env_lock if env_lock and env_lock.manager == of_env.manager else None
-    before = _for_all(env_choices, project_lock)
+    before = _share_options(env_choices, project_lock)
     now = apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
-    context = _judged(now, project_lock, env_lock, emit)
+    context = _make_near_request(now, project_lock, env_lock, emit)
     plan, new_lock = solve_near(context, now, emit, project_lock or env_lock)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
@@ -179,7 +179,7 @@ def with_packages(
     )
 
 
-def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
+def _share_options(env_choices: Choices, lock: Lock | None) -> Choices:
     """Return the options to solve the project's lock with.
 
     Options of this environment alone (machine, kernel, packages of command lines) are left out. They stay if
@@ -194,7 +194,7 @@ def _for_all(env_choices: Choices, lock: Lock | None) -> Choices:
     return plain if same else recall.without_own_packages(plain)
 
 
-def _judged(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) -> RequestContext:
+def _make_near_request(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) -> RequestContext:
     """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
     options."""
     if lock and not now.target_name:
