@@ -10,6 +10,7 @@ import time
 import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
+from provision.detect import machine_for_verdict
 from provision.environment.record import note_installed
 from provision.model import HostClass, Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, changes, drift
@@ -64,7 +65,7 @@ def test_an_unchanged_environment_has_no_drift(built, lock, judge):
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and not verdict.drift
     assert "lock" not in [s.stage for s in verdict.stages]
-    locked = judge(lock=lock, options=LOCKED, target=HERE)
+    locked = judge(lock=lock, options=LOCKED, read_machine=machine_for_verdict)
     assert locked.verdict == "works" and stage(locked, "lock").status == "pass"
     assert "hardware" in stage(locked, "lock").detail
 
@@ -264,7 +265,7 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_classes(lock):
 def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
     other = dataclasses.replace(lock, target=dataclasses.replace(HERE, driver="570.86.10"))
     assert judge(lock=other).verdict == "works"
-    locked = judge(lock=other, options=LOCKED, target=HERE)
+    locked = judge(lock=other, options=LOCKED, read_machine=machine_for_verdict)
     assert locked.verdict == "fails" and [c.kind for c in locked.drift] == ["driver"]
     assert "repair" not in locked.hint and "--recreate" in locked.hint
 
@@ -287,7 +288,7 @@ def test_what_breaks_nothing_is_a_warning(built, lock, judge, site):
     assert finding.cause == changes.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
     assert f"gpuenv repair {built}" in finding.fix
     assert judge(lock=lock, options=dataclasses.replace(LOCKED, locked=False, strict=True)).verdict == "fails"
-    locked = judge(lock=lock, options=LOCKED, target=HERE)
+    locked = judge(lock=lock, options=LOCKED, read_machine=machine_for_verdict)
     assert locked.verdict == "fails" and stage(locked, "lock").status == "fail"
     assert [s.status for s in locked.stages[:4]] == ["pass"] * 4, "all else still holds"
 

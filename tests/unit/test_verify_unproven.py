@@ -27,7 +27,7 @@ class Ended:
 
     def __init__(self, device, *stages):
         self.device, self.wrong, self.lowlevel = device, False, None
-        self.low_memory = None
+        self.low_memory = self.lock = None
         self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
         self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})
