@@ -22,8 +22,8 @@ from ..model import (
     from_plain,
 )
 from ..resolve import gpu_named
-from ..resolve.question import has_prefix, version
 from ..system import trust
+from ..system.versions import has_prefix, version
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, Choices, get_cache_dir
 from .rows import load
 

@@ -12,11 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, format_cuda, format_cudnn, normalize_name
 from ..model.values import dataclass
+from ..system.versions import meets
 from .lines import Line, ShellCommand, read_commands
 
 CONDITIONS = frozenset(
@@ -96,18 +94,6 @@ class Facts:
         if rest[0] == "=" and rest[1] != "=":
             return rest[1:] in values
         return any(meets(v, rest) for v in values)
-
-
-def meets(text: str, bounds: str) -> bool:
-    """Return whether a version is within the bounds. An invalid version is not."""
-    try:
-        return SpecifierSet(bounds).contains(Version(text), prereleases=True)
-    except (InvalidVersion, InvalidSpecifier):
-        return False
-
-
-def get_major(version: str) -> str:
-    return version.partition(".")[0]
 
 
 def _dot(digits: str) -> str:

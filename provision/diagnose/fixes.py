@@ -27,7 +27,8 @@ from ..model import (
     TargetGpu,
 )
 from ..profiles.findings import PLACES, fill_text, render_step
-from .facts import CONDITIONS, get_major
+from ..system.versions import major
+from .facts import CONDITIONS
 from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import Line, package_of, read_frame
@@ -283,8 +284,8 @@ def _find_libraries(found: Candidate, case: Case) -> dict[str, str]:
         values["missing"] = named[0]
     if cuda := next((c for n in names if (c := find_cuda_of(n))), None):
         values["missing_cuda"] = cuda
-    if major := next((m for n in names if "cudnn" in n.lower() and (m := find_cudnn_major(n))), None):
-        values["missing_cudnn"] = major
+    if cudnn := next((m for n in names if "cudnn" in n.lower() and (m := find_cudnn_major(n))), None):
+        values["missing_cudnn"] = cudnn
     return values
 
 
@@ -389,29 +390,29 @@ def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:
     """Yield two packages of one NVIDIA library, and the library of the message with its package."""
     majors: dict[str, set[str]] = {}
     for line in case.lines:
-        for family, major in _ONE_LIBRARY.findall(line.text) if "nvidia" in line.text else ():
-            majors.setdefault(family.replace("_", "-"), set()).add(major)
+        for family, cuda in _ONE_LIBRARY.findall(line.text) if "nvidia" in line.text else ():
+            majors.setdefault(family.replace("_", "-"), set()).add(cuda)
     family = next((name for name in _FAMILIES if name in shown.lower()), None)
     two = next((n for n in majors if len(majors[n]) > 1 and (family is None or n in _FAMILIES[family])), None)
     built = find_cuda_built(case)
     if two:
         both = sorted(majors[two])
-        kept = get_major(built) if built and get_major(built) in both else both[-1]
+        kept = major(built) if built and major(built) in both else both[-1]
         yield "two_wheels", " ".join(f"nvidia-{two}-cu{m}" for m in both)
         yield "kept_wheel", f"nvidia-{two}-cu{kept}"
     if family:
         soname = re.search(rf"lib{family}\w*\.so(?:\.\d+)?", shown, re.IGNORECASE)
         numbers = re.findall(r"\.so\.(1\d)\b", shown)
-        major = numbers[-1] if numbers else get_major(built) if built else "12"
+        cuda = numbers[-1] if numbers else major(built) if built else "12"
         yield "symbol_library", soname[0] if soname else f"lib{family}"
-        if major != "11":  # libraries of CUDA 11 often are conda's
+        if cuda != "11":  # libraries of CUDA 11 often are conda's
             release = re.search(
                 r"__nvJitLink\w*?_(\d+_\d+)\b", shown
             )  # the library that misses it is of this CUDA
             pin = f"=={release[1].replace('_', '.')}.*" if release else ""
             yield (
                 "symbol_wheel",
-                f"'{_FAMILIES[family]}-cu{major}{pin}'" if pin else f"{_FAMILIES[family]}-cu{major}",
+                f"'{_FAMILIES[family]}-cu{cuda}{pin}'" if pin else f"{_FAMILIES[family]}-cu{cuda}",
             )
 
 
@@ -482,15 +483,15 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
         if floor := case.find_driver_floor(built):
             values["floor"] = floor
     stated = values.get("missing_cuda") or built or facts.first("cuda") or facts.first("driver_cuda")
-    major = get_major(stated) if stated else "12"
-    if stated and int(major) < 11:
+    cuda_major = major(stated) if stated else "12"
+    if stated and int(cuda_major) < 11:
         values.setdefault("old_cuda", "yes")
-    values["cuda_major"], values["cu"] = major, f"cu{major}"
+    values["cuda_major"], values["cu"] = cuda_major, f"cu{cuda_major}"
     cudnn = values.get("missing_cudnn") or values.get("cudnn_built")
-    if cudnn and int(get_major(cudnn)) < 8:
+    if cudnn and int(major(cudnn)) < 8:
         values["old_cudnn"] = "yes"
     if wanted := values.get("cudnn_built"):
-        above = int(get_major(wanted)) + 1
+        above = int(major(wanted)) + 1
         values["cudnn_upgrade"] = (
             f'`{values["pip"]} install -U "nvidia-cudnn-{values["cu"]}>={wanted},<{above}"`'
         )
@@ -534,7 +535,7 @@ def _find_label(case: Case) -> str | None:
     """Return the CUDA label of torch's index that suits the text's Python, GPU, system and driver."""
     python, speaks = case.facts.first("python"), case.facts.first("driver_cuda")
     # CUDA 13 needs a driver that many machines do not have yet; 12 runs with that driver too.
-    older = speaks is not None and int(get_major(speaks)) < _COMMON
+    older = speaks is not None and int(major(speaks)) < _COMMON
     for cuda in (None,) if older else (str(_COMMON), None):
         if plan := _make_plan(case, "torch", cuda=cuda, python=python):
             return f"cu{(plan.builds[0].cuda or '').replace('.', '')}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from ..model import Build, Confidence, Evidence
-from .facts import get_major, meets
+from ..system.versions import major, meets
 from .lines import Line
 from .rules import Candidate, Case, candidate, rule_out
 
@@ -35,13 +35,13 @@ def judge_driver(case: Case) -> list[Candidate]:
     if have:
         too_old = floor is not None and Version(have) < Version(floor)
     else:
-        too_old = int(get_major(speaks or "")) < int(get_major(built))
+        too_old = int(major(speaks or "")) < int(major(built))
     if not too_old:
         return rule_out("driver_too_old_for_runtime")
     shows = case.said("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
     if not shows:
         return []
-    needs = f"driver {floor}" if floor else f"a driver for CUDA {get_major(built)}"
+    needs = f"driver {floor}" if floor else f"a driver for CUDA {major(built)}"
     return [
         candidate(
             "driver_too_old_for_runtime", 95, (*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),

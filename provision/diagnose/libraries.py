@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .facts import get_major, meets, spell_cudnn
+from ..system.versions import major, meets
+from .facts import spell_cudnn
 from .rules import Candidate, Case, candidate, rule_out
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
@@ -23,7 +24,7 @@ _OTHER = re.compile(
     re.IGNORECASE,
 )
 _DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
-_WHEELS = tuple(f"nvidia-cudnn-cu{major}" for major in range(11, 20))
+_WHEELS = tuple(f"nvidia-cudnn-cu{cuda}" for cuda in range(11, 20))
 
 # --- cuDNN -------------------------------------------------------------------------------------
 
@@ -42,10 +43,8 @@ def judge_cudnn_versions(case: Case) -> list[Candidate]:
             candidate("cudnn_older_than_compiled", 66, shows),
             candidate("cudnn_major_mismatch", 60, shows),
         ]
-    if get_major(loaded) != get_major(built):
-        title = (
-            f"cuDNN {loaded} is loaded; the build requires major {get_major(built)} (compiled with {built})"
-        )
+    if major(loaded) != major(built):
+        title = f"cuDNN {loaded} is loaded; the build requires major {major(built)} (compiled with {built})"
         return [candidate("cudnn_major_mismatch", 92, where, title, confidence="certain")]
     adequate = _has_adequate_cudnn(case, built)
     title = f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major"
@@ -64,7 +63,7 @@ def _has_adequate_cudnn(case: Case, built: str) -> bool:
     required = facts.where("cudnn_built", "cudnn_required")  # a version in these lines is not installed
     versions = [f.value for f in facts.seen.get("cudnn", ()) if f.evidence not in required]
     versions += [v for name in ("cudnn_listed", *_WHEELS) for v in facts.all(name)]
-    if any(meets(v, f">={built}") and get_major(v) == get_major(built) for v in versions):
+    if any(meets(v, f">={built}") and major(v) == major(built) for v in versions):
         return True
     return not facts.all("cudnn_listed") and bool(case.said("conda_or_path"))
 
@@ -126,7 +125,7 @@ def find_cudnn_major(name: str) -> str | None:
 def _list_cudnn_majors(case: Case) -> set[str]:
     """Return the cuDNN majors that are installed, or that the text's frameworks contain."""
     facts = case.facts
-    majors = {get_major(v) for name in ("cudnn", *_WHEELS) for v in facts.all(name)}
+    majors = {major(v) for name in ("cudnn", *_WHEELS) for v in facts.all(name)}
     majors |= {m for p in facts.all("present") if "cudnn" in p and (m := find_cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:
@@ -228,11 +227,11 @@ def find_cuda_of(name: str) -> str | None:
         number = f"{number[:2]}.{number[2]}"
     elif "64_" in name and number in ("75", "80", "90", "91", "92"):
         number = f"{number[0]}.{number[1]}"
-    return number if "." in number and float(number) < 11 else get_major(number)
+    return number if "." in number and float(number) < 11 else major(number)
 
 
 def _is_match(wanted: str, have: str) -> bool:
-    return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == get_major(wanted))
+    return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == major(wanted))
 
 
 # --- DLLs that Windows finds, but does not load ------------------------------------------------

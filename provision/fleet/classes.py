@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..model import FleetHost, HostClass, Target, TargetGpu
-from ..resolve.question import version
+from ..system.versions import version
 
 _MOST_LETTERS = 56
 """Letters of an id, without the number of duplicate ids."""

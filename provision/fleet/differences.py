@@ -10,7 +10,7 @@ from itertools import chain, combinations, product
 from ..model import HostClass, Plan, PlanDifference, RequestContext, Target, name_few
 from ..model.values import dataclass
 from ..resolve.objections import objections
-from ..resolve.question import version
+from ..system.versions import version
 from .classes import joint_target
 from .cover import PackageCover
 from .kinds import Fitting, Packages, PlannedGroup, joint_request

@@ -30,8 +30,9 @@ from ..model import (
 from ..model.values import dataclass
 from ..resolve.choice import candidates, fit, in_order
 from ..resolve.objections import fits
-from ..resolve.question import Question, is_exact, major, version
+from ..resolve.question import Question
 from ..resolve.supply import cudnn_objections, serving_releases
+from ..system.versions import is_exact, major, version
 from .classes import joint_target
 from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages, join
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import HeldHosts, PlanPrice, Target, VersionCount
-from ..resolve.question import version
+from ..system.versions import version
 from .cover import PackageCover, bits
 from .differences import would_merge
 from .kinds import MOST_LOST, PlannedGroup

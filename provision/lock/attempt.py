@@ -13,9 +13,9 @@ from ..errors import LockError
 from ..index.config import pytorch_address, pytorch_packages
 from ..index.refusals import NETWORK_HINT
 from ..model import Build, CompanionLimit, LockedPackage, Plan, RequirementLine, drop_event, requirement_name
-from ..resolve.question import meets
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
+from ..system.versions import meets
 from .archives import source_rules
 from .builds import chosen_pins, pins
 from .compile import Answer, Query

@@ -12,7 +12,8 @@ from ..resolve import plan_request
 from ..resolve.choice import against, candidates
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
-from ..resolve.question import Question, ask_on_all, major, version
+from ..resolve.question import Question, ask_on_all
+from ..system.versions import major, version
 
 
 @dataclass(frozen=True)

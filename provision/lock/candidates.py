@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ..model import Build, LockedPackage
-from ..resolve.question import meets
+from ..system.versions import meets
 from .reasons import who_excludes
 from .search_state import Candidate, Solution, State
 

@@ -27,7 +27,7 @@ from ..model import (
     find_lock_target,
     name_few,
 )
-from ..resolve.question import version
+from ..system.versions import version
 from ..wheels import pylock
 from .accept import check_lock
 from .formats import get_locks

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from ..index.wheel_names import applies, cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite
 from ..model.values import dataclass
-from ..resolve.question import Question, meets, version
+from ..resolve.question import Question
 from ..resolve.satellites import (
     Conflict,
     LockedSet,
@@ -21,6 +21,7 @@ from ..resolve.satellites import (
     series,
     without_kernels,
 )
+from ..system.versions import meets, version
 from .named import requirement
 from .pages import ruled_pages
 

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from ..index.wheel_names import applies, cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
 from ..model.values import dataclass
+from ..system.versions import is_exact
 
 
 def requirement(text: str) -> Requirement | None:
@@ -44,7 +45,7 @@ class NamedPackage:
     @property
     def is_exact(self) -> bool:
         """Whether the bounds allow one version only."""
-        return any(s.operator in ("==", "===") and "*" not in s.version for s in SpecifierSet(self.specifier))
+        return is_exact(self.specifier)
 
 
 def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:

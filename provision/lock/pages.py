@@ -40,9 +40,9 @@ from ..model import (
 )
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
-from ..resolve.question import meets
 from ..resolve.satellites import SatelliteRows, objection
 from ..system.untrusted import UnsafeNameError, file_name_of_url
+from ..system.versions import meets
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata
 from .builds import Fitting

@@ -19,9 +19,9 @@ from ..index import uv
 from ..index.simple_api import version_of
 from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
 from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
-from ..resolve.question import allows, version
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from ..system.versions import allows, version
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives
 from .attempt import attempt

@@ -20,8 +20,8 @@ from ..model import (
     requirement_name,
 )
 from ..resolve.objections import objections
-from ..resolve.question import meets, version
 from ..resolve.satellites import lone_companions
+from ..system.versions import meets, version
 from .attempt import exceeded
 from .builds import name_builds
 from .compile import Answer

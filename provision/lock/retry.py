@@ -23,8 +23,8 @@ from ..model import (
     normalize_name,
     requirement_name,
 )
-from ..resolve.question import major, meets, version
 from ..system.redaction import redact
+from ..system.versions import major, meets, version
 from .archives import source_rules
 from .attempt import compare
 from .builds import Fitting, name_builds

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
 from ..model import Build, Emit, Event, Lock, Plan, RequestContext, requirement_name
-from ..resolve.question import meets
+from ..system.versions import meets
 from . import candidates, pythons, reasons, retry
 from .archives import source_rules
 from .attempt import attempt, compare

@@ -14,8 +14,8 @@ from ..index.config import own_cache
 from ..index.simple_api import File
 from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..model.values import dataclass
-from ..resolve.question import version
 from ..resolve.satellites import Conflict
+from ..system.versions import version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
 from .archives import SourceRules

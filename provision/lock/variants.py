@@ -26,9 +26,10 @@ from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan
 from ..model.values import dataclass
 from ..resolve.choice import in_order
 from ..resolve.objections import device_objections, objections
-from ..resolve.question import Question, ask_on_all, major
+from ..resolve.question import Question, ask_on_all
 from ..system.grants import escape_references
 from ..system.redaction import redact
+from ..system.versions import major
 from ..system.wheel_file import NULL, WheelName, parse_wheel, plain_name
 from ..wheels.releases import IndexMetadata
 

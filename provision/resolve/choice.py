@@ -10,8 +10,9 @@ from packaging.requirements import Requirement
 
 from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
+from ..system.versions import is_exact, major, version
 from .objections import fits
-from .question import Question, is_exact, major, version
+from .question import Question
 from .supply import carries_cudnn, cudnn_choice, local_builds, missing, share_cudnn, wheels_for
 from .toolkit import bounds_of, overlap, toolkit_parts, toolkits
 

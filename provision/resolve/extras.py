@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
 from ..model.values import dataclass
-from .question import is_exact, major, meets, specifiers, version
+from ..system.versions import is_exact, major, meets, specifiers, version
 from .satellites import SatelliteRows
 
 

@@ -9,8 +9,9 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, requirement_name
+from ..system.versions import major, meets, specifiers, version
 from .choice import opens
-from .question import Question, major, meets, specifiers, version
+from .question import Question
 from .toolkit import NVCC, asks_for_nvcc
 
 Steps = Iterator[tuple[str, Question]]

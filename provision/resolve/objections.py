@@ -16,8 +16,9 @@ from ..model import (
     TargetGpu,
 )
 from ..system.kernels import how_they_run, needs_cuda
+from ..system.versions import has_prefix, is_exact, major, meets, version
 from .boards import named
-from .question import Question, has_prefix, is_exact, major, meets, version
+from .question import Question
 from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .toolkit import compiler_objections
 

@@ -1,4 +1,4 @@
-"""A request for one target, with profiles indexed for look-ups, and the comparison of versions."""
+"""A request for one target, with profiles indexed for look-ups."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import field
 from functools import cache, cached_property
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from ..model import (
     AvailableWheels,
@@ -24,31 +22,7 @@ from ..model import (
     Target,
 )
 from ..model.values import dataclass
-
-
-@cache
-def version(text: str) -> Version:
-    """Return a version. Driver versions ("580.159.04") and capabilities ("9.0") compare the same way."""
-    return Version(text)
-
-
-@cache
-def specifiers(text: str) -> SpecifierSet:
-    return SpecifierSet(text)
-
-
-@cache
-def meets(text: str, bounds: str) -> bool:
-    """Return whether a version is within PEP 440 bounds. Pre-releases are allowed here."""
-    return not bounds or specifiers(bounds).contains(version(text), prereleases=True)
-
-
-@cache
-def allows(bounds: str, minor: str) -> bool:
-    """Return whether a release of a Python minor ("3.11") is within bounds of requires-python."""
-    spec = specifiers(bounds)
-    named = [s.version for s in spec if s.version.startswith(f"{minor}.") and "*" not in s.version]
-    return any(spec.contains(v, prereleases=True) for v in (f"{minor}.0", f"{minor}.99", *named))
+from ..system.versions import allows, major, meets, version
 
 
 @cache
@@ -56,22 +30,6 @@ def _pins(text: str) -> tuple[str, tuple[str, ...]]:
     """Return the name of a requirement and the versions that it pins."""
     need = Requirement(text)
     return need.name, tuple(s.version.removesuffix(".*") for s in need.specifier if s.operator == "==")
-
-
-@cache
-def is_exact(bounds: str) -> bool:
-    """Return whether the bounds name one version (==X or ===X, no wildcard)."""
-    return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))
-
-
-def has_prefix(text: str, prefix: str) -> bool:
-    """Return whether "12.6" begins with "12" or "12.6", part by part."""
-    wanted = prefix.split(".")
-    return text.split(".")[: len(wanted)] == wanted
-
-
-def major(text: str) -> str:
-    return text.split(".", 1)[0]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from packaging.version import Version
 from ..model import Build, LockedPackage, Profiles, Satellite, TargetGpu, ToolkitRelease
 from ..model.values import dataclass
 from ..system.kernels import how_they_run
+from ..system.versions import has_prefix, is_exact, major, meets, specifiers, version
 from .boards import named
-from .question import Question, has_prefix, is_exact, major, meets, specifiers, version
+from .question import Question
 
 
 @dataclass(frozen=True)

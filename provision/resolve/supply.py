@@ -17,8 +17,9 @@ from ..model import (
     RejectionReason,
 )
 from ..system.kernels import how_they_run
+from ..system.versions import is_exact, major, meets, version
 from .boards import named
-from .question import Question, is_exact, major, meets, version
+from .question import Question
 
 
 @cache

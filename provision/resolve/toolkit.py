@@ -11,7 +11,8 @@ from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease, requirement_name
 from ..model.values import dataclass
-from .question import Question, major, meets, version
+from ..system.versions import major, meets, version
+from .question import Question
 
 NVCC = "nvcc"
 """The word of gpuenv for the compiler and what compiling needs."""

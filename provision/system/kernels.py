@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from packaging.version import Version
-
-version = cache(Version)
+from .versions import version
 
 # CUDA 13 renamed sm_101 of CUDA 12.8 and 12.9 to sm_110: the same device (CUDA 13.0 release notes).
 _RENAMED = {"10.1": "11.0"}

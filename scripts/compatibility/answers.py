@@ -12,8 +12,9 @@ from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease,
 from provision.resolve import resolve
 from provision.resolve.boards import FORMS, MAKERS
 from provision.resolve.pip import install_lines, pip_gaps
-from provision.resolve.question import Question, version
+from provision.resolve.question import Question
 from provision.show.plan import list_objections
+from provision.system.versions import version
 
 from .questions import SYSTEMS, Glibc, Interval, Questions, System
 

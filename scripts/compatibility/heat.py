@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from provision.model import FRAMEWORKS, Profiles
-from provision.resolve.question import version
+from provision.system.versions import version
 
 from .lookup import VERSION, answer_of
 

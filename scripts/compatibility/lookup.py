@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-from provision.resolve.question import version
+from provision.system.versions import version
 
 VERSION, CUDA, INDEX, CUDNN, PYTHON, PIP, UV, GAP, WHY, NOTES, HINT = range(11)
 

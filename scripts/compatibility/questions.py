@@ -27,8 +27,9 @@ from provision.model import (
 )
 from provision.resolve.choice import candidates
 from provision.resolve.objections import objections
-from provision.resolve.question import Question, is_exact, major, version
+from provision.resolve.question import Question
 from provision.resolve.supply import serving_releases
+from provision.system.versions import is_exact, major, version
 
 GPU = "\x01"
 """The name of the GPU while texts are made: no board has it."""

@@ -15,8 +15,8 @@ from test_compatibility_page import DATA, KNOWN, script
 
 from provision.model import Plan, from_plain
 from provision.resolve import gpu_named
-from provision.resolve.question import version
 from provision.show.plan import list_objections
+from provision.system.versions import version
 
 ADDRESS = script.PAGE.as_uri()
 CARD = """

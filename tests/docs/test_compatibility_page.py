@@ -11,8 +11,8 @@ from known import KNOWN
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import gpu_named, resolve
 from provision.resolve.pip import install_lines, pip_gaps
-from provision.resolve.question import version
 from provision.show.plan import list_objections
+from provision.system.versions import version
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
