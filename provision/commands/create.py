@@ -209,7 +209,7 @@ def _preview(
     from ..config.sources import read_locked_sources
     from ..index.places import name_configured
     from ..lock.accept import name_hosts
-    from ..lock.changes import foresee, read_lock_inside
+    from ..lock.changes import emit_preview, read_lock_inside
     from ..lock.project import solve_or_read_lock
     from ..lock.request import make_request
     from .resolve import add_notes
@@ -224,7 +224,7 @@ def _preview(
         if lock is None:
             return plan
         plan = add_notes(plan, context, choices)
-    foresee(emit, env, old, lock)
+    emit_preview(emit, env, old, lock)
     return plan
 
 

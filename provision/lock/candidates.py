@@ -11,7 +11,7 @@ from .reasons import who_excludes
 from .search_state import Candidate, Solution, State
 
 
-def first(state: State) -> Candidate:
+def first_candidate(state: State) -> Candidate:
     """Return the first candidate: the newest fitting builds, and all others of their index."""
     plan = state.fitting.newest
     python = plan.python or ""
@@ -35,7 +35,7 @@ def with_builds(
     return Candidate(plan=plan, builds=builds, first=leading, wanted=wanted)
 
 
-def better(state: State, best: Solution) -> list[Candidate]:
+def better_candidates(state: State, best: Solution) -> list[Candidate]:
     """Return the candidates that were not tried and whose answers could be better, the most promising first."""
     asked = {outcome.asked for outcome in state.tried}
     found = (
@@ -80,7 +80,7 @@ def _goes_with(
     return (
         meets(build.version, state.bounds_of(package).get(build.framework, ""))
         and python in state.fitting.question.pythons(build)
-        and state.facts.fits(package.name, package.version, package.sha256, builds) is None
+        and state.facts.why_unfit(package.name, package.version, package.sha256, builds) is None
     )
 
 

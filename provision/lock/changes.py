@@ -50,7 +50,7 @@ def preview_lock(
     )  # fmt: skip
 
 
-def foresee(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
+def emit_preview(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
     """Emit what `create` would install from a lock: each package with its size and index, or that nothing changes.
 
     `old` is the lock of the environment that would change, or None for a new one.

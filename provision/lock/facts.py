@@ -51,7 +51,7 @@ class Facts:
         """
         rows, lines = self.rows, []
         for package, versions in rows.packages.items():
-            ignored = self._ignored(package)
+            ignored = self._find_ignored(package)
             fits: dict[tuple[int, ...], bool] = {}
             unfit = []
             for release, alternatives in versions.items():
@@ -87,23 +87,25 @@ class Facts:
         rows = self.rows
         within = (r for r in rows.packages.get(package, {}) if meets(r, bounds))
         releases = sorted(within, key=version, reverse=True)
-        ignored = self._ignored(package)
+        ignored = self._find_ignored(package)
         reasons = (
             objection(self.question, rows.rows(package, r), builds, ignore_gpus_of=ignored) for r in releases
         )
         return next(filter(None, reasons), None)
 
-    def fits(self, package: str, release: str, sha256: str | None, builds: Sequence[Build]) -> str | None:
+    def why_unfit(
+        self, package: str, release: str, sha256: str | None, builds: Sequence[Build]
+    ) -> str | None:
         """Return why a release does not go with builds, or None."""
         if _comes_along(package, builds):
             return None
         alternatives = self.rows.rows(package, release, self.measured(sha256))
-        return objection(self.question, alternatives, builds, ignore_gpus_of=self._ignored(package))
+        return objection(self.question, alternatives, builds, ignore_gpus_of=self._find_ignored(package))
 
     def kernel_notes(self, packages: Sequence[LockedPackage], builds: Sequence[Build]) -> Iterator[str]:
         """Yield notes on named packages that have GPU code, but in no release for the GPUs of the target."""
         for package in packages:
-            if package.name in self.named and self._ignored(package.name):
+            if package.name in self.named and self._find_ignored(package.name):
                 rows = self.rows.rows(package.name, package.version)
                 if why := objection(self.question, rows, builds):
                     yield f"{why}. No other release of this package has kernels for these GPUs"
@@ -118,7 +120,7 @@ class Facts:
         found = [
             Conflict(name=p.name, version=p.version, why=why)
             for p in packages
-            if p.name in self.named and (why := self._of_named(p, builds))
+            if p.name in self.named and (why := self._judge_named(p, builds))
         ]
         strangers = LockedSet(
             self.question, self.rows, builds, packages, required_by, self.named, self.measured
@@ -137,17 +139,17 @@ class Facts:
             found.append(dataclasses.replace(one, why=why))
         return found
 
-    def _of_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
+    def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         if package.index is None and any(ruled_pages(self.question.profiles.pages, package.name)):
             return None  # a file of a page is chosen by its label; rows are about the index's files
         release = package.version.partition("+")[0]
         has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
-        why = self.fits(package.name, release, package.sha256, builds)
+        why = self.why_unfit(package.name, release, package.sha256, builds)
         if why and not has_row and self._bounds_framework(package):
             why = None
-        return why or self._of_companion(package, release, builds, has_row=has_row)
+        return why or self._judge_companion(package, release, builds, has_row=has_row)
 
-    def _of_companion(
+    def _judge_companion(
         self, package: LockedPackage, release: str, builds: Sequence[Build], *, has_row: bool
     ) -> str | None:
         """Return for which framework release a companion without a row is compiled, if the builds have another."""
@@ -161,7 +163,7 @@ class Facts:
     def _bounds_framework(self, package: LockedPackage) -> bool:
         return bool(self.bounds_of(package))
 
-    def _ignored(self, package: str) -> Sequence[Question]:
+    def _find_ignored(self, package: str) -> Sequence[Question]:
         """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
         if package not in self.named:
             return self.question.every

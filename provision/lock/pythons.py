@@ -26,7 +26,7 @@ from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives
 from .attempt import attempt
 from .builds import Fitting, chosen_pins
-from .candidates import first, with_builds
+from .candidates import first_candidate, with_builds
 from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .named import NamedPackage
 from .search_state import Candidate, Outcome, Refusal, Solution, State
@@ -55,7 +55,7 @@ def choose(state: State) -> None:
     other = Fitting(state.with_python(possible[0]))
     if held_by and other.newest.builds:
         state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
-        state.use(other)
+        state.set_fitting(other)
 
 
 def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Version, bool] | None:
@@ -115,8 +115,8 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
             else "the requirements do not support it"
         )
         state.note(f"Python {python} is not possible: {cause}. Trying Python {other}")
-        state.use(fitting)
-        outcome = solve(state, first(state))
+        state.set_fitting(fitting)
+        outcome = solve(state, first_candidate(state))
         if isinstance(outcome, Solution):
             return outcome
         refusal = outcome
@@ -175,14 +175,14 @@ def with_older(state: State, best: Solution) -> Solution:
     again = replace(state, context=state.with_python(other), tried=[]) if other else None
     if again and again.fitting.newest.builds:
         with contextlib.suppress(LockError):
-            outcome = attempt(again, first(again))
+            outcome = attempt(again, first_candidate(again))
             if isinstance(outcome, Solution) and not (outcome.conflicts or compiled & {*outcome.compiles}):
                 state.note(
                     f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {days[oldest.name]} has no wheel, "
                     f"and is older than Python {python}"
                 )
                 state.context, state.tried = again.context, [outcome]
-                state.use(again.fitting)
+                state.set_fitting(again.fitting)
                 return outcome
     return best
 

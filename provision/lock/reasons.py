@@ -195,9 +195,9 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
     if why := unmet(frameworks):
         tried = _without(state, name, newest.version)
         return f"{why}; {tried}" if tried else why
-    if why := state.facts.fits(name, newest.version, newest.sha256, chosen.builds):
+    if why := state.facts.why_unfit(name, newest.version, newest.sha256, chosen.builds):
         others = [
-            state.facts.fits(name, newest.version, newest.sha256, (b,)) for b in state.fitting.chains[0]
+            state.facts.why_unfit(name, newest.version, newest.sha256, (b,)) for b in state.fitting.chains[0]
         ]
         return why if None in others else others[0]  # the chosen build is not the reason where none fits
     if name in {n.name for n in state.pages.paged}:
@@ -320,7 +320,7 @@ def who_excludes(
         if bound and not meets(release, bound):
             return f"{package.name} {package.version} requires {name}{bound}"
         judged = builds if package.name in state.facts.named else ()
-        if judged and (why := state.facts.fits(package.name, package.version, package.sha256, judged)):
+        if judged and (why := state.facts.why_unfit(package.name, package.version, package.sha256, judged)):
             return why
     return None
 

@@ -28,7 +28,7 @@ from ..system.versions import major, meets, version
 from .archives import source_rules
 from .attempt import compare
 from .builds import Fitting, name_builds
-from .candidates import first
+from .candidates import first_candidate
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .search_state import Refusal, Solution, State
@@ -37,7 +37,7 @@ _CPU = "tensorflow-cpu"
 _MOST_RELAXED = 3
 
 
-def after(state: State, error: LockError) -> RequestContext | None:
+def next_request(state: State, error: LockError) -> RequestContext | None:
     """Return the request to try after a failed one, or None."""
     if isinstance(error, TwoBuildsError):
         return _with_one_tensorflow(state, error)
@@ -46,17 +46,17 @@ def after(state: State, error: LockError) -> RequestContext | None:
     if isinstance(error, CompanionError):
         return _with_companion(state, error)
     if error.contradiction:
-        return for_cpu(state, "the requirements forbid a common CUDA")
+        return move_to_cpu(state, "the requirements forbid a common CUDA")
     index, context = error.unreachable, state.context
     if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
-        state.close(index, error)
+        state.close_index(index, error)
         return state.context
     if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
         _offer_without(state, error, index)
     return None
 
 
-def for_cpu(state: State, why: str) -> RequestContext | None:
+def move_to_cpu(state: State, why: str) -> RequestContext | None:
     """Return the request with its first framework for the GPU and the others for the CPU, or None if impossible.
 
     torch has no CPU build on the default index, and needs a place of its own.
@@ -68,7 +68,7 @@ def for_cpu(state: State, why: str) -> RequestContext | None:
     texts = [text for w in others for text in _cpu_lines(state, w)]
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
-    alone = state.asking(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
+    alone = state.with_request(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
     if not Fitting(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
@@ -97,7 +97,7 @@ def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | Non
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
         state.note(f"{text} ({error.message})", "warning")
-        return state.asking(frameworks=frameworks)
+        return state.with_request(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
@@ -109,7 +109,7 @@ def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | Non
         for n in demands.needs
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
-    context = state.asking(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    context = state.with_request(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
     said = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
         context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=said)
@@ -122,7 +122,7 @@ def _with_companion(state: State, error: CompanionError) -> RequestContext | Non
     if error.package in request.along:
         return None
     state.note(f"{error.message}; solving again")
-    return state.asking(along=(*request.along, error.package))
+    return state.with_request(along=(*request.along, error.package))
 
 
 def _with_other_cuda(state: State) -> RequestContext | None:
@@ -135,10 +135,10 @@ def _with_other_cuda(state: State) -> RequestContext | None:
     if other is None:
         return None
     state.note(f"the packages require another CUDA: solving with CUDA {other}")
-    return state.asking(cuda=other)
+    return state.with_request(cuda=other)
 
 
-def with_brought(state: State, solution: Solution) -> RequestContext | None:
+def add_brought(state: State, solution: Solution) -> RequestContext | None:
     """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
 
     They are for the GPU where builds serve all frameworks without lowering the first one.
@@ -152,7 +152,7 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
     if not brought or request.device != "cuda":
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-    more = state.asking(frameworks=frameworks)
+    more = state.with_request(frameworks=frameworks)
     plan, ours, names = Fitting(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
         state.note(f"the packages require {names}: planning them too")
@@ -168,7 +168,7 @@ def with_brought(state: State, solution: Solution) -> RequestContext | None:
 # --- errors ----------------------------------------------------------------------------------------
 
 
-def _aside(state: State, context: RequestContext, *, no_code: bool) -> State:
+def _in_silence(state: State, context: RequestContext, *, no_code: bool) -> State:
     """Return the state of another request, which is tried in silence for a hint."""
     rules = source_rules(context.sources, drop_event, no_code=no_code)
     return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
@@ -188,10 +188,10 @@ def _offer_without(state: State, error: LockError, address: str) -> None:
     context = dataclasses.replace(
         state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
     )  # fmt: skip
-    without = _aside(state, context, no_code=context.no_code)
+    without = _in_silence(state, context, no_code=context.no_code)
     if address.startswith(redact(sources.pytorch)):
-        without.close("pytorch", error)
-    outcome = compare(without, first(without))
+        without.close_index("pytorch", error)
+    outcome = compare(without, first_candidate(without))
     if isinstance(outcome, Solution):
         builds = name_builds(outcome.builds)
         lines = ", ".join(n.origin for n in closed)
@@ -212,7 +212,7 @@ def _line_with(address: str, files: Sequence[str]) -> str:
     return ""
 
 
-def explain(state: State, refusal: Refusal) -> LockError:
+def explain_refusal(state: State, refusal: Refusal) -> LockError:
     """Return the error of a refusal: with the name that was meant, or the smallest change that helps.
 
     Raises ResolveError if only a measured row forbids the request.
@@ -244,8 +244,10 @@ def explain(state: State, refusal: Refusal) -> LockError:
 def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
-        freed = _aside(state, _without_bounds(state.context, named.name), no_code=True)
-        outcome = compare(freed, dataclasses.replace(first(freed), only_binary=frozenset({":all:"})))
+        freed = _in_silence(state, _without_bounds(state.context, named.name), no_code=True)
+        outcome = compare(
+            freed, dataclasses.replace(first_candidate(freed), only_binary=frozenset({":all:"}))
+        )
         if isinstance(outcome, Solution):
             locked = outcome.answer.versions.get(named.name)
             bound = f"the bound{'s' * (len(named.bounded_by) > 1)} of {named.name}"

@@ -51,19 +51,19 @@ def search(
         if not of_pytorch and (varied := with_variants(context)) is not context:
             state = State(varied, emit, rules, cache, locked)
         if not state.fitting.newest.builds:
-            other = retry.for_cpu(state, "they share no CUDA")
+            other = retry.move_to_cpu(state, "they share no CUDA")
             if other is None:
                 return _without_builds(state, closed)
         else:
             try:
                 solution = _solve_near(state, near, moving) if near else _solve(state)
-                other = retry.with_brought(state, solution)
+                other = retry.add_brought(state, solution)
                 if other is None:
                     return _lock(state, solution)
             except LockError as error:
                 closed = error if error.unreachable else closed
                 first = error if first is None and isinstance(error, TwoCudasError) else first
-                other = retry.after(state, error)
+                other = retry.next_request(state, error)
                 if other is None:
                     raise first or error from None
         context = other
@@ -75,12 +75,12 @@ def _solve(state: State) -> Solution:
     best = _first_solution(state)
     state.tried.append(best)
     more = MOST_MORE
-    while more and (better := candidates.better(state, best)[: min(more, _AT_ONCE)]):
+    while more and (better := candidates.better_candidates(state, best)[: min(more, _AT_ONCE)]):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             outcomes = list(pool.map(partial(compare, state), better))
         for outcome in outcomes:
             if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
-                state.close("pytorch", outcome.error)
+                state.close_index("pytorch", outcome.error)
                 continue
             more -= 1
             state.tried.append(outcome)
@@ -99,14 +99,14 @@ def _solve(state: State) -> Solution:
 
 def _first_solution(state: State) -> Solution:
     """Return the first solution. After a refusal: without pins of gpuenv's own, another CUDA, an older local build, another Python."""
-    first = candidates.first(state)
+    first = candidates.first_candidate(state)
     outcome = pythons.solve(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _older_local(state, outcome)
     if isinstance(outcome, Refusal):
         outcome = pythons.try_others(state, outcome)
     if isinstance(outcome, Refusal):
-        raise retry.explain(state, outcome)
+        raise retry.explain_refusal(state, outcome)
     return outcome
 
 
@@ -134,7 +134,7 @@ def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:
             raise outcome.error
-    outcome = attempt(state, dataclasses.replace(candidates.first(state), prefer=keep))
+    outcome = attempt(state, dataclasses.replace(candidates.first_candidate(state), prefer=keep))
     if isinstance(outcome, Refusal) or outcome.conflicts:
         outcome = _solve(state)
     new = [n.name for n in state.named if n.name not in keep or not meets(keep[n.name], n.specifier)]

@@ -116,34 +116,34 @@ class State:
         self._measured = MeasuredRows(own_cache(self.context.sources))
         self._stated: dict[str, dict[str, str]] = {}
         self.named = read_named_packages(self.context)
-        self.use(Fitting(self.context))
+        self.set_fitting(Fitting(self.context))
 
-    def use(self, fitting: Fitting) -> None:
+    def set_fitting(self, fitting: Fitting) -> None:
         """Go on with other fitting builds: an index does not respond, or another Python is tried."""
         names = frozenset(n.name for n in self.named)
         self.fitting = fitting
         self.facts = Facts(fitting.question, names, self.bounds_of, self.measured)
         self.pages = Pages(fitting, self.named, self.emit, self.locked)
 
-    def close(self, index: str, error: LockError) -> None:
+    def close_index(self, index: str, error: LockError) -> None:
         """Leave out the builds of an index that does not answer."""
         supply = self.context.supply
         if index not in supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
             supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
             self.context = dataclasses.replace(self.context, supply=supply)
-            self.use(Fitting(self.context))
+            self.set_fitting(Fitting(self.context))
 
     def note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind, "lock", text))
 
-    def asking(self, **changes: Any) -> RequestContext:
+    def with_request(self, **changes: Any) -> RequestContext:
         """Return the context with a changed request."""
         return dataclasses.replace(self.context, request=dataclasses.replace(self.context.request, **changes))
 
     def with_python(self, python: str) -> RequestContext:
         """Return the context for one Python."""
-        return dataclasses.replace(self.asking(pythons=(python,)), pythons_known=False)
+        return dataclasses.replace(self.with_request(pythons=(python,)), pythons_known=False)
 
     def choices(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
         """Return for each framework the builds among which uv chooses."""
