@@ -24,7 +24,6 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_stays(torch, gpuenv, i
 
 def test_an_index_that_refuses_connections_is_named_without_its_password(torch, gpuenv):
     gpuenv.env["PIP_INDEX_URL"] = "http://user:secret@127.0.0.1:9/simple"
-    gpuenv.env["UV_HTTP_RETRIES"] = "0"
     ran = torch("--json")
     assert ran.code == 9
     assert "127.0.0.1:9" in ran.json["error"]["message"]
@@ -34,7 +33,6 @@ def test_an_index_that_refuses_connections_is_named_without_its_password(torch, 
 
 @pytest.mark.parametrize(("status", "code"), [("403", 9), ("404", 6), ("500", 9)])
 def test_an_index_that_fails_names_the_package(torch, gpuenv, index, status, code):
-    gpuenv.env["UV_HTTP_RETRIES"] = "0"
     index.faults["/simple/nvidia-cudnn-cu13/"] = status
     ran = torch("--json")
     assert ran.code == code, ran.out
@@ -77,7 +75,6 @@ def test_auto_leaves_out_a_pytorch_index_that_does_not_answer_and_says_so(gpuenv
     gpuenv.env |= {
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
-        "UV_HTTP_RETRIES": "0",
     }
     ran = gpuenv("create", *ask, "--no-verify")
     assert ran.code == 0, ran.err
@@ -92,7 +89,6 @@ def test_a_named_index_that_does_not_answer_is_exit_9(gpuenv, index):
     gpuenv.env |= {
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
-        "UV_HTTP_RETRIES": "0",
     }
     index.add("pip", "26.0")
     ran = gpuenv("create", "--framework", "torch", *TURING, "--index", "pytorch", "--no-verify", "--json")

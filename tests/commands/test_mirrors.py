@@ -50,7 +50,6 @@ class Two:
         gpuenv.env |= {
             "PIP_INDEX_URL": default.url,
             "GPUENV_INDEX_PYTORCH": self.base,
-            "UV_HTTP_RETRIES": "0",
         }
 
     def lock(self, *more):

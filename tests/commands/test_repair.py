@@ -233,7 +233,6 @@ def test_a_repair_that_fails_leaves_everything_as_it_was(made, fault):
     files, inode = made.everything(), made.path.stat().st_ino
     shutil.rmtree(made.gpuenv.env["UV_CACHE_DIR"])
     made.index.faults[f"nvidia_cudnn_cu13-{made.plan['builds'][0]['cudnn']}-py3-none-any.whl"] = fault
-    made.gpuenv.env["UV_HTTP_RETRIES"] = "0"
     error = made.repair(code=7)["error"]
     assert CU13 in error["message"] + (error["log"] or "")
     assert made.everything() == files and made.path.stat().st_ino == inode
@@ -253,7 +252,6 @@ def test_offline_without_the_cache_is_refused_and_leaves_everything(made):
 def test_packages_come_from_the_index_that_create_was_given(made):
     """An index that only an option of `create` named."""
     del made.gpuenv.env["PIP_INDEX_URL"]
-    made.gpuenv.env["UV_HTTP_RETRIES"] = "0"
     args = ("--framework", "torch", "--python", HERE, *GPU, "--no-verify", "--index", made.index.url)
     assert made.gpuenv("create", "other", *args).code == 0
     shutil.rmtree(made.gpuenv.env["UV_CACHE_DIR"])

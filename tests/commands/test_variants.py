@@ -107,7 +107,7 @@ def test_the_variants_of_the_pytorch_index_are_an_index_of_their_own(gpuenv, ind
     index.add("pip", "26.0")
     index.prefix = "/whl/test/variant"
     url = index.url.replace("/simple", index.prefix)
-    gpuenv.env |= {"GPUENV_INDEX_PYTORCH": index.url.replace("/simple", "/whl"), "UV_HTTP_RETRIES": "0"}
+    gpuenv.env |= {"GPUENV_INDEX_PYTORCH": index.url.replace("/simple", "/whl")}
     ask = ("lock", "--framework", "torch>=2.98", "--python", HERE, "--driver", "580.65.06", "--gpu", "9.0")
     if by == "--index":
         ran = gpuenv(*ask, by, url)
@@ -224,7 +224,7 @@ def test_variants_that_cannot_be_read_leave_the_ordinary_wheel(gpuenv, index, br
         "9.0",
     )
     index.add_plan(gpuenv("resolve", *ask, "--json").json)
-    gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0"}
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
     add_variants(index, "demo", "1.0")
     index.add("demo", "1.0")
     name = "demo-1.0-variants.json"
@@ -266,7 +266,7 @@ def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpu
 def test_a_bundle_installs_variants_without_a_network(torch, gpuenv, index):
     target = ("--driver", "580.65.06", *V100_H100)
     add_own(index)
-    gpuenv.env |= {"UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
+    gpuenv.env |= {"UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
     ran = torch("lock", *target)
     path = gpuenv.work / "pylock.toml"  # a lock that this machine accepts
     path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))

@@ -173,15 +173,16 @@ def test_a_cached_package_without_a_hash_is_not_taken_for_another(gpuenv, folder
         lock.write_text(f"@EXPLICIT\n{address}#{digest}\n")
         return gpuenv("create", name, "--lock", lock, "--no-verify", "--allow-md5")
 
-    elsewhere = f"http://127.0.0.1:9/c/linux-64/{python.name}"
     data = python.read_bytes()
     assert created("first", python.as_uri(), hashlib.md5(data).hexdigest()).code == 0
-    assert created("sha256", elsewhere, "a" * 64).code == 7
-    assert created("md5", elsewhere, "b" * 32).code == 7
-    assert created("hashed", python.as_uri(), hashlib.sha256(data).hexdigest()).code == 0
-    (note,) = gpuenv.folder.rglob(f"pkgs/{python.stem}.lock")
-    note.write_bytes(note.read_bytes()[:8])  # as the engine has it where the sha256 was not known
-    assert created("older", elsewhere, "a" * 64).code == 7
+    with cc.serving(gpuenv.folder / "empty") as server:
+        elsewhere = f"{server.url}/linux-64/{python.name}"
+        assert created("sha256", elsewhere, "a" * 64).code == 7
+        assert created("md5", elsewhere, "b" * 32).code == 7
+        assert created("hashed", python.as_uri(), hashlib.sha256(data).hexdigest()).code == 0
+        (note,) = gpuenv.folder.rglob(f"pkgs/{python.stem}.lock")
+        note.write_bytes(note.read_bytes()[:8])  # as the engine has it where the sha256 was not known
+        assert created("older", elsewhere, "a" * 64).code == 7
     assert sorted(p.name for p in gpuenv.work.iterdir()) == ["explicit.txt", "first", "hashed"]
 
 

@@ -123,7 +123,7 @@ def starting(request, reader, index, here_is_no_gpu):
     version = plan["builds"][0]["version"]
     index.add_plan(plan)
     index.add("jax", version, (f"jaxlib=={version}",), LYING_JAX)
-    reader.env |= {"PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0"}
+    reader.env |= {"PIP_INDEX_URL": index.url}
     return reader
 
 
@@ -243,7 +243,6 @@ def cluster(reader, index, tmp_path):
     reader.env |= {
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
-        "UV_HTTP_RETRIES": "0",
     }
     (tmp_path / "slurm.conf").write_text("ClusterName=c\nNodeName=n1 Gres=gpu:a100:1\n")
     reader.env |= {"SLURM_CONF": str(tmp_path / "slurm.conf")}
@@ -307,7 +306,7 @@ def test_a_bundle_is_made_for_a_machine_without_a_network(reader, index):
     (here,) = texts("docs/how-to/air-gapped.md", "test_a_bundle_is_made_for_a_machine_without_a_network")
     words = shlex.split(here, comments=True)
     asked = words[words.index("--framework") :]
-    reader.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl", "UV_HTTP_RETRIES": "0",
+    reader.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
                    "UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:9/pythons"}  # fmt: skip
     plan = reader("resolve", "--json", "--index", "pypi", *asked).json
     index.add_plan(plan)

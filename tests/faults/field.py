@@ -106,7 +106,7 @@ class Field:
         self.program.write_text(f"#!/bin/sh\necho ran >> '{self.marker}'\nexit 0\n")
         self.program.chmod(0o755)
         self.gpuenv.env |= {
-            "PIP_INDEX_URL": index.url, "UV_HTTP_TIMEOUT": "4", "PIP_TIMEOUT": "4", "UV_HTTP_RETRIES": "0",
+            "PIP_INDEX_URL": index.url, "UV_HTTP_TIMEOUT": "4", "PIP_TIMEOUT": "4",
             "XDG_DATA_HOME": str(folder / "data"),
         }  # fmt: skip
         index.add_plan(plan or self.gpuenv("resolve", "--json", *ASK).json)

@@ -16,7 +16,6 @@ from index_faults import Case, tried
 @pytest.fixture(scope="module")
 def at():
     with ground() as made:
-        made.gpuenv.env |= {"UV_HTTP_RETRIES": "0"}
         yield made
 
 

@@ -45,7 +45,6 @@ def test_a_path_of_3000_characters_is_refused_with_a_hint(gpuenv, argv, path):
     gpuenv.env["PIP_INDEX_URL"] = (
         "http://127.0.0.1:9/simple"  # nothing answers: no case gets as far as to build
     )
-    gpuenv.env["UV_HTTP_RETRIES"] = "0"
     done = bore(gpuenv, *(word.replace("PATH", path) for word in argv))
     assert done.code in (2, 6, 7, 9) and "hint: " in done.err, done.err
     assert not list(gpuenv.work.glob("nnn*"))

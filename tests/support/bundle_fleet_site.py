@@ -30,7 +30,7 @@ class Site:
     def __init__(self, folder, index, libraries):
         self.gpuenv, self.index = Command(folder), index
         self.gpuenv.env |= {
-            "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
+            "PIP_INDEX_URL": index.url, "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
         }  # fmt: skip
         add_own(index)
         plain = dict(self.gpuenv.env)

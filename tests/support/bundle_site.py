@@ -44,7 +44,7 @@ class Site:
         self.plan = self.gpuenv("resolve", "--json", *ASK).json
         nowhere = "file:///nowhere"
         self.gpuenv.env |= {
-            "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": nowhere,
+            "PIP_INDEX_URL": index.url, "UV_PYTHON_INSTALL_MIRROR": nowhere,
         }  # fmt: skip
         add_own(index)
         index.add_plan(self.plan)

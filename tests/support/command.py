@@ -53,6 +53,7 @@ class Command:
             "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "UV_CACHE_DIR": str(folder / "uv-cache"),
+            "UV_HTTP_RETRIES": "0",  # uv would wait for seven seconds
             "PIP_CONFIG_FILE": os.devnull,
             "PYENV_ROOT": os.environ.get("PYENV_ROOT", str(Path("~/.pyenv").expanduser())),
         }

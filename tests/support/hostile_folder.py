@@ -53,7 +53,7 @@ class HostileFolder:
         self.outside = folder / "outside"
         self.marks.mkdir()
         self.gpuenv.env |= {
-            "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
+            "PIP_INDEX_URL": index.url, "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
             "TMPDIR": str(folder / "tmp"),
         }  # fmt: skip
         (folder / "tmp").mkdir()
