@@ -27,6 +27,7 @@ from ..wheels.releases import SourceArchives
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
 _FETCHED = re.compile(r"/git(?:\.exe)? fetch [^`]*?'(\w+://[^'\s]+)'")
 """The fetch command in uv's output. For a repository that only another package requires, uv prints nothing else."""
+_FILE = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`[^`]* @ (https?://[^`\s]+)`")
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
 _ABSENT = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
@@ -86,6 +87,11 @@ def explain(
         failure = read_failure(log)
         unbuilt.failed = failure.name if failure else None
         return unbuilt
+    if (file := _FILE.search(log)) and (refusal := refusals.find_refusal(log)):
+        hint = "check the address, and the network and the proxy"
+        text = f"cannot read {file[1]}{_find_origin(file[1], needs)}: the server {refusal.words}"
+        closed = refusal.cause not in ("missing", "withdrawn")
+        return LockError(text, hint=hint, log=log, unreachable=file[1] if closed else None)
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
     if refused := refusals.find_failure(log, configured=configured or None):
         return _explain_index(refused, sources, needs, log)
@@ -131,12 +137,15 @@ def _explain_index(
 
 def _explain_repository(address: str, bare: str, needs: Sequence[RequirementLine], log: str) -> LockError:
     """Return the error for a repository that git cannot fetch, with the line that names it. `bare` is in that line."""
-    lines = [n for n in needs if bare in n.text]
-    where = f" ({lines[0].origin})" if lines else ""
     return LockError(
-        f"git cannot fetch the repository {address}{where}", log=log, unreachable=bare,
+        f"git cannot fetch the repository {address}{_find_origin(bare, needs)}", log=log, unreachable=bare,
         hint="check the address, the network and your access to it",
     )  # fmt: skip
+
+
+def _find_origin(address: str, needs: Sequence[RequirementLine]) -> str:
+    """Return the line that names an address, in parentheses, or "" if none does."""
+    return next((f" ({n.origin})" for n in needs if address in n.text), "")
 
 
 def _no_solution(

@@ -1,5 +1,6 @@
 """What is read in the errors of uv."""
 
+import pytest
 from rows import rows
 
 from provision.lock.uv_errors import explain, find_missing_wheel, find_unusable
@@ -79,6 +80,23 @@ def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
     assert error.message.startswith(
         "git cannot fetch the repository https://code.example/lab/parts.git (requirements.txt line 3)"
     )
+
+
+@pytest.mark.parametrize(
+    ("why", "words", "is_closed"),
+    [
+        ("Connection refused (os error 111)", "refuses the connection", True),
+        ("HTTP status client error (404 Not Found) for url (https://a.example/p-1.zip)", "does not have the file (HTTP 404 Not Found)", False),
+    ],
+)  # fmt: skip
+def test_the_address_of_a_file_is_no_index_and_is_named_with_its_line(why, words, is_closed):
+    address = "https://a.example/p-1.zip"
+    said = f"error: Failed to download and build `p @ {address}`\n  cause: Failed to fetch: {address}\n  cause: {why}"
+    error = failed(
+        said, PackageSources(), RequirementLine(text=f"p @ {address}", name="p", origin="a.txt line 3")
+    )
+    assert error.message == f"cannot read {address} (a.txt line 3): the server {words}"
+    assert error.unreachable == (address if is_closed else None)
 
 
 def test_a_package_with_wheels_for_other_pythons_only_is_found():
