@@ -1,29 +1,54 @@
-"""Compares uv's answer with the measured rows, and states which releases a query leaves out."""
+"""Compares uv's answer with the measured rows, and states which releases a query leaves out.
+
+A wheel from NVIDIA states its CUDA major in its name (nvidia-cublas-cu11), or its version implies it
+(profiles/toolkits.yaml).
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
-from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite
+from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite, ToolkitRelease
 from ..model.values import dataclass
 from ..resolve.question import Question
 from ..resolve.satellites import (
-    Conflict,
-    LockedSet,
     SatelliteRows,
+    brings_its_cuda,
     companions_of_builds,
     objection,
     series,
     without_kernels,
 )
-from ..system.versions import meets, version
+from ..system.versions import major, meets, version
 from .named import requirement
 from .pages import ruled_pages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """A package of a lock that does not go with the builds: "which is from CUDA 11, but torch uses CUDA 13".
+
+    `roots` are the requested packages that bring it; for a requested package they are empty.
+    """
+
+    name: str
+    version: str
+    why: str
+    roots: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The conflict as a sentence."""
+        if not self.roots:
+            return self.why
+        brings = "bring" if len(self.roots) > 1 else "brings"
+        return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
 
 
 @dataclass(frozen=True)
@@ -122,22 +147,7 @@ class Facts:
             for p in packages
             if p.name in self.named and (why := self._judge_named(p, builds))
         ]
-        strangers = LockedSet(
-            self.question, self.rows, builds, packages, required_by, self.named, self.measured
-        ).strangers()
-        for one in strangers:
-            if _comes_along(one.name, builds):
-                continue
-            bare = one.version.partition("+")[0]
-            if one.cuda is None and bare not in self.rows.packages.get(one.name, {}):
-                file = next(p for p in packages if p.name == one.name)
-                if self._bounds_framework(file):
-                    continue  # its own metadata decides, not the row of another release
-            why = (
-                one.why if one.roots else f"the requested packages bring {one.name} {one.version}, {one.why}"
-            )
-            found.append(dataclasses.replace(one, why=why))
-        return found
+        return [*found, *_Brought(self, builds, packages, required_by).conflicts()]
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         if package.index is None and any(ruled_pages(self.question.profiles.pages, package.name)):
@@ -145,7 +155,7 @@ class Facts:
         release = package.version.partition("+")[0]
         has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
         why = self.why_unfit(package.name, release, package.sha256, builds)
-        if why and not has_row and self._bounds_framework(package):
+        if why and not has_row and self.bounds_of(package):
             why = None
         return why or self._judge_companion(package, release, builds, has_row=has_row)
 
@@ -159,9 +169,6 @@ class Facts:
         if compiled_for is None or compiled_for in {f"{b.framework} {b.version}" for b in builds}:
             return None
         return f"{package.name} {release} is compiled for {compiled_for}"
-
-    def _bounds_framework(self, package: LockedPackage) -> bool:
-        return bool(self.bounds_of(package))
 
     def _find_ignored(self, package: str) -> Sequence[Question]:
         """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
@@ -187,3 +194,127 @@ def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[s
             name = str(canonicalize_name(need.name))
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))
     return bounds
+
+
+# --- packages that others bring --------------------------------------------------------------------
+
+_SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """The packages of a lock that nobody named, with those that each is `required_by`. `builds` are those of the plan."""
+
+    facts: Facts
+    builds: Sequence[Build]
+    packages: Sequence[LockedPackage]
+    required_by: Mapping[str, Sequence[str]]
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Yield the packages that conflict with the builds.
+
+        Nothing is yielded if the solver did not state who requires what. That is read last, because it can
+        take another solve.
+        """
+        on_gpu = self.facts.question.request.device == "cuda" and bool(self._majors)
+        for package in self.packages:
+            name = package.name
+            if name in self.facts.named or name in self._planned or _comes_along(name, self.builds):
+                continue
+            cuda = self._other_major(package) if on_gpu else None
+            why = self._why(cuda) if cuda else self._of_measured(package)
+            if why and self.required_by:
+                roots = self._roots(name)
+                why = why if roots else f"the requested packages bring {name} {package.version}, {why}"
+                yield Conflict(name=name, version=package.version, why=why, roots=roots)
+
+    @cached_property
+    def _majors(self) -> frozenset[str]:
+        return frozenset(major(b.cuda) for b in self.builds if b.cuda)
+
+    @cached_property
+    def _planned(self) -> frozenset[str]:
+        required = (Requirement(r) for b in self.builds for r in b.requires)
+        return frozenset(
+            {b.package_name for b in self.builds} | {canonicalize_name(r.name) for r in required}
+        )
+
+    def _other_major(self, package: LockedPackage) -> str | None:
+        """Return the CUDA major of a wheel from NVIDIA if the builds have another one without an exception."""
+        cuda = self._cuda_of(package)
+        fits = cuda is None or cuda in self._majors or self._is_excused(package.name, cuda)
+        return None if fits else cuda
+
+    def _why(self, cuda: str) -> str:
+        build = next(b for b in self.builds if b.cuda)
+        return f"which is from CUDA {cuda}, but {build.framework} uses CUDA {major(build.cuda or '')}"
+
+    def _of_measured(self, package: LockedPackage) -> str | None:
+        """Return what a measured row says. Where it is of another release, the package's own bounds decide."""
+        facts = self.facts
+        rows = facts.rows.rows(package.name, package.version, facts.measured(package.sha256))
+        why = objection(facts.question, rows, self.builds, ignore_gpus_of=facts.question.every)
+        has_row = package.version.partition("+")[0] in facts.rows.packages.get(package.name, {})
+        return None if why is None or (not has_row and facts.bounds_of(package)) else f"and {why}"
+
+    def _cuda_of(self, package: LockedPackage) -> str | None:
+        """Return the CUDA major of a wheel from NVIDIA, or None for other packages."""
+        if not package.name.startswith(("nvidia-", "cuda-toolkit")):
+            return None
+        if match := _SUFFIX.search(package.name):
+            return match[1]
+        if package.name == "cuda-toolkit":
+            return major(package.version)
+        return cuda_of_part(package, self.facts.question.profiles.toolkits)
+
+    def _is_excused(self, name: str, cuda: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether every package that requires a wheel makes its CUDA acceptable.
+
+        It requires a wheel for the plan's CUDA too, was named with this CUDA in its name, or contains its own
+        CUDA.
+        """
+        requirers = [r for r in self.required_by.get(name, ()) if r not in seen]
+        return bool(requirers) and all(self._excuses(r, name, cuda, seen | {name}) for r in requirers)
+
+    def _excuses(self, requirer: str, name: str, cuda: str, seen: frozenset[str]) -> bool:
+        bare = _SUFFIX.sub("", name)
+        siblings = (n for n, by in self.required_by.items() if requirer in by and n != name)
+        if any(_SUFFIX.sub("", n) == bare for n in siblings):
+            return True
+        version = next((p.version for p in self.packages if p.name == requirer), "0")
+        if any(brings_its_cuda(row) for row in self.facts.rows.rows(requirer, version)):
+            return True
+        match = _SUFFIX.search(requirer)
+        is_named_for_it = match and match[1] == cuda
+        return bool(is_named_for_it) and (
+            requirer in self.facts.named or self._is_excused(requirer, cuda, seen)
+        )
+
+    def _roots(self, name: str) -> tuple[str, ...]:
+        """Return the named packages that require a package, directly or not."""
+        seen: dict[str, None] = {}
+        todo = [name]
+        while todo:
+            one = todo.pop()
+            if one not in seen:
+                seen[one] = None
+                todo += self.required_by.get(one, ())
+        return tuple(n for n in seen if n in self.facts.named)
+
+
+def cuda_of_part(package: LockedPackage, toolkits: Sequence[ToolkitRelease]) -> str | None:
+    """Return the CUDA major of a toolkit part whose name has none.
+
+    It is that of the releases with this version of the part, otherwise of all with the part. Return None for
+    other packages, or if several majors remain.
+    """
+    of_name: set[str] = set()
+    of_version: set[str] = set()
+    part = re.compile(rf"{re.escape(package.name)}(?![A-Za-z0-9._-])")
+    for release in toolkits:
+        for text in (t for p in release.parts for t in p.split(" ")[1:] if part.match(t)):
+            of_name.add(major(release.version))
+            if meets(package.version, str(Requirement(text).specifier)):
+                of_version.add(major(release.version))
+    majors = of_version or of_name
+    return majors.pop() if len(majors) == 1 else None

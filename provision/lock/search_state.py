@@ -14,14 +14,13 @@ from ..index.config import own_cache
 from ..index.simple_api import File
 from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..model.values import dataclass
-from ..resolve.satellites import Conflict
 from ..system.versions import version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
 from .archives import SourceRules
 from .builds import Fitting
 from .compile import Answer
-from .facts import Facts, stated_bounds
+from .facts import Conflict, Facts, stated_bounds
 from .measured import MeasuredRows
 from .named import NamedPackage, read_named_packages
 from .pages import Pages

@@ -3,6 +3,7 @@
 from rows import rows
 
 from provision.lock.compile import parse_annotations
+from provision.lock.facts import Facts, cuda_of_part
 from provision.model import (
     AvailableWheels,
     Build,
@@ -15,7 +16,6 @@ from provision.model import (
     ToolkitRelease,
 )
 from provision.resolve.question import Question
-from provision.resolve.satellites import LockedSet, SatelliteRows, cuda_of_part
 
 TOOLKITS = (
     ToolkitRelease(version="14.0.0", parts=("cufft nvidia-cufft==13.0.1.* nvidia-nvjitlink<15,>=14",)),
@@ -52,15 +52,19 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     question = Question(asked, TARGET, known, AvailableWheels())
-    rows = SatelliteRows(known, "linux-x86_64")
-    mine = LockedSet(question, rows, (build,), packages, required_by, frozenset(named))
-    return [(one.sentence, one.cuda) for one in mine.strangers()]
+    facts = Facts(question, frozenset(named), lambda _: {}, lambda _: ())
+    return [one.sentence for one in facts.conflicts((build,), packages, required_by)]
+
+
+def cudas(required_by, **more):
+    """The CUDA of each package that does not go with the builds."""
+    return [sentence.partition("is from CUDA ")[2][:2] for sentence in strangers(required_by, **more)]
 
 
 def test_a_cuda_package_without_a_major_in_its_name_is_found_too():
     lock = {"serving": (), "core": ("serving",), "nvidia-cufft": ("core",)}
     said = "serving brings nvidia-cufft 12.0.0.61, which is from CUDA 13, but torch uses CUDA 12"
-    assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61") == [(said, "13")]
+    assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61") == [said]
     assert strangers(lock, cuda="13.2", nvidia_cufft="12.0.0.61") == []
     assert strangers(lock, cuda="12.8", nvidia_cufft="12.0.0.61", device="cpu") == []
 
@@ -72,7 +76,7 @@ def test_a_measured_package_that_came_along_has_its_own_sentence():
     )  # fmt: skip
     found = strangers({"serving": (), "kernels": ("serving",)}, rows=[row])
     said = "serving brings kernels 1.0, and kernels 1.0 needs libcudart.so.12; torch has CUDA 13"
-    assert found == [(said, None)]
+    assert found == [said]
 
 
 def test_a_package_with_its_own_cuda_may_bring_wheels_of_it():
@@ -82,18 +86,18 @@ def test_a_package_with_its_own_cuda_may_bring_wheels_of_it():
     )  # fmt: skip
     lock = {"serving": (), "decoder": ("serving",), "nvidia-nvjpeg2k-cu12": ("decoder",)}
     assert strangers(lock, rows=[row]) == []
-    assert [c for _, c in strangers(lock)] == ["12"]
+    assert cudas(lock) == ["12"]
 
 
 def test_another_cuda_is_accepted_only_where_the_user_named_the_package():
     lock = {"serving": (), "decoder-cuda120": ("serving",), "nvidia-nvjpeg2k-cu12": ("decoder-cuda120",)}
-    assert [c for _, c in strangers(lock)] == ["12"]
+    assert cudas(lock) == ["12"]
     assert strangers(lock, named=("serving", "decoder-cuda120")) == []
 
 
 def test_requirements_in_a_circle_are_followed_to_an_end():
     lock = {"serving": (), "nvidia-a-cu11": ("nvidia-b-cu11",), "nvidia-b-cu11": ("nvidia-a-cu11", "serving")}
-    assert [c for _, c in strangers(lock)] == ["11", "11"]
+    assert cudas(lock) == ["11", "11"]
 
 
 def test_requirers_are_read_from_the_comments_of_the_solver():
