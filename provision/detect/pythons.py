@@ -19,6 +19,7 @@ from ..system.loader_cache import is_there
 from .files import list_entries, read_text, under
 
 OLDEST = (3, 8)
+_SECONDS = 10.0  # for a Python to say its version
 EXECUTABLE = r"python(3(\.\d+)?)?(\.exe)?"
 CONDA_HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")
 ASK = (
@@ -129,14 +130,14 @@ def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_Python
         yield from _list_in_folder(folder, "system")
 
 
-def ask_python(path: Path, seconds: float = 10.0) -> tuple[str, bool] | None:
+def ask_python(path: Path) -> tuple[str, bool] | None:
     """Start a Python, isolated, and return (version, free-threaded).
 
     Return None if no environment can be created with it: PyPy, a pre-release, a virtualenv's Python, a wrapper
     that fails.
     """
     try:
-        ended = process.run([str(path), "-I", "-S", "-c", ASK], timeout=seconds)
+        ended = process.run([str(path), "-I", "-S", "-c", ASK], timeout=_SECONDS)
     except OSError:
         return None
     try:

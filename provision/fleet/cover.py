@@ -5,7 +5,7 @@ packages cannot tell apart. A set without a conflict has no subset with one.
 
 Asking whether a set conflicts takes a search of releases or a solve. So only the chosen plans are asked for. A chosen plan
 with a conflict is reduced to a smallest set that still conflicts. No plan may contain that set, and the fewest plans are
-chosen again. The answer is exact, because each known conflict binds every other answer too. After `most` questions of one sort the
+chosen again. The answer is exact, because each known conflict binds every other answer too. After MOST_QUESTIONS of one sort the
 plans that still conflict are split into their kinds, and the answer is not called exact.
 
 Questions come in sorts, the cheapest first: a search of releases, then a solve. A set is asked for by the next sort only
@@ -231,8 +231,8 @@ class _TooManyQuestionsError(Exception):
 class _Answers:
     """The known answers on sets. A question is asked once, and not if another answer implies its answer."""
 
-    def __init__(self, object_to: ObjectTo, most: int) -> None:
-        self._object_to, self._most = object_to, most
+    def __init__(self, object_to: ObjectTo) -> None:
+        self._object_to = object_to
         self._good: list[int] = []
         self.bad: dict[int, str] = {}
         self.questions = 0
@@ -243,7 +243,7 @@ class _Answers:
             return None
         if why := next((w for bad, w in self.bad.items() if mask & bad == bad), None):
             return why
-        if self.questions >= self._most:
+        if self.questions >= MOST_QUESTIONS:
             raise _TooManyQuestionsError
         self.questions += 1
         why = self._object_to(mask)
@@ -264,7 +264,7 @@ class _Answers:
 
 def cover_with_packages(
     candidates: Iterable[PlanCandidate], weights: Sequence[int], sorts: Sequence[ObjectTo],
-    most: int = MOST_QUESTIONS, plans: int = 0,
+    plans: int = 0,
 ) -> PackageCover:  # fmt: skip
     """Return the fewest plans of which none contains a conflict, or up to `plans` where more make a kind newer.
 
@@ -273,7 +273,7 @@ def cover_with_packages(
     possible = list(candidates)
     cover = fewest(possible, weights, plans)
     groups = assign(cover)
-    answers, conflicts = [_Answers(object_to, most) for object_to in sorts], dict[int, str]()
+    answers, conflicts = [_Answers(object_to) for object_to in sorts], dict[int, str]()
     exact = True
     try:
         while new_conflicts := _conflicts_in(groups, answers):

@@ -19,7 +19,6 @@ from ..system.versions import meets
 from .archives import source_rules
 from .builds import chosen_pins, pins
 from .compile import Answer, Query
-from .pages import unruled_pages
 from .pinned import differs
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 
@@ -115,8 +114,6 @@ def _make_query(state: State, candidate: Candidate) -> Query:
         roots.remove("pip")
     lines = tuple(n for n in context.demands.needs if is_plain(n) and n.text in roots)
     needs = tuple(n for n in context.demands.needs if n not in lines)
-    pages = unruled_pages(context, plan)
-    sources = dataclasses.replace(context.sources, find_links=(*context.sources.find_links, *pages))
     paged = {p.name for p in state.pages.packages(plan)}
     if context.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
@@ -129,7 +126,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     direct = {n.package for n in named} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
-        plan=plan, sources=sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
+        plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
         keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, state.cache), judge=state.fitting.question,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from ..resolve.satellites import (
 )
 from ..system.versions import major, meets, version
 from .named import requirement
-from .pages import ruled_pages
+from .pages import pages_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class Facts:
         return [*found, *_Brought(self, builds, packages, required_by).conflicts()]
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
-        if package.index is None and any(ruled_pages(self.question.profiles.pages, package.name)):
+        if package.index is None and pages_of(package.name, self.question.profiles.pages):
             return None  # a file of a page is chosen by its label; rows are about the index's files
         release = package.version.partition("+")[0]
         has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))

@@ -32,11 +32,9 @@ from ..model import (
     Plan,
     PlannedBuild,
     PrebuiltWheel,
-    RequestContext,
     RequirementLine,
     WheelGlibc,
     WheelPage,
-    requirement_name,
 )
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
@@ -79,13 +77,11 @@ class Pages:
 
     @cached_property
     def paged(self) -> tuple[NamedPackage, ...]:
-        """The requested packages that a page has by its rule. Offline there are none."""
+        """The requested packages that have a page. Offline there are none."""
         context = self.fitting.context
         if context.sources.offline or context.sources.no_index:
             return ()
-        return tuple(
-            n for n in self.named if any(ruled_pages(context.profiles.pages, n.name)) and not n.index
-        )
+        return tuple(n for n in self.named if pages_of(n.name, context.profiles.pages) and not n.index)
 
     def builds(self, python: str) -> tuple[Build, ...] | None:
         """Return the newest builds for which every package with a page has a wheel, or None without such builds."""
@@ -236,7 +232,7 @@ class Pages:
             file = file_name_of_url(package.url)
         except UnsafeNameError:
             return None
-        for page in ruled_pages(self.fitting.context.profiles.pages, name):
+        for page in pages_of(name, self.fitting.context.profiles.pages):
             wheel = self._read_wheel(page, file, package.url)
             if wheel and self._fits(wheel, builds, python):
                 return wheel._replace(sha256=package.sha256)
@@ -255,8 +251,8 @@ class Pages:
             return None
         frameworks = {b.framework for b in self._builds}
         cuda = {b.framework for b in self._builds if b.cuda}
-        for page in ruled_pages(self.fitting.context.profiles.pages, package):
-            possible = cuda if "{cuda}" in (page.local or "") else frameworks
+        for page in pages_of(package, self.fitting.context.profiles.pages):
+            possible = cuda if "{cuda}" in page.local else frameworks
             if page.framework in possible and page.url not in self._unread:
                 return page
         return None
@@ -279,7 +275,7 @@ class Pages:
 
         A release that a row lists is not looked up on the page.
         """
-        rule = next(ruled_pages(self.fitting.context.profiles.pages, package))
+        rule = pages_of(package, self.fitting.context.profiles.pages)[0]
         files = list(self._listed(package, version)) if version else []
         page = None if files else self._page(package)
         if page is not None and page.is_of_release and version is not None:
@@ -394,23 +390,9 @@ class Pages:
         return {p: wheel_tags(p, target.platform, target.glibc) for p in pythons}
 
 
-def ruled_pages(pages: Iterable[WheelPage], package: str) -> Iterator[WheelPage]:
-    """Return the pages of a package whose file names have a rule."""
-    return (p for p in pages if p.local and package in [canonicalize_name(n) for n in p.packages])
-
-
-def unruled_pages(context: RequestContext, plan: Plan) -> tuple[str, ...]:
-    """Return the pages whose file names have no rule, if their packages are required. uv reads them itself."""
-    if context.sources.offline or context.sources.no_index:
-        return ()
-    wanted = {n.name for n in context.demands.needs}
-    wanted |= set(map(requirement_name, context.request.packages))
-    return tuple(
-        page.url.format(version=build.version, label=label_of(build.cuda))
-        for build in plan.builds
-        for page in context.profiles.pages
-        if page.framework == build.framework and not page.local and wanted & set(page.packages)
-    )
+def pages_of(package: str, pages: Iterable[WheelPage]) -> list[WheelPage]:
+    """Return the pages of a package."""
+    return [p for p in pages if package in [canonicalize_name(n) for n in p.packages]]
 
 
 # --- file names ------------------------------------------------------------------------------------
@@ -430,7 +412,7 @@ def read_name(page: WheelPage, file: str) -> tuple[str, BuiltFor] | None:
         parts = parse_wheel(file)
     except InvalidWheelFilename:
         return None
-    if page.local is None or parts.name not in [canonicalize_name(p) for p in page.packages]:
+    if parts.name not in [canonicalize_name(n) for n in page.packages]:
         return None
     match = _pattern(page.local).fullmatch(parts.version.local or "")
     if match is None:

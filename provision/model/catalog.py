@@ -18,14 +18,13 @@ class WheelPage(NamedTuple):
     links to all pages of builds.
 
     `local` is the local version of a file. {minor} is "2.8" and {digits} "28" (the minor release of the framework).
-    {cuda} is "12" or "122" (only the major matters), and {abi} "TRUE" (the C++11 string ABI). Without `local` the
-    solver chooses among the files of the page.
+    {cuda} is "12" or "122" (only the major matters), and {abi} "TRUE" (the C++11 string ABI).
     """
 
     framework: str
     packages: tuple[str, ...]
     url: str
-    local: str | None = None
+    local: str
     listing: str | None = None
 
     @property

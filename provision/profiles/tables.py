@@ -92,8 +92,6 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
         yield f"url: {{{unknown[0]}}} is not one of {{version}}, {{label}} and {{release}}"
     if names & _OF_RELEASE and names & _OF_BUILD:
         yield "url: a page is of one release or of one build, not of both"
-    if names & _OF_RELEASE and not rule:
-        yield "local: missing. It tells for which build a wheel on the page is"
     known = ("{minor}", "{digits}", "{cuda}", "{label}")
     if isinstance(rule, str) and (not any(n in rule for n in known) or all(n in rule for n in known[:2])):
         yield "local: expected {minor} or {digits}, the release of the framework, or only {cuda} or {label}"

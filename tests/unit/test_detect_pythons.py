@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from detect_files import program, tree
 
+from provision.detect import pythons
 from provision.detect.pythons import (
     PythonCache,
     ask_python,
@@ -123,7 +124,8 @@ def test_a_script_before_a_python_is_always_asked(tmp_path):
     assert PythonCache(tmp_path / "cache").of(python) == ("3.11.5", False)
 
 
-def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path):
+def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(pythons, "_SECONDS", 0.2)
     assert ask_python(program(tmp_path / "python3", "#!/bin/sh\nexit 3\n")) is None
     assert ask_python(tmp_path / "absent") is None
-    assert ask_python(program(tmp_path / "python", "#!/bin/sh\nsleep 60\n"), seconds=0.2) is None
+    assert ask_python(program(tmp_path / "python", "#!/bin/sh\nsleep 60\n")) is None

@@ -2,6 +2,7 @@
 
 from hypothesis import given, strategies as st
 
+from provision.fleet import cover
 from provision.fleet.cover import PlanCandidate, bits, cover_with_packages, without_conflicts
 
 KINDS = 6
@@ -56,7 +57,8 @@ def fewest_by_force(kinds, good):
     return best[0]
 
 
-def test_there_are_never_fewer_plans_than_brute_force_finds():
+def test_there_are_never_fewer_plans_than_brute_force_finds(monkeypatch):
+    monkeypatch.setattr(cover, "MOST_QUESTIONS", 1000)
     separated = []
 
     @given(made_up())
@@ -73,7 +75,7 @@ def test_there_are_never_fewer_plans_than_brute_force_finds():
             seen.append(mask)
             return None if has_lock(mask, packages) else "no release"
 
-        found = cover_with_packages(candidates, weights, [cheap, object_to], most=1000)
+        found = cover_with_packages(candidates, weights, [cheap, object_to])
         plain = cover_with_packages(candidates, weights, [])
         kinds = [p for p in range(KINDS) if any(b >> p & 1 for b in builds) and has_lock(1 << p, packages)]
 
@@ -107,7 +109,8 @@ def test_each_pair_of_plans_has_a_reason():
             assert one == other or any((one | other) & c == c for c in found.conflicts)
 
 
-def test_the_questions_are_bounded_and_the_rest_is_split():
+def test_the_questions_are_bounded_and_the_rest_is_split(monkeypatch):
+    monkeypatch.setattr(cover, "MOST_QUESTIONS", 3)
     everything = [PlanCandidate(0b111111, 0)]
     asked = []
 
@@ -115,7 +118,7 @@ def test_the_questions_are_bounded_and_the_rest_is_split():
         asked.append(mask)
         return None if has_lock(mask, [[0b010101, 0b101010]]) else "x"
 
-    found = cover_with_packages(everything, [1] * 6, [object_to], most=3)
+    found = cover_with_packages(everything, [1] * 6, [object_to])
     assert len(asked) == 3
     assert not found.exact and found.at_least <= 2 <= len(found.groups)
     assert all(has_lock(group, [[0b010101, 0b101010]]) for group in found.groups)
