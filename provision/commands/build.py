@@ -175,8 +175,7 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
     Raises UsageError if it was built with other options than those of packages, if it lacks its Python, or if it was
     made for the CPU and a GPU is there now.
     """
-    before = record.read(env, "request.json")
-    wanted = recall.make_request_file(choices, lock, (before.get("files") or {}).get("names", []))
+    before, wanted = recall.compare_request(env, choices, lock)
     if lock and not choices.framework:
         matches = record.read(env, "lock.json").get("digest") == record.lock_digest(lock)
     else:
@@ -479,15 +478,14 @@ def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
 
     Return None if verification is off or this machine cannot prove it.
     """
-    from . import prove
-
-    options = prove.make_options(job.choices, quick=job.options.quick)
-    checks = prove.plan_checks(job.env, options, of_project=job.options.checks).digest
-    under = record.list_circumstances(job.env, record.lock_digest(job.lock), machine, checks)
-    kept = None if job.options.verify else record.find_valid_verdict(job.env, under)
+    options, kept = job.options, None
+    if not options.verify:
+        kept = recall.find_kept_verdict(
+            job.env, job.choices, machine, checks=options.checks and not options.quick
+        )
     if kept:
         record.note_kept(job.env, job.emit)
-    if kept is not None or job.options.verify is False or not can_prove(job.lock, job.machine, job.emit):
+    if kept is not None or options.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
     return with_later_stages(job, prove_build(job, job.env))
 
@@ -507,10 +505,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
         )
         job.emit(Event("warning", "verify", text))
     if not job.options.quick:
-        under = record.list_circumstances(
-            job.env, record.lock_digest(job.lock), machine_for_verdict(), planned.digest
-        )
-        record.keep_verdict(job.env, whole, under)
+        prove.keep_verdict(job.env, job.lock, whole, planned.digest)
     return whole
 
 
@@ -534,8 +529,7 @@ def prove_build(job: BuildJob, prefix: Path) -> Verdict:
         raise
     verdict = _at_place(verdict, prefix, job.env)
     if not job.options.quick:
-        under = record.list_circumstances(prefix, record.lock_digest(job.lock), machine_for_verdict())
-        record.keep_verdict(prefix, verdict, under)
+        prove.keep_verdict(prefix, job.lock, verdict)
     return verdict
 
 

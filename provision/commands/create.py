@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..config import recall
 from ..config.env import choose_env_to_change
-from ..config.options import BuildOptions, Choices, find_framework, get_cache_dir, make_absolute
+from ..config.options import BuildOptions, Choices, find_framework, make_absolute
 from ..config.project import apply_project
 from ..environment import place, record, registry
 from ..environment.activate import activate_line
@@ -175,18 +175,14 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
         return None
     if place.find_python(env) is None or not record.is_vouched(env):
         return None
-    before = record.read(env, "request.json")
-    if not before or (env / place.MARK / recall.KERNEL).exists():
+    if (env / place.MARK / recall.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = apply_project(choices)
-    wanted = recall.make_request_file(choices, None, (before.get("files") or {}).get("names", []))
-    if not recall.is_same(before, wanted):
+    before, wanted = recall.compare_request(env, choices, None)
+    if not before or not recall.is_same(before, wanted):
         return None
     machine, plan = machine_for_verdict(), record.read_plan(env)
-    digest = record.read(env, "lock.json").get("digest")
-    own = recall.read_own_project(env, get_cache_dir(choices))
-    under = record.list_circumstances(env, digest, machine, own.digest if own else None)
-    verdict = record.find_valid_verdict(env, under)
+    verdict = recall.find_kept_verdict(env, choices, machine)
     if verdict is None or plan is None:
         return None
     elsewhere = bool(choices.elsewhere or choices.platform)

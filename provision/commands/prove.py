@@ -342,6 +342,15 @@ def _diagnose_check(
     )
 
 
+def keep_verdict(env: Path, lock: Lock | None, verdict: Verdict, checks: str | None = None) -> None:
+    """Store a verdict in an environment, with what it depends on. `checks` is the digest of the project's checks that ran.
+
+    Raises BuildError.
+    """
+    under = record.list_circumstances(env, record.lock_digest(lock), machine_for_verdict(), checks)
+    record.keep_verdict(env, verdict, under)
+
+
 def explain_no_gpu(doing: str = "", *, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has and what gpuenv is `doing` about it, or None if it has an NVIDIA
     GPU or its driver, working or not."""

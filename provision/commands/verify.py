@@ -10,7 +10,6 @@ from pathlib import Path
 from ..config import rows
 from ..config.env import choose_env_to_read, describe_link_outside
 from ..config.options import Choices, make_absolute
-from ..detect import machine_for_verdict
 from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
@@ -37,6 +36,7 @@ from .prove import (
     Examination,
     add_packages,
     explain_no_gpu,
+    keep_verdict,
     make_machine_reader,
     make_options,
     make_reader,
@@ -196,8 +196,7 @@ def _find_project_lock(env: Path) -> Path | None:
 
 def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
     try:
-        under = record.list_circumstances(path, record.lock_digest(lock), machine_for_verdict(), checks)
-        record.keep_verdict(path, verdict, under)
+        keep_verdict(path, lock, verdict, checks)
     except GpuenvError as error:
         # A read-only environment can be verified, but cannot keep its verdict.
         emit(Event("note", "verify", error.message))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..environment import place, record, registry
 from ..errors import BuildError, DataError, GpuenvError
-from ..model import Check, Emit, Event, Lock, as_plain, requirement_name
+from ..model import Check, Emit, Event, Lock, Machine, Verdict, as_plain, requirement_name
 from ..model.declare import iterate_options
 from ..model.values import dataclass
 from ..requirements.nodes import MAX_BYTES
@@ -20,7 +20,7 @@ from ..system.redaction import redact_value
 from . import rows
 from .env import find_in_folder, locate_project_file
 from .file import PYPROJECT, YAML_NAMES
-from .options import Choices
+from .options import Choices, get_cache_dir
 from .project import as_plain_options, digest_files, parse_options, read_cached_config, read_requirements
 
 
@@ -199,6 +199,23 @@ def make_request_file(choices: Choices, lock_file: Lock | None, files: list[str]
         "lock": record.lock_digest(lock_file),
         "files": {"names": files, "digest": digest_files(files)} if files else None,
     }
+
+
+def compare_request(env: Path, choices: Choices, lock: Lock | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the `request.json` of an environment, and the one that a run with these options would write."""
+    before = record.read(env, "request.json")
+    return before, make_request_file(choices, lock, (before.get("files") or {}).get("names", []))
+
+
+def find_kept_verdict(
+    env: Path, choices: Choices, machine: Machine, *, checks: bool = True
+) -> Verdict | None:
+    """Return the verdict on an environment if nothing that it depends on changed since. Without `checks`, those of the
+    project are left out."""
+    project = read_own_project(env, get_cache_dir(choices)) if checks else None
+    lock = record.read(env, "lock.json").get("digest")
+    under = record.list_circumstances(env, lock, machine, project.digest if project else None)
+    return record.find_valid_verdict(env, under)
 
 
 def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
