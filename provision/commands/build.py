@@ -498,11 +498,8 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     planned = prove.plan_checks(job.env, examined.options, of_project=job.options.checks)
     whole = prove.add_packages(examined, verdict, job.emit)
     whole = prove.run_project_checks(examined, whole, planned, job.emit)
-    if whole.verdict == "fails" != verdict.verdict:
-        stage = next(s.stage for s in whole.stages if s.status == "fail")
-        text = (
-            f"{job.env} was kept: its frameworks passed. A failure in stage {stage} does not cause a rollback"
-        )
+    if whole.failed and whole.verdict == "fails" != verdict.verdict:
+        text = f"{job.env} was kept: its frameworks passed. A failure in stage {whole.failed.stage} does not cause a rollback"
         job.emit(Event("warning", "verify", text))
     if not job.options.quick:
         prove.keep_verdict(job.env, job.lock, whole, planned.digest)

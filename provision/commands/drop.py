@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config.edit import parse_package_name
 from ..config.file import CONFIG_NAME
-from ..environment.distributions import read_distributions
+from ..environment.distributions import list_installed
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -58,10 +58,9 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
 
 def _list_requirers(env: Path, name: str) -> list[str]:
     """Return the packages of an environment that require another one without an extra."""
-    every = (one for found in read_distributions(env).values() for one in found)
     return [
         d.name
-        for d in every
+        for d in list_installed(env)
         if any(requirement_name(r) == name and "extra ==" not in r for r in d.requirements)
     ]
 

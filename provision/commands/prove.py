@@ -64,7 +64,7 @@ def make_options(choices: Choices, **settings: Any) -> verify.Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """An environment to verify, its lock, and the options of the command and of the stage.
+    """An environment to verify and its lock. `choices` are options of the command, `options` those of the stage.
 
     With `always_read` the packages' files are read also if a stage before the frameworks failed.
     """
@@ -97,7 +97,7 @@ def add_packages(
     if early_probes is None:
         with verify.begin(examined.env, examined.options, driver=False) as started:
             return add_packages(examined, verdict, emit, started)
-    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    failed = verdict.failed
     findings: Sequence[Finding] = ()
     if failed and not failed.framework and not examined.always_read:
         result = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
@@ -297,8 +297,10 @@ def run_project_checks(
         verdict = checks.skip_checks(verdict, why, emit, warn=not project.missing, strict=options.strict)
     if not placed:
         return verdict
-    if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
-        return checks.skip_checks(verdict, f"the {failed} stage failed", emit, strict=options.strict)
+    if verdict.failed:
+        return checks.skip_checks(
+            verdict, f"the {verdict.failed.stage} stage failed", emit, strict=options.strict
+        )
     environ, device = _make_environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_diagnose_check(e, env, choices, emit)) for e in ended)

@@ -204,7 +204,7 @@ def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: s
 
 def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
     """Return the verdict with the causes that diagnose finds in the text of a failed stage."""
-    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    failed = verdict.failed
     if failed is None or verdict.findings:
         return verdict
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])

@@ -156,19 +156,22 @@ def find_distribution(sites: Iterable[str | Path], name: str) -> Distribution | 
     return next((d for site in sites for d in list_distributions(site) if d.name == name), None)
 
 
+def list_installed(env: Path) -> Iterator[Distribution]:
+    """Yield the distributions of an environment."""
+    return (one for site in find_sites(env) for one in list_distributions(site))
+
+
 def read_distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:
     """Return the distributions of an environment by name. An interrupted installer can leave two of the same name."""
     distributions: dict[str, tuple[Distribution, ...]] = {}
-    for site in find_sites(env):
-        for one in list_distributions(site):
-            distributions[one.name] = (*distributions.get(one.name, ()), one)
+    for one in list_installed(env):
+        distributions[one.name] = (*distributions.get(one.name, ()), one)
     return distributions
 
 
 def read_versions(env: Path) -> dict[str, str]:
     """Return the versions of an environment's distributions by their normal names."""
-    every = (d for site in find_sites(env) for d in list_distributions(site))
-    versions = {d.name: d.version for d in every if _is_version(d.version)}
+    versions = {d.name: d.version for d in list_installed(env) if _is_version(d.version)}
     for name in _CONDA_LIBRARIES:
         for file in sorted(env.glob(f"conda-meta/{name}-*.json")):
             base, _, rest = file.name.rpartition("-")[0].rpartition("-")
@@ -321,7 +324,7 @@ def find_owner_of_missing(env: Path, module: str) -> str | None:
     """
     start = module.replace(".", "/")
     row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
-    for one in (d for site in find_sites(env) for d in list_distributions(site)):
+    for one in list_installed(env):
         listed = row.findall(one.record_text)
         if any(not (one.folder.parent / name).exists() for name in _select_opened(start, listed)):
             return str(one)

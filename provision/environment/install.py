@@ -21,7 +21,7 @@ from ..system import process
 from ..system.fatbins import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
-from .distributions import find_distribution, find_sites, list_distributions, read_distributions
+from .distributions import find_distribution, find_sites, list_installed, read_distributions
 from .place import MARK
 from .uv_install import (
     UvInstall,
@@ -69,7 +69,7 @@ def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     if asked or not cache.exists() or cache.stat().st_dev == env.stat().st_dev:
         return
     names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
-    found = (one for site in find_sites(env) for one in list_distributions(str(site)) if one.name in names)
+    found = (one for one in list_installed(env) if one.name in names)
     size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
     emit(Event("note", "build", describe_copies(size, cache, env)))
 

@@ -25,7 +25,7 @@ from ..system import trust, untrusted
 from ..system.files import write_file
 from ..system.redaction import redact_value
 from . import registry
-from .distributions import list_info_folders, read_distributions
+from .distributions import list_info_folders, list_installed
 from .place import MARK, find_python, get_old_path, made_by_gpuenv, writing
 
 if TYPE_CHECKING:
@@ -337,8 +337,7 @@ def note_installed(env: Path, lock: Lock) -> None:
     wanted = {normalize_name(p.name) for p in lock.packages}
     packages = [
         InstalledPackage(name=one.name, version=one.version, record=one.record_digest)
-        for several in read_distributions(env).values()
-        for one in several
+        for one in list_installed(env)
         if one.name in wanted
     ]
     write(env, INSTALLED, as_document(InstallRecord(packages=tuple(packages))))

@@ -109,6 +109,11 @@ class Verdict:
     made_for: Device | None = None
     checks: tuple[CheckResult, ...] = ()
 
+    @property
+    def failed(self) -> StageResult | None:
+        """The first stage that failed."""
+        return next((s for s in self.stages if s.status == "fail"), None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeVerdict:

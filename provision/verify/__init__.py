@@ -192,7 +192,7 @@ def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding])
         return None
     if findings and findings[0].fix:
         return findings[0].fix
-    first = next((s for s in run.stages if s.status == "fail"), None)
+    first = run.failed
     if not run.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
         # Where another tool made the environment, create would refuse its path.
         env = shlex.quote(run.env.path) if run.env.made_by_gpuenv else "NEW"
@@ -224,7 +224,7 @@ def _explain_address_limit(run: Verification) -> list[Finding]:
     all its memory is free, so the limit is the cause. With little free memory of the GPU it is not the only one.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    failed = next((s for s in run.stages if s.status == "fail"), None)
+    failed = run.failed
     if allowed == resource.RLIM_INFINITY or failed is None or run.low_memory is not None:
         return run.findings
     texts = [failed.detail, *(e.text for e in failed.evidence)]

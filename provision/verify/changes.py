@@ -65,7 +65,7 @@ def judge_drift(run: Verification) -> None:
         changes += _compare_loaded(run, lock)
         if run.read_machine:
             changes += compare_machine(lock, run.read_machine().target)
-    failure = next((s.detail for s in run.stages if s.status == "fail"), "")
+    failure = run.failed.detail if run.failed else ""
     changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
     run.drift = tuple(changes)
     if changes:

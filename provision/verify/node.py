@@ -89,7 +89,7 @@ def judge(
 
     `of_jobs` are the causes that come and go with the jobs on it, `expected` is the number of its GPUs.
     """
-    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    failed = verdict.failed
     finding = next(iter(verdict.findings), None)
     if failed:
         cause = finding.cause if finding else failed.stage

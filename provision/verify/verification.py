@@ -363,9 +363,14 @@ class Verification:
         return self.installed.paths
 
     @property
-    def broken(self) -> str | None:
+    def failed(self) -> StageResult | None:
         """The first stage that failed."""
-        return next((s.stage for s in self.stages if s.status == "fail"), None)
+        return next((s for s in self.stages if s.status == "fail"), None)
+
+    @property
+    def broken(self) -> str | None:
+        """The name of the first stage that failed."""
+        return self.failed.stage if self.failed else None
 
     @property
     def low_memory(self) -> Mapping[str, Any] | None:
