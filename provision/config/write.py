@@ -210,16 +210,6 @@ def _render_row(text: str, origin: str) -> str:
     return f"  - {json.dumps(text, ensure_ascii=False)}" + (f"  # {quote_text(origin)}\n" if origin else "\n")
 
 
-@dataclass
-class _ProjectWrite:
-    """The contents to write, and the files and remarks to report."""
-
-    contents: dict[Path, bytes] = field(default_factory=dict)
-    files: list[WrittenFile] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    decisions: list[InitDecision] = field(default_factory=list)
-
-
 _IGNORED = ".venv/"
 _MOST_BYTES = 8 << 20
 
@@ -237,22 +227,35 @@ def write_project_files(
     `gpuenv_from` is the address or path from which `make env` installs a missing gpuenv. Raises UsageError if no
     framework is found, or a file cannot be read or written. Raises DataError for an existing invalid gpuenv.yaml.
     """
-    output = _ProjectWrite()
-    contents, files, remarks = output.contents, output.files, output.remarks
-    named = _write_config(output, folder, frameworks, known, environ)
-    make_step = partial(_extend_makefile, gpuenv_from=gpuenv_from)
-    for path, step in (
-        (find_makefile(folder), make_step),
+    contents: dict[Path, bytes] = {}
+    files: list[WrittenFile] = []
+    remarks: list[str] = []
+    decisions: list[InitDecision] = []
+    path = find_in_folder(folder) or folder / CONFIG_NAME
+    if path.exists() or path.is_symlink():
+        named = read_config(path).frameworks
+        files.append(WrittenFile(path=path.name, done="kept", detail="already exists"))
+        if frameworks and tuple(frameworks) != named:
+            remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
+    else:
+        findings = Scan(folder=folder, known=known, environ=environ)
+        findings.run()
+        chosen = _choose_frameworks(frameworks, known.companions, findings)
+        named = tuple(text for text, _ in chosen)
+        contents[path] = _render_valid(findings, chosen)
+        files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=""))
+        decisions += list_decisions(findings, chosen)
+        remarks += findings.remarks
+    for path, extend in (
+        (find_makefile(folder), partial(_extend_makefile, gpuenv_from, remarks)),
         (folder / ".gitignore", _extend_gitignore),
     ):
         old = _read_bytes(path)
-        new, detail = step(path, old or b"", remarks)
-        if new is None:
-            files.append(WrittenFile(path=path.name, done="kept", detail=detail))
-        else:
+        new, detail = extend(path, old or b"")
+        if new is not None:
             contents[path] = new
-            done = "written" if old is None else "changed"
-            files.append(WrittenFile(path=path.name, done=done, detail=detail))
+        done = "kept" if new is None else "written" if old is None else "changed"
+        files.append(WrittenFile(path=path.name, done=done, detail=detail))
     try:
         write_files(contents)
     except OSError as error:
@@ -264,41 +267,20 @@ def write_project_files(
         folder=str(folder),
         frameworks=named,
         files=tuple(files),
-        decisions=tuple(output.decisions),
+        decisions=tuple(decisions),
         notes=tuple(remarks),
     )
 
 
-def _write_config(
-    output: _ProjectWrite,
-    folder: Path,
-    frameworks: Sequence[str],
-    known: PackageFacts,
-    environ: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the frameworks of the existing gpuenv.yaml, or those of a new one after a scan of the folder."""
-    files, remarks = output.files, output.remarks
-    path = find_in_folder(folder) or folder / CONFIG_NAME
-    if path.exists() or path.is_symlink():
-        kept = read_config(path)
-        files.append(WrittenFile(path=path.name, done="kept", detail="already exists"))
-        if frameworks and tuple(frameworks) != kept.frameworks:
-            remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
-        return kept.frameworks
-    findings = Scan(folder=folder, known=known, environ=environ)
-    findings.run()
-    chosen = _choose_frameworks(frameworks, known.companions, findings)
+def _render_valid(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> bytes:
+    """Return the contents of gpuenv.yaml. Raises UsageError for invalid values of --framework."""
     try:
-        output.contents[path] = render_config(findings, chosen).encode()
-    except DataError as error:  # only the values of --framework can be invalid here
+        return render_config(findings, chosen).encode()
+    except DataError as error:
         mistakes = "; ".join(problem.partition(": ")[2] for problem in error.problems)
         raise UsageError(
             f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
         ) from error
-    files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=""))
-    output.decisions += list_decisions(findings, chosen)
-    remarks += findings.remarks
-    return tuple(text for text, _ in chosen)
 
 
 def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> list[InitDecision]:
@@ -380,7 +362,7 @@ def _keep_bound(text: str, findings: FolderFindings) -> tuple[str, str]:
 
 
 def _extend_makefile(
-    path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str
+    gpuenv_from: str, remarks: list[str], path: Path, old: bytes
 ) -> tuple[bytes | None, str]:
     part = add_part(path, old, gpuenv_from)
     remarks += part.remarks
@@ -395,8 +377,7 @@ def _extend_makefile(
     return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
-def _extend_gitignore(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
-    del path, remarks
+def _extend_gitignore(_: Path, old: bytes) -> tuple[bytes | None, str]:
     lines = [line.strip().strip(b"/") for line in old.splitlines()]
     if b".venv" in lines:
         return None, f"already lists {_IGNORED}"
