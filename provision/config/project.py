@@ -357,9 +357,9 @@ def digest_inputs(c: Choices, files: list[str], *, as_first: bool = False) -> st
 
 def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:
     """Return whether a lock's digest, also one of version 0.1.0, matches the current requirements."""
-    return digest is not None and digest in (
-        digest_inputs(c, files), digest_inputs(c, files, as_first=True),
-    )  # fmt: skip
+    return digest is not None and any(
+        digest == digest_inputs(c, files, as_first=first) for first in (False, True)
+    )
 
 
 def as_plain_options(c: Choices) -> dict[str, Any]:
