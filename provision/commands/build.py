@@ -182,14 +182,13 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
         # An invalid option is reported before a damaged environment.
         read_named(choices, load(choices))
         matches = recall.is_same(before, wanted)
-    works = place.find_python(env) is not None
-    if not works or not matches:
-        if works and _can_change(env, choices, before, wanted):
-            record.require_vouched(env)
-            return record.read_lock(env)
-        if not works:
-            raise UsageError(place.describe_missing_python(env), hint=RECREATE)
-        raise _explain_other_options(env, before, wanted)
+    if place.find_python(env) is None:
+        raise UsageError(place.describe_missing_python(env), hint=RECREATE)
+    if not matches:
+        if not _can_change(env, choices, before, wanted):
+            raise _explain_other_options(env, before, wanted)
+        record.require_vouched(env)
+        return record.read_lock(env)
     elsewhere = bool(choices.elsewhere or choices.platform)
     plan = record.read_plan(env)
     if lock is None and (why := explain_idle_gpu(plan, choices.device, elsewhere=elsewhere)):
