@@ -16,7 +16,7 @@ from ..model import Event, declare
 from ..model.declare import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process, trust
 from . import exit_codes
-from .verbs import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
+from .verbs import ALIASES, COMMANDS, EXAMPLES, FIRST_COMMANDS, GROUPS, load_command
 
 _HELP = (
     "Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."
@@ -52,8 +52,6 @@ class Command(TyperCommand):
 
 
 def _write_examples(formatter: Any, ctx: Any) -> None:
-    from .verbs import EXAMPLES  # only help shows them
-
     if rows := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
         with formatter.section("Examples"):
             formatter.write_dl(rows, col_max=_WIDEST_EXAMPLE)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..config import recall
 from ..config.env import choose_env_to_change
+from ..config.grants import read_user_grants
 from ..config.options import BuildOptions, Choices, find_framework, make_absolute
 from ..config.project import apply_project
 from ..environment import place, record, registry
@@ -98,7 +99,6 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         record.note_kept(env, emit)
         return finish(emit, env, there)
     # The rest is imported here, so that an environment that is up to date is reported at once.
-    from ..config.grants import read_user_grants
     from ..lock.formats import check_choices, get_locks
     from ..lock.project import find_lock_to_install
     from ..model import find_lock_manager

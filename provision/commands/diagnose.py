@@ -13,6 +13,8 @@ from ..config import rows
 from ..config.env import find_active_env, find_project_env, is_present
 from ..config.options import Choices, make_absolute
 from ..config.target import read_json
+from ..environment import distributions
+from ..environment.place import MARK, locate_environment, made_by_gpuenv
 from ..errors import DataError, LockError, UsageError
 from ..model import (
     Emit,
@@ -26,6 +28,7 @@ from ..model import (
 )
 from ..model.declare import argument, group, option
 from ..model.values import dataclass
+from ..resolve import resolve
 from ..system import untrusted
 from .causes import detect_for_causes, read_device
 
@@ -52,7 +55,6 @@ class DiagnoseOptions:
 def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     """Return the causes of a failure and their fixes, from logs, a machine and an environment."""
     from ..diagnose import Circumstances, find_causes
-    from ..resolve import resolve
 
     logs, env = options.logs, options.env
     if options.no_machine and options.machine:
@@ -149,7 +151,6 @@ def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Findi
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
-    from ..environment.place import MARK, locate_environment
     from ..wheels import pylock
     from .prove import Examination, add_packages, make_options, run_verification
 
@@ -185,8 +186,6 @@ def find_default_env() -> tuple[str, Path] | None:
 def read_installed() -> Installed | None:
     """Return what the files of the default environment say about its packages."""
     from ..diagnose import Installed
-    from ..environment import distributions
-    from ..environment.place import made_by_gpuenv
 
     reason_and_path = find_default_env()
     if reason_and_path is None:

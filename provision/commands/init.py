@@ -8,6 +8,7 @@ from ..config.options import Choices
 from ..model import VENV_LOCK, Emit, Event, InitResult, drop_event
 from ..model.declare import group, option
 from ..model.values import dataclass
+from ..system import process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,6 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     from ..config.write import write_project_files
     from ..export.source import choose_recorded_source
     from ..requirements.folder import PackageFacts
-    from ..system import process
 
     known = rows.load(options.choices)
     names = PackageFacts(

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import detect, verify
 from ..config import rows
+from ..config.file import read_check
 from ..config.options import Choices, get_cache_dir
-from ..config.recall import OwnProject, read_own_project
+from ..config.recall import OwnProject, list_named_packages, read_own_project
 from ..detect import machine_for_verdict
+from ..detect.device import explain_cpu, list_nvidia_traces
 from ..environment import record
 from ..errors import GpuenvError, UsageError
 from ..model import (
@@ -223,7 +225,6 @@ def _select_required(
     """Return a function that selects the named packages and those that they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
-        from ..config.recall import list_named_packages
         from ..verify.packages import list_required
 
         names = list_named_packages(Path(env.path), lock, choices)
@@ -262,8 +263,6 @@ class PlannedChecks:
 
 def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
-    from ..config.file import read_check
-
     checks: dict[str, Check] = {}
     for text in texts:
         try:
@@ -356,7 +355,5 @@ def keep_verdict(env: Path, lock: Lock | None, verdict: Verdict, checks: str | N
 def explain_no_gpu(doing: str = "", *, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has and what gpuenv is `doing` about it, or None if it has an NVIDIA
     GPU or its driver, working or not."""
-    from ..detect.device import explain_cpu, list_nvidia_traces
-
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine, doing)

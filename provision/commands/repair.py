@@ -14,6 +14,7 @@ from ..config.sources import read_sources
 from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.managers import RepairWork, find_work, join_work, manager
+from ..environment.place import locate_environment
 from ..errors import BuildError, UsageError, VerifyError
 from ..lock.changes import measure_free_space
 from ..model import (
@@ -169,7 +170,6 @@ def _check_python(env: Path, lock: Lock) -> None:
     """Raise VerifyError if the environment's Python is missing, and BuildError if it has another version. Packages cannot be
     restored then."""
     from ..environment.interpreter import ask_version
-    from ..environment.place import locate_environment
 
     wanted = lock.plan.python
     hint = "rebuild it: gpuenv create --recreate"

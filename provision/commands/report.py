@@ -22,7 +22,7 @@ from ..config.sources import read_sources
 from ..environment import place, record
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
-from ..export.pages import write_html_page
+from ..export.pages import fleet_page, write_html_page
 from ..model import (
     Emit,
     Event,
@@ -239,6 +239,4 @@ def _make_labels(facts: Mapping[str, str | None]) -> str:
 
 
 def _write(output: Path, results: FleetResults) -> None:
-    from ..export.pages import fleet_page
-
     write_html_page(output, "--output", lambda footer: fleet_page(results, footer))

@@ -31,6 +31,7 @@ from ..model.values import dataclass
 from ..system import process
 from ..system.files import refuse_to_replace
 from ..verify import EarlyProbes, begin, check_options
+from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
 from .prove import (
     Examination,
@@ -161,8 +162,6 @@ def _is_for_cpu(env: Environment) -> bool:
 
 def _needs_gpu(begun: EarlyProbes) -> bool:
     """Return whether an installed framework is a build for a GPU."""
-    from ..verify.libraries import read_installed
-
     return any(read_installed(begun.python_paths.result()).builds.values())
 
 

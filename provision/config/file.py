@@ -26,7 +26,7 @@ from ..model import (
     is_cpu_build,
 )
 from ..requirements.nodes import MAX_BYTES, MAX_DEPTH, NotReadError, YamlNode, decode_yaml, parse_yaml
-from ..requirements.quote import LONGEST, quote_text, take_first_line
+from ..requirements.quote import LONGEST, parse_requirement, quote_text, suggest_version, take_first_line
 from ..system import trust
 
 if TYPE_CHECKING:
@@ -541,8 +541,6 @@ def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget
 def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes: Mistakes) -> None:
     """Record entries that are not requirements, belong to another list, or repeat a package."""
     from packaging.utils import canonicalize_name
-
-    from ..requirements.quote import parse_requirement, suggest_version
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from .. import __version__
 from ..errors import DataError, UsageError
+from ..index.config import is_pytorch
 from ..model import (
     PackageSources,
     Profiles,
@@ -29,7 +30,16 @@ from ..requirements.tree import find_root, refuse_outside
 from ..system import process, trust, untrusted
 from ..system.redaction import find_secrets
 from .env import locate_project_file
-from .file import CONFIG_NAME, PYPROJECT, TABLE, YAML_NAMES, read_table_of, remove_table
+from .file import (
+    CONFIG_NAME,
+    PYPROJECT,
+    TABLE,
+    YAML_NAMES,
+    parse_config,
+    read_bytes,
+    read_table_of,
+    remove_table,
+)
 from .grants import read_user_grants
 from .options import HOW_TO_DESCRIBE, NONE, Choices, get_cache_dir
 
@@ -99,8 +109,6 @@ def read_cached_config(path: Path, cache_dir: Path | None, data: bytes | None = 
     The cache in `cache_dir` is JSON by the hash of the file's bytes, which avoids importing the YAML parser. `data`
     are the bytes if the caller has read them.
     """
-    from .file import parse_config, read_bytes
-
     data = read_bytes(path) if data is None else data
     form = PYPROJECT if path.name == PYPROJECT else ""
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0{form}".encode() + data).hexdigest()
@@ -309,8 +317,6 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
     The PyTorch index is left out: the plan decides which build comes from it. Beside the default index it
     would offer other builds of the same versions.
     """
-    from ..index.config import is_pytorch
-
     extra_urls = [u for u in demands.extra_index_urls if not is_pytorch(u, s.pytorch)]
     replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
     main = None if replaced else demands.index_url

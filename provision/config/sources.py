@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from ..errors import GrantError, MissingVariableError, UsageError
+from ..index.config import is_on, is_pytorch, pip_settings, pytorch_base, uv_variables
 from ..model import AvailableWheels, ExcludeNewer, Lock, PackageSources, Profiles
 from ..system import grants, process
 from ..system.redaction import clean_line, redact
@@ -138,8 +139,6 @@ def _stamp(text: str, at: datetime) -> str:
 def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     """Return the package sources of pip's and uv's configuration and of the options. Raises LockError,
     UsageError."""
-    from ..index.config import is_on, is_pytorch, pip_settings, uv_variables
-
     read_user_grants(c)
     of_uv = uv_variables(process.environ())
     no_build = c.no_build or is_on(of_uv.get("UV_NO_BUILD"))
@@ -212,8 +211,6 @@ def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:
     The order is --index, GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, gpuenv.yaml, then the profiles. The PyTorch index
     always has a URL.
     """
-    from ..index.config import is_pytorch, pytorch_base
-
     environ = process.environ()
     addresses = {row.index: row.url for row in data.indexes} | c.indexes
     named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}

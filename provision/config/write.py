@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from ..errors import DataError, UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
@@ -322,8 +324,6 @@ def _choose_frameworks(
     frameworks: Sequence[str], companions: Mapping[str, str], findings: FolderFindings
 ) -> list[tuple[str, str]]:
     """Return the frameworks to list: those of the options, else those found. Raises UsageError."""
-    from packaging.utils import canonicalize_name
-
     for text in frameworks:
         if meant := suggest_version(text):
             raise UsageError(
