@@ -175,7 +175,7 @@ def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) ->
     results = _read(file)
     if output:
         refuse_to_replace(output, force=force)
-        _write(output, results)
+        write_html_page(output, "--output", lambda footer: fleet_page(results, footer))
         emit(Event("note", "report", f"page written to {output}"))
     return results
 
@@ -236,7 +236,3 @@ def write_metrics(results: FleetResults) -> str:
 def _make_labels(facts: Mapping[str, str | None]) -> str:
     quoted = (re.sub(r'([\\"])', r"\\\1", clean_line(value or "", 300)) for value in facts.values())
     return "{" + ",".join(f'{name}="{value}"' for name, value in zip(facts, quoted, strict=True)) + "}"
-
-
-def _write(output: Path, results: FleetResults) -> None:
-    write_html_page(output, "--output", lambda footer: fleet_page(results, footer))

@@ -378,14 +378,24 @@ def _find_manager(root: Path) -> str | None:
     return "venv" if (root / "pyvenv.cfg").is_file() else None
 
 
+def read_settings(env: Path) -> dict[str, str]:
+    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python. Raises OSError."""
+    try:
+        text = untrusted.read_bytes(env / "pyvenv.cfg").decode("utf-8", "replace")
+    except FileNotFoundError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
 def _read_stated_version(root: Path) -> str | None:
     """Return the version of Python in pyvenv.cfg, or None."""
-    try:
-        text = untrusted.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
-    except OSError:
-        return None
-    match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)
-    return match and match.group(1)
+    with contextlib.suppress(OSError):
+        settings = read_settings(root)
+        stated = settings.get("version") or settings.get("version_info") or ""
+        match = re.match(r"\d+\.\d+\.\d+", stated)
+        return match and match.group()
+    return None
 
 
 def suggest_environment(path: Path) -> str:

@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from ..environment.place import read_settings
 from ..errors import MachineError, UsageError
 from ..model import Finding, Lock, Machine, NodeVerdict, Verdict
 from ..profiles.findings import make_finding
@@ -130,7 +131,7 @@ def shorten_line(text: str) -> str:
 def assert_own(env: Path) -> None:
     """Raise UsageError if another user can change the environment or its base Python."""
     try:
-        settings = _read_settings(env)
+        settings = read_settings(env)
         home = settings.get("home")
         # site.py adds the packages of the base Python unless this setting forbids it. Base Pythons with thousands of packages are common, and most environments import none of them.
         unused = (
@@ -149,13 +150,3 @@ def assert_own(env: Path) -> None:
         ) from error
     except OSError as error:
         raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
-
-
-def _read_settings(env: Path) -> dict[str, str]:
-    """Return pyvenv.cfg, empty for a conda environment, which contains its own Python."""
-    try:
-        text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
