@@ -133,7 +133,9 @@ class Facts:
             if package.name in self.named and self._find_ignored(package.name):
                 rows = self.rows.rows(package.name, package.version)
                 if why := objection(self.question, rows, builds):
-                    yield f"{why}. No other release of this package has kernels for these GPUs"
+                    optional = self._works_without_kernels(package.name)
+                    other = "no other release of this package has kernels for these GPUs"
+                    yield f"{why}; {'its other functions work' if optional else other}"
 
     def conflicts(
         self,
@@ -170,9 +172,14 @@ class Facts:
             return None
         return f"{package.name} {release} is compiled for {compiled_for}"
 
+    def _works_without_kernels(self, package: str) -> bool:
+        return any(
+            row.kernels and row.package == package for row in self.question.profiles.optional_libraries
+        )
+
     def _find_ignored(self, package: str) -> Sequence[Question]:
-        """Return the targets whose GPUs do not decide: no release of a package has kernels for them."""
-        if package not in self.named:
+        """Return the targets whose GPUs do not decide: no release of a package has kernels for them, or needs them."""
+        if package not in self.named or self._works_without_kernels(package):
             return self.question.every
         return without_kernels(self.question, self.rows.packages.get(package, {}))
 

@@ -231,10 +231,14 @@ class DlopenedLibrary(NamedTuple):
 
 
 class OptionalLibraries(NamedTuple):
-    """Libraries that only optional modules of a package need, by name without "lib" and ".so"."""
+    """Libraries that only optional modules of a package need, by name without "lib" and ".so".
+
+    With `kernels` the package's own GPU code is such a part: it also works on GPUs that this code is not built for.
+    """
 
     package: str
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+    kernels: bool = False
 
 
 class Replacement(NamedTuple):

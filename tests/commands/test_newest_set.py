@@ -449,13 +449,25 @@ def test_builds_for_another_cuda_are_tried_after_a_refusal(gpuenv, index):
 
 
 def test_a_release_that_goes_with_no_build_has_the_reason_of_the_newest(gpuenv, index):
-    a100 = [word.replace("H100", "A100") for word in ASK[2:]]
-    for version in ("2.15.0", "2.9.1"):
-        index.add_plan(gpuenv("resolve", "--json", "--framework", f"torch=={version}", *a100).json)
-    for version in ("0.18.0", "0.15.0"):
-        index.add("torchao", version)
+    t4 = [word.replace("H100", "T4") for word in ASK[2:]]
+    for version in ("2.9.1", "2.7.1"):
+        index.add_plan(gpuenv("resolve", "--json", "--framework", f"torch=={version}", *t4).json)
+    for version in ("0.3.21", "0.2.9"):
+        index.add("sgl-kernel", version)
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    ran = gpuenv("lock", "--json", "-f", "torch", "--with", "torchao", *a100)
-    assert (versions(ran)["torch"], versions(ran)["torchao"]) == ("2.9.1", "0.15.0")
+    ran = gpuenv("lock", "--json", "-f", "torch<2.10", "--with", "sgl-kernel", *t4)
+    assert (versions(ran)["torch"], versions(ran)["sgl-kernel"]) == ("2.7.1", "0.2.9")
     said = {package: why for package, _, _, why in because(ran)}
-    assert said["torchao"] == "torchao 0.18.0 has no kernels for A100 (8.0); built for 9.0 10.0"
+    assert said["sgl-kernel"].startswith(
+        "sgl-kernel 0.3.21 has no kernels for T4 (7.5); built for 8.0+PTX 8.6"
+    )
+
+
+def test_a_package_that_works_without_its_kernels_keeps_its_release_and_gets_a_note(gpuenv, index):
+    a100 = [word.replace("H100", "A100") for word in ASK[2:]]
+    index.add_plan(gpuenv("resolve", "--json", "--framework", "torch==2.15.0", *a100).json)
+    index.add("torchao", "0.17.0")
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    ran = gpuenv("lock", "--json", "-f", "torch", "--with", "torchao==0.17.0", *a100)
+    note = "torchao 0.17.0 has no kernels for A100 (8.0); built for 9.0 10.0; its other functions work"
+    assert versions(ran)["torchao"] == "0.17.0" and note in ran.json["plan"]["notes"]

@@ -141,7 +141,7 @@ def test_kernels_that_no_release_has_are_a_note_and_no_conflict():
     known = facts(*rows, named=["quants"])
     assert conflicts(known, locked("quants", "2.0")) == []
     (note,) = known.kernel_notes([locked("quants", "2.0")], [build("2.15.0")])
-    assert note.startswith("quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release")
+    assert note.startswith("quants 2.0 has no kernels for H100 (9.0); built for 10.0; no other release")
     served = facts(
         *rows[:1], row("quants", "1.0", cuda="13", cuda_by="needed", kernels=("9.0",)), named=["quants"]
     )

@@ -145,7 +145,7 @@ def _release_rows(
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
         optional = {
             name for d in documents.get("satellite_optional", ()) if d["package"] == package
-            for name in d["libraries"].split()
+            for name in d.get("libraries", "").split()
         }  # fmt: skip
         parts = wheel_rows(fact, package, wheel.glibc, optional) if fact else []
         row |= {"form": "wheel", "pythons": " ".join(_pythons_of(wheels, fact))} if fact else {}
