@@ -459,7 +459,7 @@ def test_a_release_that_goes_with_no_build_has_the_reason_of_the_newest(gpuenv, 
     assert (versions(ran)["torch"], versions(ran)["sgl-kernel"]) == ("2.7.1", "0.2.9")
     said = {package: why for package, _, _, why in because(ran)}
     assert said["sgl-kernel"].startswith(
-        "sgl-kernel 0.3.21 has no kernels for T4 (7.5); built for 8.0+PTX 8.6"
+        "sgl-kernel 0.3.21 has no kernels for Tesla T4 (7.5); built for 8.0+PTX 8.6"
     )
 
 
