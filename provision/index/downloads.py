@@ -7,7 +7,6 @@ import functools
 import netrc
 import os
 import time
-import urllib.error
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from ..system.files import hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
-from .http import PASSING, TRIES, Http, Stream, is_permanent, origin, read_error
+from .http import TRIES, Http, StatusError, Stream, is_permanent, origin, read_error
 from .refusals import unreadable
 from .simple_api import project_files
 from .wheel_names import expand_address
@@ -122,16 +121,11 @@ class Download:
                 if answer.total is None or size >= answer.total:
                     break
                 failure = unreadable(self.shown, f"the connection ended after {size} of {answer.total} bytes")
-            except urllib.error.HTTPError as e:
-                e.close()
-                failure = read_error(self.shown, e)
-                if e.code == 416 and have:
-                    _forget(half, report)  # the part is not shorter than the file
-                elif e.code not in PASSING:
-                    raise failure from None
             except (OSError, http_client.HTTPException) as e:
                 failure, slow = read_error(self.shown, e), isinstance(e, _SlowError)
-                if is_permanent(e):
+                if have and isinstance(e, StatusError) and e.status == 416:
+                    _forget(half, report)  # the part is not shorter than the file
+                elif is_permanent(e):
                     raise failure from None
             left = TRIES if _get_size(half) > have and not slow else left - 1
             if not left or tried >= _MOST_TRIES:

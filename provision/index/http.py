@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
-import email.utils
 import functools
 import http.client
 import io
+import math
 import re
 import socket
 import ssl
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from email.message import Message
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from .. import __version__
 from ..errors import LockError
 from ..system import process
-from ..system.redaction import clean_line, redact
+from ..system.redaction import clean_line, redact, redact_text
 from .config import PipConfig
 from .refusals import Cause, Refusal, explain_cause, explain_status, unreadable
 
@@ -45,6 +46,7 @@ LONGEST = 600.0
 """The most seconds for one body, also if its bytes come steadily."""
 PATIENCE = 60.0
 """The longest wait in seconds that a server may request. For a longer one the user decides."""
+_REDIRECTS = 10
 _PIECE = 1 << 20
 _DIGITS = 15
 """The most digits of a valid number of bytes or seconds."""
@@ -68,7 +70,7 @@ class Stream(NamedTuple):
 
     start: int
     total: int | None
-    body: io.BufferedIOBase
+    body: io.BufferedReader | urllib3.BaseHTTPResponse
 
 
 class Http:
@@ -80,12 +82,12 @@ class Http:
     def __init__(
         self, config: PipConfig | None = None, *, timeout: float | None = None, tries: int = TRIES
     ) -> None:
-        self._config = config
-        self._lock = threading.Lock()
-        self._openers: dict[bool, urllib.request.OpenerDirector] = {}
+        self._proxy, self._cert = (config.proxy, config.cert) if config else (None, None)
         self._trusted = frozenset(config.trusted_hosts if config else ())
         self._timeout = timeout or (config and config.timeout) or TIMEOUT
         self._tries = tries
+        self._lock = threading.Lock()
+        self._pools: dict[tuple[str | None, ssl.SSLContext | None], urllib3.PoolManager] = {}
 
     def get(
         self,
@@ -108,14 +110,29 @@ class Http:
         if url.startswith("file:"):
             return _read_local(url, span, missing_ok, head=head)
         most = (-span[0] if span[0] < 0 else span[1]) if span else MOST
-        return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
+        for left in reversed(range(self._tries)):
+            try:
+                with self._open("HEAD" if head else "GET", url, headers) as answer:
+                    _read_size(answer.headers, "Content-Length")
+                    # A server without range support would send gigabytes: the status is enough.
+                    whole = span and answer.status == 200
+                    content = b"" if whole or head else _read_body(answer, most)
+                    return Response(answer.status, answer.headers, content, answer.url or url)
+            except (OSError, http.client.HTTPException) as e:
+                if missing_ok and isinstance(e, StatusError) and e.status in (403, 404, 410):
+                    return None
+                wait = _find_pause(e, self._tries - 1 - left)
+                if not left or wait is None or is_permanent(e):
+                    raise read_error(url, e) from None
+            time.sleep(wait)
+        raise AssertionError("internal error: the last retry neither returned nor raised")
 
     @contextmanager
     def stream(self, url: str, *, start: int = 0) -> Iterator[Stream]:
         """Send a request once, and yield its response from byte `start`, or from 0 if the server has no ranges.
 
         The reader knows the received bytes, and can request the rest. Raises OSError and HTTPException of the network
-        (urllib.error.HTTPError for a refusal).
+        (StatusError for a refusal).
         """
         if url.startswith("file:"):
             with _get_path(url).open("rb") as file:
@@ -123,8 +140,7 @@ class Http:
                 file.seek(start)
                 yield Stream(start, size, file)
             return
-        request = _request(url, {"Range": f"bytes={start}-"} if start else {})
-        with self._open(request) as answer:
+        with self._open("GET", url, {"Range": f"bytes={start}-"} if start else {}) as answer:
             first, total = 0, _read_size(answer.headers, "Content-Length")
             if answer.status == 206:
                 first, _, total = parse_content_range(answer.headers.get("Content-Range"))
@@ -136,68 +152,46 @@ class Http:
         return self._timeout
 
     @contextmanager
-    def _open(self, request: urllib.request.Request) -> Iterator[Any]:
-        """Open a request. Raises OSError and HTTPException of the network."""
+    def _open(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Send a request and follow its redirects. Raises OSError and HTTPException of the network."""
+        url, credentials = _split_credentials(url)
+        headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
+        if credentials:
+            headers["Authorization"] = credentials
         try:
-            answer = self._get_opener(request).open(request, timeout=self._timeout)
-        except ValueError as e:  # a redirect to an invalid address
-            raise AnswerError(f"it redirects to an invalid address: {e}") from e
-        with answer:
-            yield answer
+            for left in reversed(range(_REDIRECTS)):
+                with closing(
+                    self._find_pools(url).urlopen(
+                        method, url, headers=headers, timeout=self._timeout, retries=False, redirect=False,
+                        preload_content=False, decode_content=False, enforce_content_length=False,
+                    )
+                ) as answer:  # fmt: skip
+                    if method == "HEAD" or answer.status == 404:
+                        answer.read1(_PIECE)  # its connection can then be used again
+                    if 200 <= answer.status < 300:
+                        answer.url = url
+                        yield answer
+                        return
+                    place = answer.get_redirect_location()
+                    if not place or not left:
+                        raise StatusError(answer.status, answer.reason, answer.headers)
+                url, headers = _redirect(url, place, headers)
+        except HTTPError as e:
+            raise _find_reason(e) from None
 
-    def _get_opener(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
-        host = urllib.parse.urlsplit(request.full_url)
-        trusted = bool({host.hostname, host.netloc} & self._trusted)
-        with self._lock:  # opened at first use: reading certificates takes 30 ms, and a folder needs none
-            if trusted not in self._openers:
-                self._openers[trusted] = urllib.request.build_opener(
-                    urllib.request.ProxyHandler(self._read_proxies()), _HttpHandler(),
-                    _HttpsHandler(self._make_context(trusted)), _Redirects(),
-                )  # fmt: skip
-            return self._openers[trusted]
-
-    def _read_proxies(self) -> dict[str, str] | None:
-        """Return proxies by scheme: pip's, else those of the environment. urllib ignores ALL_PROXY."""
-        if self._config and self._config.proxy:
-            return dict.fromkeys(_PORTS, self._config.proxy)
-        proxies = urllib.request.getproxies()
-        return dict.fromkeys(_PORTS, proxies["all"]) | proxies if "all" in proxies else None
-
-    def _make_context(self, trusted: bool) -> ssl.SSLContext:
-        """Return the TLS context. Certificates of hosts that the user trusts are not checked."""
-        if trusted:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            return context
-        environ = process.environ()
-        variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-        return _make_checked_context(self._config.cert if self._config else None, variables)
-
-    def _retry(self, request: urllib.request.Request, missing_ok: bool, most: int) -> Response | None:
-        url = request.full_url
-        for left in reversed(range(self._tries)):
-            try:
-                with self._open(request) as answer:
-                    headers = {k.lower(): v for k, v in answer.headers.items()}
-                    _read_size(answer.headers, "Content-Length")
-                    # A server without range support would send gigabytes: the status is enough.
-                    whole = answer.status == 200 and request.has_header("Range")
-                    empty = whole or request.get_method() == "HEAD"
-                    content = b"" if empty else _read_body(answer, most)
-                    return Response(answer.status, headers, content, answer.url)
-            except urllib.error.HTTPError as e:
-                e.close()
-                if missing_ok and e.code in (403, 404, 410):
-                    return None
-                wait = _find_pause(e.headers, self._tries - 1 - left)
-                if e.code not in PASSING or not left or wait is None:
-                    raise read_error(url, e) from None
-            except (OSError, http.client.HTTPException, EOFError) as e:
-                if not left or is_permanent(e):
-                    raise read_error(url, e) from None
-                wait = _find_pause(None, self._tries - 1 - left)
-            time.sleep(wait or 0.0)
-        raise AssertionError("internal error: the last retry neither returned nor raised")
+    def _find_pools(self, url: str) -> urllib3.PoolManager:
+        """Return the connections through the proxy for a URL. Certificates of hosts that the user trusts are not checked."""
+        parts, proxy = urllib.parse.urlsplit(url), _find_proxy(url, self._proxy)
+        context = None  # plain HTTP needs no certificates, and reading them takes 20 ms
+        with self._lock:
+            if parts.scheme == "https" or (proxy or "").startswith("https:"):
+                environ = process.environ()
+                variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+                trusted = bool({parts.hostname, parts.netloc} & self._trusted)
+                context = _make_context(self._cert, trusted, variables)
+            if (proxy, context) not in self._pools:
+                self._pools[proxy, context] = _make_pools(proxy, context)
+            return self._pools[proxy, context]
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
         """Return the size in bytes of each URL's file, by HEAD, or None if the server does not state it."""
@@ -211,14 +205,6 @@ class Http:
             return dict(zip(wanted, pool.map(size, wanted), strict=True))
 
 
-def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urllib.request.Request:
-    url, credentials = _split_credentials(url)
-    all_headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
-    if credentials:
-        all_headers["Authorization"] = credentials
-    return urllib.request.Request(url, headers=all_headers, method=method)  # noqa: S310
-
-
 def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
@@ -227,15 +213,6 @@ def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
             f"the Content-Range header of the response is not a range: {clean_line(text or '', 40)!r}"
         )
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
-
-
-@functools.lru_cache(maxsize=8)
-def _make_checked_context(cert: str | None, _variables: tuple[str | None, ...]) -> ssl.SSLContext:
-    """Return a TLS context with the certificates of a file, otherwise of the variables or the system.
-
-    Clients share it, because reading the certificates of a system takes 20 ms.
-    """
-    return ssl.create_default_context(cafile=cert)
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
@@ -296,18 +273,18 @@ def _read_local(
 # --- responses ---------------------------------------------------------------------------------------
 
 
-def _read_size(headers: Mapping[str, Any] | Message, name: str) -> int | None:
+def _read_size(headers: Mapping[str, str], name: str) -> int | None:
     """Return a header's count of bytes, or None if it is missing. Raises AnswerError for an invalid one."""
     text = headers.get(name)
     if text is None:
         return None
-    digits = str(text).strip()
+    digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
         raise AnswerError(f"the {name} header of the response is not a size: {clean_line(digits, 40)!r}")
     return int(digits)
 
 
-def _read_body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
+def _read_body(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
     """Read a complete body of at most `most` bytes.
 
     Raises OSError if it ends too early, and AnswerError if it is larger or takes longer than LONGEST.
@@ -329,12 +306,12 @@ def _read_body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
     return b"".join(pieces)
 
 
-def _find_pause(headers: Message | None, tried: int) -> float | None:
+def _find_pause(error: Exception, tried: int) -> float | None:
     """Return the seconds before the next try: those of `Retry-After`, else 0.5, 1, 2, ...
 
     Returns None if the server requests more than PATIENCE. An invalid header is ignored.
     """
-    wanted = read_retry_after(headers) if headers else None
+    wanted = _read_retry_after(error.headers) if isinstance(error, StatusError) else None
     if wanted is None:
         return float(0.5 * 2**tried)
     return wanted if wanted <= PATIENCE else None
@@ -343,76 +320,71 @@ def _find_pause(headers: Message | None, tried: int) -> float | None:
 # --- connections -------------------------------------------------------------------------------------
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """A handler that follows redirects only over HTTP(S), and never from https to http.
+def _redirect(url: str, place: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Return the address and the headers after a redirect, only over HTTP(S) and never from https to http.
 
     Credentials go to the same scheme, host and port only.
     """
+    try:
+        place = urllib.parse.urljoin(url, place)
+        old, new = origin(url), origin(place)
+    except ValueError as e:
+        raise AnswerError(f"it redirects to an invalid address: {e}") from e
+    if new[0] not in _PORTS or (old[0], new[0]) == ("https", "http"):
+        raise AnswerError(f"redirected to {redact(place)}, which is not followed")
+    return place, {k: v for k, v in headers.items() if new == old or k != "Authorization"}
 
-    def http_error_302(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message
-    ) -> Any:
-        try:
-            return super().http_error_302(req, fp, code, msg, headers)  # type: ignore[arg-type]
-        except (ValueError, urllib.error.URLError):
-            fp.close()
-            raise
 
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+def _find_proxy(url: str, configured: str | None) -> str | None:
+    """Return the configured proxy, else that of the environment. Hosts of `no_proxy` have none."""
+    parts = urllib.parse.urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxies = urllib.request.getproxies()
+    proxy = configured or proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
-    # Six parameters: the signature of the base class.
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: object,
-        code: int,
-        msg: str,
-        headers: Message,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        old, new = origin(req.full_url), origin(newurl)
-        if new[0] not in _PORTS or (old[0], new[0]) == ("https", "http"):
-            raise urllib.error.URLError(f"redirected to {redact(newurl)}, which is not followed")
-        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-        if redirected is not None:
-            # The proxy's handler adds it again for a request through a proxy.
-            redirected.headers.pop("Proxy-authorization", None)
-            if new != old:
-                redirected.headers.pop("Authorization", None)
-        return redirected
+
+@functools.lru_cache(maxsize=8)
+def _make_context(cert: str | None, trusted: bool, _variables: tuple[str | None, ...]) -> ssl.SSLContext:
+    """Return a TLS context with the certificates of a file, otherwise of the variables or the system.
+
+    Clients share it, because reading the certificates of a system takes 20 ms.
+    """
+    context = ssl.create_default_context(cafile=cert)
+    if trusted:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _make_pools(proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+    if context and not context.check_hostname:
+        urllib3.disable_warnings()  # which each connection would print
+    if proxy:
+        address, credentials = _split_credentials(proxy)
+        sent = {"Proxy-Authorization": credentials} if credentials else {}
+        pools: urllib3.PoolManager = urllib3.ProxyManager(
+            address, proxy_headers=sent, proxy_ssl_context=context, ssl_context=context, maxsize=AT_ONCE
+        )
+    else:
+        pools = urllib3.PoolManager(ssl_context=context, maxsize=AT_ONCE)
+    pools.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+    return pools
 
 
 class _Raw(io.RawIOBase):
-    """The bytes of a socket until a deadline, also if they come one by one. No deadline applies when `until` is None."""
+    """The bytes of a response. Those of its headers have a deadline, also if they come one by one."""
 
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
-        self._sock, self._raw = sock, raw
-        self._timeout = sock.gettimeout()
-        # Twice the time-out, because a slow server waits first and then sends its headers at once.
-        self.until = time.monotonic() + 2 * self._timeout if self._timeout else None
+    def __init__(self, raw: io.RawIOBase, until: float) -> None:
+        self._raw, self.until = raw, until
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if self.until is None or self._timeout is None:
-            return self._raw.readinto(buffer)
-        left = self.until - time.monotonic()
-        endless = DeadlineError("the response headers were not complete in time")
-        if left <= 0:
-            raise endless
-        self._sock.settimeout(min(self._timeout, left))
-        try:
-            return self._raw.readinto(buffer)
-        except TimeoutError:
-            if time.monotonic() < self.until:
-                raise
-            raise endless from None
-
-    def end_deadline(self) -> None:
-        if self.until is not None:
-            self._sock.settimeout(self._timeout)
-        self.until = None
+        if time.monotonic() > self.until:
+            raise DeadlineError("the response headers were not complete in time")
+        return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()
@@ -422,34 +394,29 @@ class _Raw(io.RawIOBase):
 class _Response(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self._raw = _Raw(sock, self.fp.detach())
+        # Twice the time-out, because a slow server waits first and then sends its headers at once.
+        self._raw = _Raw(self.fp.detach(), time.monotonic() + 2 * (sock.gettimeout() or TIMEOUT))
         self.fp = io.BufferedReader(self._raw)
 
     def begin(self) -> None:
         super().begin()
-        self._raw.end_deadline()
+        self._raw.until = math.inf
 
 
-class _HttpConnection(http.client.HTTPConnection):
+class _Connection(HTTPConnection):
     response_class = _Response
 
 
-class _HttpsConnection(http.client.HTTPSConnection):
+class _SecureConnection(HTTPSConnection):
     response_class = _Response
 
 
-class _HttpHandler(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_HttpConnection, req)
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
 
 
-class _HttpsHandler(urllib.request.HTTPSHandler):
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._own = context
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_HttpsConnection, req, context=self._own)
+class _SecurePool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
 
 
 # --- failures ----------------------------------------------------------------------------------------
@@ -463,15 +430,27 @@ class AnswerError(OSError):
     """A response that breaks the rules of HTTP or a limit of gpuenv. Another try would get the same."""
 
 
-def read_retry_after(headers: Message) -> float | None:
+class StatusError(OSError):
+    """A response with an error status."""
+
+    def __init__(self, status: int, reason: str | None, headers: Mapping[str, str]) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.reason, self.headers = status, reason, headers
+
+
+def _find_reason(error: HTTPError) -> Exception:
+    """Return the error of the system, of TLS or of http.client that an error of urllib3 has, else an AnswerError."""
+    inner = error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
+    if isinstance(inner, HTTPError):
+        return _find_reason(inner)
+    return inner if isinstance(inner, Exception) else AnswerError(redact_text(str(error)))
+
+
+def _read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of `Retry-After` (RFC 9110, 10.2.3), or None without a valid one."""
-    said = str(headers.get("Retry-After", "")).strip()
-    if said.isascii() and said.isdigit():
-        return float(said[:15])
     try:
-        when = email.utils.parsedate_to_datetime(said)
-        return max(0.0, (when - dt.datetime.now(tz=dt.timezone.utc)).total_seconds())
-    except (ValueError, TypeError, OverflowError):
+        return urllib3.Retry().parse_retry_after(headers.get("Retry-After", ""))
+    except (InvalidHeader, ValueError, OverflowError):
         return None
 
 
@@ -484,14 +463,17 @@ _CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
     (ConnectionResetError, "reset"),
     (BrokenPipeError, "reset"),
 )
-_PERMANENT = (AnswerError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_PERMANENT = (
+    AnswerError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ssl.SSLCertVerificationError,
+)  # fmt: skip
 _SECONDS = 5.0
 
 
 def is_permanent(error: Exception) -> bool:
     """Return whether the same request would fail again."""
-    reason = getattr(error, "reason", None)
-    return isinstance(error, _PERMANENT) or isinstance(reason, ssl.SSLCertVerificationError)
+    if isinstance(error, StatusError):
+        return error.status not in PASSING
+    return isinstance(error, _PERMANENT)
 
 
 def explain_error(error: Exception) -> Refusal | None:
@@ -499,24 +481,23 @@ def explain_error(error: Exception) -> Refusal | None:
 
     That of a status says the wait that the server requests.
     """
-    if isinstance(error, urllib.error.HTTPError):
-        wait, said = clean_line(str(error.headers.get("Retry-After", "")), 40), str(error.reason)
-        if wait and read_retry_after(error.headers) is None:
+    if isinstance(error, StatusError):
+        wait, said = clean_line(error.headers.get("Retry-After", ""), 40), str(error.reason)
+        if wait and _read_retry_after(error.headers) is None:
             said += f"; its Retry-After is neither seconds nor a date: {wait!r}"
         elif wait:
             said += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
-        return explain_status(error.code, said)
-    reason = getattr(error, "reason", None) or error
+        return explain_status(error.status, said)
     # The text of an AnswerError or a DeadlineError is more precise than its type.
-    causes = () if isinstance(reason, DeadlineError) else _CAUSES
-    return next((explain_cause(cause) for kind, cause in causes if isinstance(reason, kind)), None)
+    causes = () if isinstance(error, DeadlineError) else _CAUSES
+    return next((explain_cause(cause) for kind, cause in causes if isinstance(error, kind)), None)
 
 
 def read_error(url: str, error: Exception) -> LockError:
     """Return the error for a URL whose request failed with a status or an exception."""
     if refusal := explain_error(error):
         return unreadable(url, f"the server {refusal.words}", refusal.hint)
-    return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))
+    return unreadable(url, str(error) or type(error).__name__)
 
 
 @functools.cache
@@ -529,8 +510,7 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         return None
-    through = proxy or _find_proxy(parts.scheme, parts.hostname)
-    place = urllib.parse.urlsplit(through if "://" in through else f"http://{through}") if through else parts
+    place = urllib.parse.urlsplit(_find_proxy(url, proxy) or url)
     try:
         port = place.port or _PORTS.get(place.scheme, 80)
         socket.create_connection((place.hostname or "", port), timeout=_SECONDS).close()
@@ -538,10 +518,3 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
         refusal = explain_error(error)
         return refusal.words if refusal else f"is unreachable: {getattr(error, 'strerror', None) or error}"
     return None
-
-
-def _find_proxy(scheme: str, host: str) -> str | None:
-    if urllib.request.proxy_bypass(host):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(scheme) or proxies.get("all")

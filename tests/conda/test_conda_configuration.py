@@ -2,17 +2,14 @@
 themselves. The servers are real, the channel is one of tiny packages."""
 
 import base64
-import datetime as dt
-import ipaddress
 import json
 import re
-import ssl
 import subprocess
 import sys
 
 import conda_channel as cc
 import pytest
-from loopback import proxying
+from loopback import authority, proxying
 from rows import sampled
 
 from provision.conda.engine import read_configuration
@@ -307,40 +304,8 @@ def test_a_proxy_of_condarc_is_used(gpuenv, server):
         assert ran.code == 9 and "requires a user name and a password" in ran.out
 
 
-def authority(folder):
-    """A certificate authority of this test's own, and a certificate of it for 127.0.0.1."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def certificate(name, signer, *, ca, key):
-        now, who = (
-            dt.datetime.now(dt.timezone.utc),
-            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
-        )
-        issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        return (
-            x509.CertificateBuilder().subject_name(who).issuer_name(issuer).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=2)).add_extension(address, critical=False)
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .sign(signer, hashes.SHA256())
-        )  # fmt: skip
-
-    above, mine = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    pem = serialization.Encoding.PEM
-    (folder / "ca.pem").write_bytes(certificate("authority", above, ca=True, key=above).public_bytes(pem))
-    (folder / "cert.pem").write_bytes(certificate("server", above, ca=False, key=mine).public_bytes(pem))
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "key.pem").write_bytes(mine.private_bytes(pem, *plain))
-    return folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
-
-
 def test_ssl_verify_names_certificates_or_is_off(gpuenv, tmp_path):
-    ca, certificate, key = authority(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    ca, context = authority(tmp_path)
     with cc.serving(cc.small(), tls=context) as server:
         ran = gpuenv(*RESOLVE, "--channel", server.url)
         assert ran.code == 9 and "has a certificate that is not trusted" in ran.out, ran.out

@@ -31,7 +31,7 @@ from types import SimpleNamespace
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = (
     "ctypes", "fractions", "http.client", "packaging.requirements", "packaging.tags", "platformdirs", "rich.console", "rich.live",
-    "rich.table", "shlex", "ssl", "statistics", "tempfile", "tomli", "tomli_w", "typer", "urllib.request", "uuid", "yaml",
+    "rich.table", "shlex", "ssl", "statistics", "tempfile", "tomli", "tomli_w", "typer", "urllib.request", "urllib3", "uuid", "yaml",
     "zipfile", "tarfile", "concurrent.futures.thread", "pynvml", "email.parser", "difflib", "glob", "csv", "sqlite3",
 )  # fmt: skip
 """What the modules of gpuenv import inside functions."""

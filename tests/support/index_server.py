@@ -1,5 +1,6 @@
 """A server on loopback for package indexes, and wheels to serve."""
 
+import contextlib
 import http.server
 import io
 import zipfile
@@ -11,12 +12,13 @@ from provision.index.http import Http
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.pages` (path -> status, headers, body), whole or in ranges; counts requests."""
+    """Serves `server.pages` (path -> status, headers, body), whole or in ranges; counts requests and connections."""
 
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
     def do_GET(self):
         self.server.seen.append((self.command, self.path, dict(self.headers)))
+        self.server.connections.add(self.client_address)
         page = self.server.pages.get(self.path.partition("?")[0], (404, {}, b"no"))
         status, headers, body = (
             page.pop(0)
@@ -45,11 +47,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@contextlib.contextmanager
+def answering(tls=None):
+    with started(Handler, tls) as made:
+        made.pages, made.seen, made.ranges, made.connections = {}, [], True, set()
+        made.url = f"http{'s' if tls else ''}://127.0.0.1:{made.server_port}"
+        yield made
+
+
 @pytest.fixture
 def server():
-    with started(Handler) as made:
-        made.pages, made.seen, made.ranges = {}, [], True
-        made.url = f"http://127.0.0.1:{made.server_port}"
+    with answering() as made:
         yield made
 
 

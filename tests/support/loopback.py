@@ -21,12 +21,15 @@ from __future__ import annotations
 import _thread
 import base64
 import contextlib
+import datetime as dt
 import functools
 import hashlib
 import http.server
 import io
+import ipaddress
 import json
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -366,6 +369,38 @@ def started(handler, tls=None):
         server.end()
         thread.join()
         server.server_close()
+
+
+def authority(folder):
+    """The certificate of an authority of this test's own, and a TLS context that has one of it for 127.0.0.1."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def certificate(name, signer, *, ca, key):
+        now, who = (
+            dt.datetime.now(dt.timezone.utc),
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
+        )
+        issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        return (
+            x509.CertificateBuilder().subject_name(who).issuer_name(issuer).public_key(key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=2)).add_extension(address, critical=False)
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .sign(signer, hashes.SHA256())
+        )  # fmt: skip
+
+    above, mine = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    pem = serialization.Encoding.PEM
+    (folder / "ca.pem").write_bytes(certificate("authority", above, ca=True, key=above).public_bytes(pem))
+    (folder / "cert.pem").write_bytes(certificate("server", above, ca=False, key=mine).public_bytes(pem))
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(mine.private_bytes(pem, *plain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return folder / "ca.pem", context
 
 
 @contextlib.contextmanager

@@ -175,6 +175,22 @@ def test_a_part_larger_than_asked_for_is_refused():
         Http(timeout=5).get(url, span=(0, 100))
 
 
+@rows(
+    ("sent", "told"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "ended the response too early"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "response ended after 2 of 5 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "response ended after 0 of 5 bytes"),
+    ],
+)
+def test_a_response_that_breaks_off_is_requested_again(sent, told):
+    with answering(lambda handler: handler.wfile.write(sent)) as (url, seen):
+        with pytest.raises(LockError, match=told):
+            Http(timeout=5).get(url)
+        assert len(seen) == 4
+
+
 # --- numbers in headers ----------------------------------------------------------------------------
 
 NONSENSE = ["\xb2", "-5", "1_000", "ten", "9" * 5000, "1e3", "0x10", "1" * 16]

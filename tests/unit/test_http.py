@@ -2,11 +2,14 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import pytest
-from index_server import server, web  # noqa: F401  # fixtures
+from index_server import answering, server, web  # noqa: F401  # fixtures
+from loopback import authority
 from rows import rows
 
 from provision.cli import exit_codes
 from provision.errors import LockError
+from provision.index.config import PipConfig
+from provision.index.http import Http
 from provision.system.redaction import redact
 
 
@@ -60,6 +63,60 @@ def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(serve
 def test_an_address_of_another_scheme_is_refused(web):
     with pytest.raises(LockError, match="is not an http, https or file URL"):
         web.get("ftp://host/simple/")
+
+
+def test_one_connection_serves_requests_in_a_row(server, web):
+    server.pages["/a"] = (200, {}, b"12345")
+    for _ in range(2):
+        assert web.get(f"{server.url}/a").body == b"12345"
+        assert web.get(f"{server.url}/a", span=(1, 2)).body == b"23"
+        assert web.get(f"{server.url}/a", head=True).headers["Content-Length"] == "5"
+        assert web.get(f"{server.url}/none", missing_ok=True) is None
+    server.ranges = False
+    assert web.get(f"{server.url}/a", span=(1, 2)).status == 200
+    assert len(server.connections) == 1
+    web.get(f"{server.url}/a")
+    assert len(server.connections) == 2, "a body that nobody reads ends its connection"
+
+
+def test_certificates_are_those_of_pip_and_of_the_environment(tmp_path, monkeypatch):
+    ca, context = authority(tmp_path)
+    untrusted = r"the server has a certificate that is not trusted"
+    with answering(context) as secure, answering() as plain:
+        secure.pages = {
+            "/a": (200, {}, b"ok"),
+            "/name": (302, {"Location": f"https://localhost:{secure.server_port}/a"}, b""),
+            "/http": (302, {"Location": f"{plain.url}/a"}, b""),
+        }
+        for config in (PipConfig(cert=str(ca)), PipConfig(trusted_hosts=("127.0.0.1",))):
+            web = Http(config)
+            assert web.get(f"{secure.url}/a").body == b"ok"
+            with pytest.raises(LockError, match=untrusted):  # the certificate is not one for this name
+                web.get(f"{secure.url}/name")
+            with pytest.raises(LockError, match=r"redirected to http://.*, which is not followed"):
+                web.get(f"{secure.url}/http")
+        with pytest.raises(LockError, match=untrusted):
+            Http().get(f"{secure.url}/a")
+        monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+        assert Http().get(f"{secure.url}/a").body == b"ok"
+        assert not plain.seen
+
+
+@pytest.mark.parametrize("place", ["http_proxy", "ALL_PROXY", "pip"])
+def test_a_proxy_gets_its_own_credentials_and_hosts_without_a_proxy_do_not(server, monkeypatch, place):
+    proxy = f"me:w%20d@127.0.0.1:{server.server_port}"
+    if place != "pip":
+        monkeypatch.setenv(place, proxy)
+    monkeypatch.setenv("no_proxy", "localhost")
+    server.pages = {
+        "http://far.example/a": (302, {"Location": f"http://localhost:{server.server_port}/b"}, b""),
+        "/b": (200, {}, b"ok"),
+    }
+    config = PipConfig(proxy=f"http://{proxy}" if place == "pip" else None)
+    assert Http(config).get("http://you:x@far.example/a").body == b"ok"
+    through, direct = (headers for _, _, headers in server.seen)
+    assert through["Proxy-Authorization"] == "Basic bWU6dyBk" and through["Authorization"] == "Basic eW91Ong="
+    assert not {"Proxy-Authorization", "Authorization"} & {*direct}
 
 
 def test_sizes_are_asked_by_head(server, web):

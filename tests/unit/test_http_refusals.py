@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import email.message
 import http.client
 import re
 import socket
 import ssl
-import urllib.error
 
 from rows import rows
 
 from provision.index import refusals
-from provision.index.http import DeadlineError, explain_error, read_error
+from provision.index.http import DeadlineError, StatusError, explain_error, read_error
 from provision.index.refusals import CONDA_CHANNEL, PACKAGE_INDEX
 
 INDEX = "https://index.example/simple"
@@ -27,10 +25,9 @@ STATUSES = {
     503: ("Service Unavailable", "cannot serve numpy now"),
 }
 EXCEPTIONS = [
-    (urllib.error.URLError(socket.gaierror(-2, "Name or service not known")), "has a host name that cannot be resolved"),
-    (urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), "refuses the connection"),
+    (socket.gaierror(-2, "Name or service not known"), "has a host name that cannot be resolved"),
+    (ConnectionRefusedError(111, "Connection refused"), "refuses the connection"),
     (ssl.SSLCertVerificationError("self-signed"), "has a certificate that is not trusted"),
-    (urllib.error.URLError(ssl.SSLCertVerificationError("x")), "has a certificate that is not trusted"),
     (TimeoutError("timed out"), "does not respond in time"),
     (http.client.IncompleteRead(b"abc", 5), "ended the response too early"),
     (http.client.RemoteDisconnected("x"), "closed the connection"),
@@ -57,8 +54,7 @@ def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
     assert failure is not None
     assert failure.message.startswith(f"the package index {INDEX} {words}")
     assert f"(HTTP {code} {reason})" in failure.message
-    error = urllib.error.HTTPError(INDEX, code, reason, email.message.Message(), None)
-    refusal = explain_error(error)
+    refusal = explain_error(StatusError(code, reason, {}))
     assert refusal.words.replace("the file", "numpy") == f"{words} (HTTP {code} {reason})"
     assert refusal.hint == failure.hint
 
@@ -114,9 +110,7 @@ def test_a_version_in_a_log_is_not_a_status():
 
 
 def test_a_wait_that_the_server_requests_is_part_of_the_message():
-    headers = email.message.Message()
-    headers["Retry-After"] = "3600"
-    error = urllib.error.HTTPError(INDEX, 429, "Too Many Requests", headers, None)
+    error = StatusError(429, "Too Many Requests", {"Retry-After": "3600"})
     assert explain_error(error).words.endswith("(HTTP 429 Too Many Requests; retry after 3600 s)")
 
 

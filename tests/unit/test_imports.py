@@ -43,6 +43,7 @@ ONLY_IN = {
     "subprocess": {"system"},
     "urllib.request": {"index"},
     "http.client": {"index"},
+    "urllib3": {"index"},
     "yaml": {"requirements", "config", "conda", "export"},
 }
 
@@ -225,7 +226,7 @@ def test_every_module_of_the_table_exists():
     assert {parts[0] for _, parts in modules()} == set(MAY)
 
 
-HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib.request")
+HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib3")
 
 
 @rows(
