@@ -51,6 +51,8 @@ def pytest_configure(config):
     os.environ.pop(
         "PYTHONDONTWRITEBYTECODE", None
     )  # without bytecode each worker compiles all tests for 10 s
+    if "SSL_CERT_FILE" in os.environ:
+        os.environ.pop("SSL_CERT_DIR", None)  # uv reads its hundreds of files at each start
     sys.dont_write_bytecode = False
     run_folder()
     if not hasattr(config, "workerinput"):

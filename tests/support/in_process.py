@@ -23,9 +23,10 @@ _OWN_PROCESS = {"run"}
 """The commands that need one: `run` gives its streams and signals to a program."""
 _SAME_IN_ALL_RUNS = (
     "provision.profiles", "provision.config.rows", "provision.resolve", "provision.diagnose", "provision.model",
-    "provision.index.http", "provision.index.simple_api", "provision.lock.pages", "provision.requirements.lines",
+    "provision.index.http", "provision.index.simple_api", "provision.index.wheel_names", "provision.lock.compile",
+    "provision.lock.pages", "provision.requirements.lines", "provision.system.versions", "urllib",
 )  # fmt: skip
-"""The modules whose caches have the content of what was read, or its digest, as their keys."""
+"""The modules whose caches have the content of what was read, or its digest, as their keys, or all that decides."""
 
 
 def serves(args: list[str], env: dict[str, str], usual: dict[str, str]) -> bool:
