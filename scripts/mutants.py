@@ -137,7 +137,7 @@ def _changes(statement: ast.stmt) -> Iterator[tuple[Any, str, str]]:
     if isinstance(statement, ast.Expr | ast.AugAssign | ast.Continue | ast.Break | ast.Raise):
         if not isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
             yield statement, f"if not \0: {ast.unparse(statement)}", "removed"
-    elif isinstance(statement, ast.Return) and value and ast.unparse(value) != "None":
+    elif isinstance(statement, ast.Return) and value and ast.unparse(value) not in {"None", "False"}:
         yield value, f"(None if \0 else {ast.unparse(value)})", "None returned"
     todo: list[ast.AST] = [statement]
     while todo:
