@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..config.file import CONFIG_NAME
@@ -179,9 +178,7 @@ def _check_traps(
         need = requirement(text)
         if need is None or need.url or not may_apply(need.marker, markers_of(platform)):
             continue
-        for row in (
-            row for name, row in traps if name == canonicalize_name(need.name) and _may_be(need, row)
-        ):
+        for row in (row for name, row in traps if name == canonicalize_name(need.name)):
             why = row.why[0].lower() + row.why[1:].rstrip(".")
             said = (
                 f"{need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
@@ -190,14 +187,6 @@ def _check_traps(
                 raise UsageError(said, hint=_suggest_instead(need, row))
             warnings.append(f"{said}; {_suggest_instead(need, row)}")
     return tuple(dict.fromkeys(warnings))
-
-
-def _may_be(need: Requirement, row: PackageTrap) -> bool:
-    """Return whether the requirement may mean a release of the row. Only an exact version excludes it."""
-    exact = [s.version for s in need.specifier if s.operator == "==" and not s.version.endswith(".*")]
-    return not (row.versions and exact) or SpecifierSet(row.versions or "").contains(
-        exact[0], prereleases=True
-    )
 
 
 def _suggest_instead(need: Requirement, row: PackageTrap) -> str:

@@ -111,14 +111,13 @@ class Satellite(NamedTuple):
 
     `cuda` is the CUDA major ("13"), or the release of an alternative ("12.8"). It is None without CUDA libraries.
     `cuda_by` is the evidence: "needed" (DT_NEEDED), "dlopen" (names in the code), "name" (of the package). `needs`
-    are the NVIDIA libraries in DT_NEEDED of its libraries. `optional` are those that only an optional module needs,
-    and `bundles` those inside the wheel. `cudnn` is a PEP 440 specifier, with `cudnn_by` like `cuda_by`. `kernels`
+    are the NVIDIA libraries in DT_NEEDED of its libraries, without those that only an optional module needs. `cudnn` is a PEP 440 specifier, with `cudnn_by` like `cuda_by`. `kernels`
     are the GPUs for which any of its libraries has code. Code for one GPU alone (sm_90a) is shown as 9.0.
 
     `built_for` is the framework requirement ("torch==2.14.0"). `abi` is "stable" (runs with any later release of the
     framework) or "exact" (compiled for one release, unknown if `built_for` is a range). It is None if its code does
-    not call a framework. `cxx11` is "1" or "0", the C++ string ABI of its calls. `extras` have libraries that the
-    release needs and does not require. `nvcc` says that its setup.py compiles CUDA code.
+    not call a framework. `extras` have libraries that the
+    release needs and does not require.
     """
 
     package: str
@@ -131,16 +130,12 @@ class Satellite(NamedTuple):
     cuda: str | None = None
     cuda_by: str | None = None
     needs: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    bundles: tuple[str, ...] = ()
     built_for: str | None = None
     abi: str | None = None
-    cxx11: str | None = None
     cudnn: str | None = None
     cudnn_by: str | None = None
     kernels: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
-    nvcc: bool = False
     sha256: str | None = None
     bytes: str | None = None
 
@@ -154,7 +149,7 @@ class Satellite(NamedTuple):
 class PackageTrap(NamedTuple):
     """A package whose content differs from its name.
 
-    `versions` is a PEP 440 specifier, or None for all. It has the reason, and the package to install in its place.
+    It has the reason, and the package to install in its place.
     `action` is None if the name is always a mistake, and "warn" if it can be intended. It is "replace" if the plan's
     CUDA decides the replacement.
     """
@@ -162,7 +157,6 @@ class PackageTrap(NamedTuple):
     package: str
     why: str
     source: str
-    versions: str | None = None
     instead: str | None = None
     action: str | None = None
 
@@ -475,7 +469,7 @@ class CudnnRelease(NamedTuple):
     """One cuDNN release for one CUDA major on one platform.
 
     `package` and `version` are those of the index. `glibc` is the oldest one that works. `kernels` are the
-    capabilities that it has kernels for (as `Build.kernels`). `libraries` are sonames. `driver_linux` and `driver_windows` are the oldest drivers.
+    capabilities that it has kernels for (as `Build.kernels`). `libraries` are sonames.
     """
 
     package: str
@@ -485,8 +479,6 @@ class CudnnRelease(NamedTuple):
     glibc: str | None = None
     kernels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    driver_linux: str | None = None
-    driver_windows: str | None = None
     yanked: bool = False
     sha256: str | None = None
     bytes: str | None = None

@@ -154,7 +154,7 @@ def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str
     return Table(head={**head, "kept": "measured"}, rows=fresh) if fresh else None
 
 
-_NUMBERS = ("cuda", "first_cuda", "last_cuda", "linux", "windows", "driver_linux", "driver_windows")
+_NUMBERS = ("cuda", "first_cuda", "last_cuda", "linux", "windows")
 _PATTERNS = {
     **dict.fromkeys(_NUMBERS, r"\d+(\.\d+)*"),
     **dict.fromkeys(("major", "branch", "first_driver", "last_driver", "bytes", "gcc"), r"\d+"),

@@ -98,9 +98,7 @@ def find_page_problems(row: Mapping[str, object]) -> Iterator[str]:
 
 
 SATELLITE_TABLES = {
-    "satellites": Kind(
-        model.Satellite, ("package", "version", "platform", "cuda"), lists=("needs", "optional", "bundles")
-    ),
+    "satellites": Kind(model.Satellite, ("package", "version", "platform", "cuda"), lists=("needs",)),
     # a package whose releases are measured, one per series; `parts` is the count of numbers in a series
     "satellite_packages": Kind(None, ("package",), also=("package",), more=("parts",)),
     # the documented framework of releases whose metadata names none; `version` is a prefix. `cuda` is the release
@@ -121,7 +119,7 @@ SATELLITE_TABLES = {
         also=("package", "versions", "extras", "source", "read"),
         words=("extras",),
     ),
-    "traps": Kind(model.PackageTrap, ("package", "versions"), also=("read",)),
+    "traps": Kind(model.PackageTrap, ("package",), also=("read",)),
 }
 
 
@@ -153,8 +151,6 @@ KINDS = {
     "branches": Kind(model.DriverBranch, ("branch",)),
     # the CUDA and cuDNN that a release without pins was tested with; `version` is a prefix
     "tested": Kind(None, ("version",), also=("version", "cuda", "cudnn")),
-    # the oldest drivers that documents give for all packages of one CUDA major
-    "floors": Kind(None, ("cuda",), also=("cuda", "driver_linux", "driver_windows")),
     "known_bad": Kind(model.KnownBadRelease, ("package", "version", "gpu", "board", "driver", "companion")),
     "limits": Kind(model.CompanionLimit, ("package", "versions", "requires")),
     **SATELLITE_TABLES,
@@ -177,7 +173,7 @@ for _name, _kind in KINDS.items():
 FILES: dict[str, tuple[str, ...]] = {
     "drivers.yaml": ("cuda", "majors", "branches"),
     "gpus.yaml": ("gpus",),
-    "cudnn.yaml": ("cudnn", "floors"),
+    "cudnn.yaml": ("cudnn",),
     "pythons.yaml": ("pythons",),
     "toolkits.yaml": ("toolkits", "compilers", "runtime_compilers"),
     "torch.yaml": ("builds", "tested"),

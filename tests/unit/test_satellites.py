@@ -32,7 +32,6 @@ from provision.system.fatbins import MAGIC
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")
 EXACT = ("_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",)
-OLD_STRINGS = ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "_ZN2at6detail7noopDelEPv")
 
 
 def code(calls=(), words=(), data=b""):
@@ -97,31 +96,27 @@ def test_a_library_says_its_needs_its_kernels_and_how_it_calls_torch(build):
         "cudnn": "==9.*",
         "cudnn_by": "needed",
         "abi": "exact",
-        "cxx11": "1",
         "kernels": "7.5 9.0+PTX",
         "glibc": "2.28",
     }
 
 
 @pytest.mark.parametrize(
-    ("calls", "kind", "strings"),
+    ("calls", "kind"),
     [
-        (STABLE, "stable", None),
-        ((*STABLE, *EXACT), "exact", "1"),
-        (OLD_STRINGS, "exact", "0"),
-        (("THPVariable_Wrap",), "exact", None),
-        (("_ZN10tensorflow8OpKernelC2EPNS_20OpKernelConstructionE",), "exact", None),
-        (("puts",), None, None),
+        (STABLE, "stable"),
+        ((*STABLE, *EXACT), "exact"),
+        (("THPVariable_Wrap",), "exact"),
+        (("_ZN10tensorflow8OpKernelC2EPNS_20OpKernelConstructionE",), "exact"),
+        (("puts",), None),
     ],
 )
-def test_the_abi_is_that_of_the_undefined_symbols(build, calls, kind, strings):
+def test_the_abi_is_that_of_the_undefined_symbols(build, calls, kind):
     (row,) = rows_of(build({"demo/_C.so": {"calls": calls}}))
-    assert (row.get("abi"), row.get("cxx11")) == (kind, strings)
+    assert row.get("abi") == kind
 
 
-def test_both_string_abis_and_two_frameworks_are_no_row(build):
-    with pytest.raises(ValueError, match="both C\\+\\+ string ABIs"):
-        rows_of(build({"demo/_C.so": {"calls": (*EXACT, *OLD_STRINGS)}}))
+def test_two_frameworks_are_no_row(build):
     with pytest.raises(ValueError, match="torch and tensorflow"):
         libraries.framework_called(["aoti_torch_abi_version", "TF_NewStatus"])
 
@@ -157,14 +152,13 @@ def test_what_a_wheel_brings_is_no_need(build):
     }
     (row,) = rows_of(build(members))
     assert row["needs"] == ["libcublas.so.13"]
-    assert row["bundles"] == [own, copy]
     assert "kernels" not in row  # the copy's kernels say nothing of the package
 
 
 def test_needs_of_optional_modules_do_not_count(build):
     members = {"demo/_C.so": {"needs": ["libcudart.so.12"]}, "demo/dnn.so": {"needs": ["libcudnn.so.8"]}}
     (row,) = rows_of(build(members), optional=["cudnn"])
-    assert (row["needs"], row["optional"]) == (["libcudart.so.12"], ["libcudnn.so.8"])
+    assert row["needs"] == ["libcudart.so.12"]
     assert "cudnn" not in row
 
 
@@ -367,18 +361,17 @@ def source(setup, project="", requires=()):
 
 
 @pytest.mark.parametrize(
-    ("setup", "project", "form", "nvcc"),
+    ("setup", "project", "form"),
     [
-        ("ext = CUDAExtension('a', ['a.cu'])", "", "source", "yes"),
-        ("setup()", "", "source", None),
-        ("", '[build-system]\nbuild-backend = "wheel_stub.buildapi"\n', "download", None),
-        ("url = os.environ['NVIDIA_PIP_INDEX_URL']", "# uses wheel_stub", "download", None),
+        ("setup()", "", "source"),
+        ("", '[build-system]\nbuild-backend = "wheel_stub.buildapi"\n', "download"),
+        ("url = os.environ['NVIDIA_PIP_INDEX_URL']", "# uses wheel_stub", "download"),
     ],
 )
-def test_a_source_release_says_what_its_build_needs(folder, setup, project, form, nvcc):
+def test_a_source_release_says_what_its_build_needs(folder, setup, project, form):
     folder.add("demo", "demo-1.0.tar.gz", source(setup, project, ["torch>=2.4"]))
     row, arm = satellites.satellite_rows(reader(folder), PACKAGES)
-    assert (row["form"], row.get("nvcc"), row["built_for"]) == (form, nvcc, "torch>=2.4")
+    assert (row["form"], row["built_for"]) == (form, "torch>=2.4")
     assert arm == row | {"platform": "linux-aarch64"}
     assert "pythons" not in row and "cuda" not in row
 

@@ -525,9 +525,8 @@ def read_cudnn(wheel: zipfile.ZipFile) -> Row:
     return {"kernels": from_binaries(binaries), "libraries": libraries}
 
 
-def cudnn_rows(reader: Reader, documents: Documents) -> list[Row]:
-    """Return one row per cuDNN package, release and platform. The oldest drivers come from the table `floors`."""
-    floors = {row["cuda"]: row for row in documents.get("floors", ())}
+def cudnn_rows(reader: Reader, _: Documents) -> list[Row]:
+    """Return one row per cuDNN package, release and platform."""
     rows = []
     for cuda, package in _CUDNN_PACKAGES.items():
         builds = [b for b in reader.builds(package, "8.5", package) if not b.version.is_prerelease]
@@ -541,8 +540,7 @@ def cudnn_rows(reader: Reader, documents: Documents) -> list[Row]:
                 row["glibc"] = min(tags, key=number)
             if is_yanked(build.wheels):
                 row["yanked"] = "yes"
-            floor = floors.get(cuda, {})
-            rows.append(row | {k: floor[k] for k in ("driver_linux", "driver_windows") if k in floor})
+            rows.append(row)
     return rows
 
 

@@ -134,8 +134,6 @@ _TORCH_C = re.compile(r"(?:aoti_)?torch_\w+")
 _TORCH_CPP = re.compile(r"_Z(?:T[VIS]|GV|TH|TW)?N[KVrRO]*(?:2at|3c10|5torch(?!6stable|10headeronly))\d?\w*")
 _TORCH_PYTHON = re.compile(r"THP\w+")
 _TENSORFLOW = re.compile(r"_Z(?:T[VIS]|GV)?N[KVrRO]*(?:10tensorflow|3tsl)\w*|TF_\w+")
-_NEW_STRING = re.compile(r"7__cxx1112basic_string|B5cxx11")
-_OLD_STRING = re.compile(r"(?:RK|_ES|E|O)Ss(?:$|[SRPNE])")
 
 
 def cuda_majors(libraries: Iterable[str]) -> set[str]:
@@ -196,14 +194,3 @@ def abi_of(symbols: Iterable[str]) -> str | None:
             return "exact"
         stable = stable or bool(_TORCH_C.fullmatch(symbol))
     return "stable" if stable else None
-
-
-def cxx11_of(symbols: Iterable[str]) -> str | None:
-    """Return the C++ string ABI of calls to a framework: "1", "0", or None without strings. Raise ValueError
-    for both."""
-    cpp = [s for s in symbols if _TORCH_CPP.fullmatch(s)]
-    new = any(_NEW_STRING.search(s) for s in cpp)
-    old = any(_OLD_STRING.search(s) for s in cpp)
-    if new and old:
-        raise ValueError("its libraries call torch with both C++ string ABIs")
-    return "1" if new else "0" if old else None

@@ -32,7 +32,6 @@ from .libraries import (
     abi_of,
     cuda_majors,
     cudnn_majors,
-    cxx11_of,
     framework_called,
     measure_files,
     measure_libraries,
@@ -138,7 +137,7 @@ def _release_rows(
     if not wheels:
         file = files[0].file
         fact = reader.remembered(file, "source", lambda: _read_source(reader, file))
-        parts = [{"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
+        parts = [{"form": fact["form"]}] if fact else []
     else:
         wheels = [w for w in wheels if w.platform == platform] or wheels
         wheel = representative(wheels)
@@ -194,14 +193,12 @@ def wheel_rows(
         match = _ALTERNATIVE.fullmatch(name)
         (by_release[f"{match[1]}.{match[2]}"] if match else shared).append(library)
     here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
-    bundles = sorted(n for n in here if (m := NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
     rows = []
     for release, own in (by_release or {None: []}).items():
         row = _library_row([*shared, *own], here, package, optional)
         if release and row.get("cuda") != release.split(".")[0]:
             raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
         row |= {"cuda": release} if release else {}
-        row |= {"bundles": bundles} if bundles else {}
         if glibcs := [g for g in (glibc, *(lib["glibc"] for lib in (*shared, *own))) if g]:
             row["glibc"] = max(glibcs, key=number)
         rows.append(row)
@@ -212,13 +209,10 @@ def _library_row(libraries: list[Row], here: set[str], package: str, optional: C
     symbols = [s for lib in libraries for s in lib["symbols"]]
     kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
     needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
-    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := NVIDIA.fullmatch(n))}
-    needs = [n for n, stem in of_nvidia.items() if stem not in optional]
+    needs = [n for n in sorted(needed) if (m := NVIDIA.fullmatch(n)) and m["stem"] not in optional]
     opened = {n for lib in libraries for n in lib["opened"]} - here
     row = {
-        "needs": needs, "optional": [n for n in of_nvidia if n not in needs], "abi": abi_of(symbols),
-        "cxx11": cxx11_of(symbols) if abi_of(symbols) == "exact" else None,
-        "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
+        "needs": needs, "abi": abi_of(symbols), "kernels": from_binaries(FatBinaries(kinds, 0, 0)),
         **_find_cuda(needs, opened, package),
     }  # fmt: skip
     for names, by in ((opened, "dlopen"), (needs, "needed")):
@@ -280,11 +274,10 @@ MOST = 64 << 20
 """Bytes of a source archive. Those of the packages that are measured have up to 10 MB."""
 _DOWNLOADS = re.compile(rb'NVIDIA_PIP_INDEX_URL|build-backend *= *"(?:wheel|nvidia)_stub\b')
 """A build that downloads a wheel from NVIDIA's own index."""
-_COMPILES_CUDA = re.compile(rb"\bCUDAExtension\b|\bnvcc\b")
 
 
 def _read_source(reader: Reader, file: File) -> Row:
-    """Return the metadata of a source archive, and whether its build compiles CUDA code or downloads a wheel."""
+    """Return the metadata of a source archive, and whether its build downloads a wheel."""
     if file.size is not None and file.size > MOST:
         raise ValueError(f"it has {file.size} bytes, expected at most {MOST}")
     answer = reader.http.get(file.url)
@@ -301,7 +294,6 @@ def _read_source(reader: Reader, file: File) -> Row:
         "requires": header.get_all("Requires-Dist") or [],
         "requires_python": header.get("Requires-Python"),
         "form": "download" if _DOWNLOADS.search(setup + project) else "source",
-        "nvcc": bool(_COMPILES_CUDA.search(setup)),
         "size": len(answer.body),
         "bytes": len(answer.body),
         "sha256": file.sha256,
