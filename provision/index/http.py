@@ -231,7 +231,7 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
     if not known or re.search(r"[\x00-\x20\x7f]", url):
         raise LockError(
             f"{redact(url)} is not an http, https or file URL",
-            hint="write the address of an index as an http, https or file URL",
+            hint="write the address of the index or the proxy as an http, https or file URL",
         )
     user, at, host = parts.netloc.rpartition("@")
     bare = urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, ""))

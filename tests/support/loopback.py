@@ -28,6 +28,7 @@ import http.server
 import io
 import ipaddress
 import json
+import select
 import socket
 import ssl
 import struct
@@ -317,7 +318,22 @@ def proxying(needs: str | None = None):
             except urllib.error.URLError:
                 return self.reply(502, b"", [])
 
-        do_HEAD = do_CONNECT = do_GET  # noqa: N815  # the name is http.server's
+        do_HEAD = do_GET  # noqa: N815  # the name is http.server's
+
+        def do_CONNECT(self):
+            if needs and self.headers.get("Proxy-Authorization") != needs:
+                return self.reply(407, b"", [("Proxy-Authenticate", 'Basic realm="proxy"')])
+            self.close_connection = True
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as far:
+                self.send_response(200)
+                self.end_headers()
+                other = {self.connection: far, far: self.connection}
+                while True:
+                    for end in select.select([*other], [], [])[0]:
+                        if not (data := end.recv(1 << 16)):
+                            return None
+                        other[end].sendall(data)
 
         def reply(self, status, data, headers):
             self.send_response(status)

@@ -3,7 +3,7 @@
 
 import pytest
 from index_server import answering, server, web  # noqa: F401  # fixtures
-from loopback import authority
+from loopback import authority, proxying
 from rows import rows
 
 from provision.cli import exit_codes
@@ -56,13 +56,18 @@ def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(serve
     assert web.get(server.url.replace("//", "//bob:x@") + "/a").body == b"ok"
     assert "Authorization" in server.seen[0][2]
     assert "Authorization" not in server.seen[1][2]
-    with pytest.raises(LockError):
+    with pytest.raises(LockError, match="redirected to file:///etc/passwd, which is not followed"):
         web.get(f"{server.url}/file")
+    server.pages["/loop"] = (302, {"Location": "/loop"}, b"")
+    with pytest.raises(LockError, match="redirects endlessly"):
+        web.get(f"{server.url}/loop")
+    assert [path for _, path, _ in server.seen].count("/loop") == 10
 
 
 def test_an_address_of_another_scheme_is_refused(web):
-    with pytest.raises(LockError, match="is not an http, https or file URL"):
-        web.get("ftp://host/simple/")
+    for client, url in ((web, "ftp://host/"), (Http(PipConfig(proxy="socks5://p:1")), "http://host/")):
+        with pytest.raises(LockError, match=r"(ftp|socks5)://.* is not an http, https or file URL"):
+            client.get(url)
 
 
 def test_one_connection_serves_requests_in_a_row(server, web):
@@ -95,6 +100,12 @@ def test_certificates_are_those_of_pip_and_of_the_environment(tmp_path, monkeypa
                 web.get(f"{secure.url}/name")
             with pytest.raises(LockError, match=r"redirected to http://.*, which is not followed"):
                 web.get(f"{secure.url}/http")
+        with proxying(needs="Basic bWU6dyBk") as proxy:
+            tunnel = PipConfig(cert=str(ca), proxy=f"http://me:w%20d@{proxy}")
+            assert Http(tunnel).get(f"{secure.url}/a").body == b"ok"
+            with pytest.raises(LockError, match="407 Proxy Authentication Required"):
+                Http(PipConfig(cert=str(ca), proxy=proxy), tries=1).get(f"{secure.url}/a")
+        assert not [headers for _, _, headers in secure.seen if "Proxy-Authorization" in headers]
         with pytest.raises(LockError, match=untrusted):
             Http().get(f"{secure.url}/a")
         monkeypatch.setenv("SSL_CERT_FILE", str(ca))
