@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from ..config import recall, rows
 from ..config.edit import add_packages, drop_packages, merge_packages, parse_package_name, write_files
-from ..config.env import choose_env_to_change, find_project_folder, locate_project_file
+from ..config.env import choose_env_to_change, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
@@ -146,7 +146,6 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
 def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from ..lock import changes, project
-    from ..lock.project import lock_name
 
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
@@ -158,9 +157,8 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     have = apply_project(choices).with_
     edit.check(have, file, emit)
     solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
-    lock_file = find_project_folder() / lock_name(apply_project(solved.choices))
     same = edit.change(have) == list(have) and not changes.list_changes(solved.project_lock, solved.lock)
-    writes = () if same else (file, lock_file)
+    writes = () if same else (file, solved.path)
     return changes.preview_lock(command, path, env_lock or solved.project_lock, solved.lock, writes)
 
 

@@ -37,6 +37,7 @@ from ..system.files import (
     is_stdout,
     is_stream,
     refuse_to_replace,
+    require_folder,
     signed,
     unsigned,
     write_named,
@@ -122,12 +123,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
 def _output_folders(form: str, output: Path | None) -> tuple[Path, Path]:
     """Return the folder that the paths in the export start from, and the folder of all its files. Raises UsageError if it
     is missing."""
-    beside = output.absolute().parent if output else Path.cwd()
-    if not beside.is_dir():
-        raise UsageError(
-            f"--output {output}: there is no folder {beside}",
-            hint=f"make it: mkdir -p {shlex.quote(str(beside))}",
-        )
+    beside = require_folder("--output", output) if output else Path.cwd()
     # These run in the project's folder, even if their own file is elsewhere.
     in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
     return (Path.cwd() if in_project else beside), beside

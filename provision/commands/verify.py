@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shlex
 from pathlib import Path
 
 from ..config import rows
@@ -29,7 +28,7 @@ from ..model import (
 from ..model.declare import checks_option, env_argument, force_option, group, option
 from ..model.values import dataclass
 from ..system import process
-from ..system.files import refuse_to_replace
+from ..system.files import refuse_to_replace, require_folder
 from ..verify import EarlyProbes, begin, check_options
 from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
@@ -106,12 +105,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         raise UsageError("--quick and --deep cannot be used together", hint="leave one of them out")
     if report:
         refuse_to_replace(report, force=options.force)
-        folder = report.absolute().parent
-        if not folder.is_dir():
-            raise UsageError(
-                f"--report {report}: there is no folder {folder}",
-                hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
-            )
+        require_folder("--report", report)
     named = choose_env_to_read(emit, options.env)
     root = make_absolute(named)
     place.roll_back_interrupted(emit, root)
@@ -135,8 +129,10 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         verdict = add_packages(examined, verdict, emit, begun)
     verdict = run_project_checks(examined, verdict, planned, emit)
     # A verdict on a part of the environment, or on another device, is none on the environment.
-    planned_device = lock.plan.device if lock else None
-    is_whole = not (options.quick or options.framework or typed) and options.device in (None, planned_device)
+    is_whole = not (options.quick or options.framework or typed) and options.device in (
+        None,
+        verdict.made_for,
+    )
     if env.made_by_gpuenv and is_whole:
         if options.env is None and (link := describe_link_outside(named)):
             emit(Event("note", "verify", f"the verdict is not recorded: {link}"))

@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -384,6 +385,17 @@ def _is_link_out(path: Path) -> bool:
     """Return whether a path is a link out of its folder. The writer rejects it with a message."""
     folder = path.absolute().parent.resolve()
     return path.is_symlink() and not path.resolve().is_relative_to(folder)
+
+
+def require_folder(option: str, path: Path) -> Path:
+    """Return the folder of a file that an option names. Raises UsageError if it is missing."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(
+            f"{option} {path}: there is no folder {folder}",
+            hint=f"make it: mkdir -p {shlex.quote(str(folder))}",
+        )
+    return folder
 
 
 def refuse_to_replace(path: Path, *, force: bool) -> None:
