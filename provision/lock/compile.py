@@ -119,7 +119,8 @@ class Query:
     judge: Question | None = None
     alone: bool = False
 
-    # What its runs found: chosen variants, releases without one that fits, the releases with variants, and what was said.
+    # What its runs found: chosen variants, releases without a variant that fits, and all releases with variants. `_plain` says
+    # that variants are not asked for any more, `_named` whose build code was announced.
     _variants: dict[str, Chosen] = field(default_factory=dict)
     _left_out: dict[str, str] = field(default_factory=dict)
     _tables: set[tuple[str, str]] = field(default_factory=set)
@@ -129,7 +130,7 @@ class Query:
     _folder: Path = Path()
 
     def answer(self) -> Answer:
-        """Return uv's solution. Raises LockError: a refusal has its reason in `uv_errors`' terms."""
+        """Return uv's solution. Raises LockError, which for a refusal is what `uv_errors.explain` makes of it."""
         with make_scratch("lock") as self._folder:
             try:
                 text = self._compile(UV_LOCK_FORMAT)
@@ -147,7 +148,9 @@ class Query:
             indexes = indexes_of_files(
                 [p for p in packages if p.name in of_index], self.sources, self._places(), only_wheels=only_files(self.sources)
             )  # fmt: skip
-            if indexes is None or self._variants:  # the files of variants go with the folder
+            if (
+                indexes is None or self._variants
+            ):  # the annotations need the files of variants, which go with the folder
                 own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
                 annotated = {n: u.removesuffix("/") if u in own else u for n, u in annotations()[0].items()}
                 indexes = annotated if indexes is None else indexes

@@ -49,7 +49,7 @@ from .uv_errors import first_reason, is_named
 
 def plan_targets(
     targets: Sequence[Path], choices: Choices, emit: Emit, *, no_code: bool, packages: FleetPackages,
-    plans: str | None = None,
+    plans: str | None,
 ) -> fleet.FleetAnswer:  # fmt: skip
     """Return the fewest plans for the hosts of all targets, or those that --plans asks for.
 
