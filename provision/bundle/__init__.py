@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
 from ..index.downloads import digests, is_right, part
+from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
 from ..system.files import find_existing, refuse_links_out, remove_file, suggest_fix, write_file
@@ -206,8 +206,8 @@ def find_newer_glibc(files: Iterable[str], glibc: str | None) -> str | None:
     machine_glibc = tuple(int(n) for n in glibc.split("."))
     for path in (f for f in files if f.startswith("wheels/") and f.endswith(".whl")):
         tags = parse_wheel(PurePosixPath(path).name).tags
-        wanted = [re.match(r"manylinux_(\d+)_(\d+)_", t.platform) for t in tags]
-        if all(w and (int(w[1]), int(w[2])) > machine_glibc for w in wanted):
+        needed = [glibc_of(t.platform) for t in tags]
+        if all(n and n > machine_glibc for n in needed):
             return path
     return None
 

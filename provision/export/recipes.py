@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ..errors import UsageError
+from ..index.wheel_names import glibc_of
 from ..model import BaseImage, Lock, find_lock_target, make_lock_name
 from ..templates import oneline, shell
 from .subject import (
@@ -25,8 +26,6 @@ from .subject import (
     target_options,
 )
 
-# The older names of manylinux tags (PEP 600)
-_OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
 # TensorFlow and JAX wheels without nvidia-* packages find CUDA on the loader path. Such wheels of torch contain CUDA.
 _CARRIES_CUDA = "torch"
 _ENV = "/opt/env"
@@ -215,9 +214,8 @@ def _needed_glibc(lock: Lock) -> int:
     for package in lock.packages:
         name = file_name(package)
         if name.endswith(".whl"):
-            tags = name.removesuffix(".whl").rpartition("-")[2]
-            minors = [int(m) for m in re.findall(r"manylinux_2_(\d+)_", tags)]
-            minors += [minor for old, minor in _OLD_NAMES.items() if f"{old}_" in tags]
+            tags = name.removesuffix(".whl").rpartition("-")[2].split(".")
+            minors = [glibc[1] for glibc in map(glibc_of, tags) if glibc]
             glibc_minors += [min(minors)] if minors else []  # a wheel with several tags runs on the oldest
         for need in package.depends:
             match = re.match(r"__glibc\s.*?>=\s*2\.(\d+)", need)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ _SYSTEMS = {
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
 }
 _OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+"""PEP 513, 571 and 599: the minor glibc 2 behind the tags that do not say it."""
 
 
 def markers_of(platform: str) -> dict[str, str]:
@@ -78,6 +80,13 @@ def _manylinux(glibc: str, machine: str) -> list[str]:
         if minor in _OLD_TAGS:
             tags.append(f"{_OLD_TAGS[minor]}_{machine}")
     return [*tags, f"linux_{machine}"]
+
+
+def glibc_of(tag: str) -> tuple[int, int] | None:
+    """Return the glibc that a platform tag requires, (2, 28) for "manylinux_2_28_x86_64", or None without one."""
+    if match := re.match(r"manylinux_(\d+)_(\d+)_", tag):
+        return int(match[1]), int(match[2])
+    return next(((2, minor) for minor, name in _OLD_TAGS.items() if tag.startswith(f"{name}_")), None)
 
 
 def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]:

@@ -26,7 +26,7 @@ from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
 from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
-from ...index.wheel_names import applies, cpython_markers
+from ...index.wheel_names import applies, cpython_markers, glibc_of
 from ...model import PLATFORMS
 from ...model.values import dataclass
 from ...system import trust
@@ -36,9 +36,6 @@ from ...system.wheel_file import parse_wheel
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]
 """The hand-kept tables of a profile file by name, for what no wheel tells."""
-
-LEGACY_TAGS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-"""PEP 513, 571 and 599: the glibc behind the tags that do not say it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,11 +82,9 @@ def platform_of(tag: str) -> tuple[str, str | None] | None:
         return "any", None
     if tag == "win_amd64":
         return "windows-x86_64", None
-    if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)", tag):
-        return f"linux-{match[3]}", f"{match[1]}.{match[2]}"
-    if match := re.fullmatch(r"(manylinux\d+|linux)_(x86_64|aarch64)", tag):
-        return f"linux-{match[2]}", LEGACY_TAGS.get(match[1])
-    return None
+    match = re.fullmatch(r"(?:manylinux(?:_\d+_)?\d+|linux)_(x86_64|aarch64)", tag)
+    glibc = glibc_of(tag)
+    return (f"linux-{match[1]}", ".".join(map(str, glibc)) if glibc else None) if match else None
 
 
 def _parse_wheel_files(file: File) -> list[WheelFile]:
