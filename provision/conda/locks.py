@@ -36,6 +36,7 @@ from ..system.files import is_stream, signed, suggest_fix, write_output
 from ..system.redaction import clean_line, redact
 from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError, file_name_of_url
+from ..system.versions import numbers
 from ..wheels import pylock
 from . import engine
 from .solver import (
@@ -44,7 +45,6 @@ from .solver import (
     describe_virtual_packages,
     find_cuda_and_cudnn,
     shorten_channel,
-    split_numbers,
 )
 
 _CUSTOM = "gpuenv."
@@ -233,13 +233,13 @@ def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None
             if name.startswith("__") and not (name in have and _is_met(have[name], wanted)):
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
-    if cuda and bounds.cuda and split_numbers(cuda) > split_numbers(bounds.cuda):
+    if cuda and bounds.cuda and numbers(cuda) > numbers(bounds.cuda):
         problems.append(
             f"its CUDA {cuda} is newer than CUDA {bounds.cuda}, the newest version that the driver supports"
         )
-    if cuda and bounds.oldest and split_numbers(cuda) < split_numbers(bounds.oldest):
+    if cuda and bounds.oldest and numbers(cuda) < numbers(bounds.oldest):
         problems.append(f"its CUDA {cuda} does not support this GPU, which requires CUDA {bounds.oldest}")
-    if cuda and bounds.newest and split_numbers(cuda) > split_numbers(bounds.newest)[:2]:
+    if cuda and bounds.newest and numbers(cuda) > numbers(bounds.newest)[:2]:
         problems.append(f"its CUDA {cuda} does not support this GPU, the last that does is {bounds.newest}")
     if problems:
         raise LockError(

@@ -43,6 +43,7 @@ from ..resolve.question import Question
 from ..system import process
 from ..system.kernels import how_they_run
 from ..system.redaction import clean, redact
+from ..system.versions import numbers
 from ..wheels import pylock
 from . import engine
 
@@ -284,7 +285,7 @@ def virtual_packages(
     else:
         versions |= {"__unix": "0", "__linux": kernel or _ANY_KERNEL, "__glibc": target.glibc}
     if cuda:
-        least = min((g.capability for g in target.gpus), key=split_numbers, default=None)
+        least = min((g.capability for g in target.gpus), key=numbers, default=None)
         versions |= {"__cuda": cuda, "__cuda_arch": least}
     return tuple(_make_virtual(name, version) for name, version in versions.items() if version)
 
@@ -420,13 +421,8 @@ def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound]
 
 def _compute_next(cuda: str) -> str:
     """Return the first version above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
-    major, minor = (*split_numbers(cuda), 0)[:2]
+    major, minor = (*numbers(cuda), 0)[:2]
     return f"{major}.{minor + 1}.0a0"
-
-
-def split_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version."""
-    return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
 def _make_attempt(label: str, query: ChannelQuery) -> dict[str, Any]:
@@ -533,7 +529,7 @@ def _plan_build(
             hint="request other versions, or name another channel",
         )
     cuda, cudnn = find_cuda_and_cudnn(record, by_name, query.rows) if device == "cuda" else (None, None)
-    if cuda and limit and split_numbers(cuda) > split_numbers(limit):
+    if cuda and limit and numbers(cuda) > numbers(limit):
         raise LockError(
             f"{wanted.name} comes with CUDA {cuda}, but the driver supports only {limit}",
             hint="request an older CUDA with --cuda MAJOR.MINOR",

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from ..errors import UsageError
 from ..index.wheel_names import glibc_of
 from ..model import BaseImage, Lock, find_lock_target, make_lock_name
+from ..system.versions import numbers
 from ..templates import oneline, shell
 from .subject import (
     Subject,
@@ -123,7 +124,7 @@ def github(subject: Subject) -> str:
     return from_template(
         "github.yml", subject, "github", runner=_runner(subject), checkout=actions["actions/checkout"],
         setup_python=actions["actions/setup-python"], cache=actions["actions/cache"], lock_file=subject.lock_file,
-        python=lock.plan.python if lock.plan.python in known else max(known, key=_numbers),
+        python=lock.plan.python if lock.plan.python in known else max(known, key=numbers),
         gpuenv=f"${{{{ vars.GPUENV || format({default}, github.workspace) }}}}", check=check, create=create,
     )  # fmt: skip
 
@@ -176,9 +177,9 @@ def base_image(subject: Subject, use: str = "container") -> BaseImage:
     ]  # fmt: skip
     if not fitting:
         raise _none_fits(lock, cuda)
-    newest = max(_numbers(i.python or "0") for i in fitting)
+    newest = max(numbers(i.python or "0") for i in fitting)
     chosen = [i for i in fitting if i.python == lock.plan.python]
-    chosen = chosen or [i for i in fitting if _numbers(i.python or "0") == newest]
+    chosen = chosen or [i for i in fitting if numbers(i.python or "0") == newest]
     return min(chosen, key=lambda i: _minor(i.glibc))
 
 
@@ -226,8 +227,8 @@ def _needed_glibc(lock: Lock) -> int:
 def _brings(image: BaseImage, lock: Lock, cuda: str) -> bool:
     """Return whether an image has a CUDA, and the major version of the lock's cuDNN."""
     cudnn = next((b.cudnn for b in lock.plan.builds if b.cudnn), None)
-    same = image.cuda is not None and _numbers(image.cuda)[:2] == _numbers(cuda)[:2]
-    return same and (not cudnn or not image.cudnn or _numbers(cudnn)[:1] == _numbers(image.cudnn)[:1])
+    same = image.cuda is not None and numbers(image.cuda)[:2] == numbers(cuda)[:2]
+    return same and (not cudnn or not image.cudnn or numbers(cudnn)[:1] == numbers(image.cudnn)[:1])
 
 
 def _none_fits(lock: Lock, cuda: str | None) -> UsageError:
@@ -243,12 +244,8 @@ def _none_fits(lock: Lock, cuda: str | None) -> UsageError:
     )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", version))
-
-
 def _minor(glibc: str | None) -> int:
-    return (*_numbers(glibc or "0"), 0, 0)[1]
+    return (*numbers(glibc or "0"), 0, 0)[1]
 
 
 # --- jobs that verify their environment first, and checks of nodes ---------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -50,3 +51,8 @@ def has_prefix(text: str, prefix: str) -> bool:
 
 def major(text: str) -> str:
     return text.split(".", 1)[0]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, which PEP 440 need not allow."""
+    return tuple(int(n) for n in re.findall(r"\d+", text))

@@ -31,6 +31,7 @@ from ...system.fatbins import (
     read_fatbins,
     read_nvidia_folders,
 )
+from ...system.versions import numbers
 from .libraries import cuda_majors, cudnn_majors, measure_libraries
 from .reader import (
     GPU_NAMES,
@@ -42,7 +43,6 @@ from .reader import (
     allows,
     cudnn_specifier,
     is_yanked,
-    number,
     parse,
     pythons,
     releases,
@@ -118,7 +118,7 @@ def read_torch(wheel: zipfile.ZipFile) -> Row:
         others = [n for n in small if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)]
         texts = [data, *(read_member(wheel, n, "the wheel", MOST_LIBRARY) for n in others)]
         glibcs = (g.decode() for text in texts for g in _GLIBC.findall(text))
-        facts |= {"kernels": from_words(words), "glibc": max(glibcs, key=number, default="0")}
+        facts |= {"kernels": from_words(words), "glibc": max(glibcs, key=numbers, default="0")}
     return facts
 
 
@@ -389,14 +389,14 @@ def cudnn_numbers(library: bytes) -> list[int]:
     return sorted(v for v in values if 8500 <= v < 9000 or 90000 <= v < 100000)
 
 
-def cudnn_major(reader: Reader, package: str, numbers: Iterable[int]) -> int | None:
+def cudnn_major(reader: Reader, package: str, constants: Iterable[int]) -> int | None:
     """Return the cuDNN major version that code was built with.
 
     It is the constant that is a release on the index. Return None if constants of several major versions are.
     """
     released = {w.version.release[:3] for w in reader.wheels(package)}
     majors = set()
-    for value in numbers:
+    for value in constants:
         scale = 1000 if value < 10000 else 10000
         if (value // scale, value % scale // 100, value % 100) in released:
             majors.add(value // scale)
@@ -481,7 +481,7 @@ def _join_row(version: Version, platform: str, jax: Row, parts: list[list[WheelF
         return None
     row: Row = {"version": str(version), "platform": platform, "index": "pypi", "python": " ".join(served)}
     if glibcs := [w.glibc for part in parts for w in part if w.glibc]:
-        row["glibc"] = max(glibcs, key=number)
+        row["glibc"] = max(glibcs, key=numbers)
     row["requires"] = [
         f"{canonicalize_name(part[0].file.name.partition('-')[0])}=={part[0].version}" for part in parts
     ]
@@ -537,7 +537,7 @@ def cudnn_rows(reader: Reader, _: Documents) -> list[Row]:
                 "bytes": str(fact["bytes"]),
             }  # fmt: skip
             if tags := [w.glibc for w in build.wheels if w.glibc]:
-                row["glibc"] = min(tags, key=number)
+                row["glibc"] = min(tags, key=numbers)
             if is_yanked(build.wheels):
                 row["yanked"] = "yes"
             rows.append(row)

@@ -31,6 +31,7 @@ from ...model import PLATFORMS
 from ...model.values import dataclass
 from ...system import trust
 from ...system.redaction import redact
+from ...system.versions import numbers
 from ...system.wheel_file import parse_wheel
 
 Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
@@ -72,7 +73,7 @@ class Build(NamedTuple):
             "python": " ".join(pythons(self.wheels)), "sha256": fact["sha256"], "bytes": str(fact["bytes"]),
         }  # fmt: skip
         if glibcs := [g for g in (*(w.glibc for w in self.wheels), fact.get("glibc")) if g]:
-            row["glibc"] = max(glibcs, key=number)
+            row["glibc"] = max(glibcs, key=numbers)
         return row | ({"yanked": "yes"} if is_yanked(self.wheels) else {})
 
 
@@ -106,7 +107,7 @@ def _parse_wheel_files(file: File) -> list[WheelFile]:
             version=version,
             platform=platform,
             python=python,
-            glibc=min((g for g in glibcs if g), key=number, default=None),
+            glibc=min((g for g in glibcs if g), key=numbers, default=None),
             order=order,
         )
         for (platform, python), glibcs in by_platform.items()
@@ -123,11 +124,6 @@ def _parse_python(tag: Tag) -> str | Literal[False] | None:
     if match := re.fullmatch(r"cp3(\d+)", tag.interpreter):
         return f"3.{match[1]}" if tag.abi != "abi3" else None
     return None if re.fullmatch(r"py3\d*|py2\.py3", tag.interpreter) else False
-
-
-def number(version: str) -> tuple[int, ...]:
-    """Return a version like "2.17" as a tuple that can be compared."""
-    return tuple(int(n) for n in version.split("."))
 
 
 class Reader:
@@ -270,7 +266,7 @@ def row_name(row: dict[str, Any]) -> tuple[str, str, str]:
 
 def representative(wheels: Iterable[WheelFile]) -> WheelFile:
     """Return the wheel that is read for all Pythons of a build: the highest build tag, then Python."""
-    return max(wheels, key=lambda w: (w.order, number(w.python or "0"), w.file.name))
+    return max(wheels, key=lambda w: (w.order, numbers(w.python or "0"), w.file.name))
 
 
 def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[WheelFile]]:
@@ -287,7 +283,7 @@ def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[Whe
 
 def pythons(wheels: Iterable[WheelFile]) -> list[str]:
     """Return the minor versions that have a wheel, oldest first."""
-    return sorted({w.python for w in wheels if w.python}, key=number)
+    return sorted({w.python for w in wheels if w.python}, key=numbers)
 
 
 def allowed_pythons(fact: dict[str, Any]) -> list[str]:
@@ -349,7 +345,7 @@ def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[st
     Python."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     text = f"{canonicalize_name(requirement.name)}{extras}{requirement.specifier}"
-    inside, everywhere = sorted(where, key=number), sorted(pythons, key=number)
+    inside, everywhere = sorted(where, key=numbers), sorted(pythons, key=numbers)
     count = len(inside)
     if count == len(everywhere):
         return text

@@ -25,6 +25,7 @@ from ...index.simple_api import File
 from ...model.values import dataclass
 from ...system.elf import ElfError, read_elf
 from ...system.fatbins import FatBinaries, from_binaries
+from ...system.versions import numbers
 from .libraries import (
     LIBRARY,
     NVIDIA,
@@ -42,7 +43,6 @@ from .reader import (
     Reader,
     WheelFile,
     allowed_pythons,
-    number,
     pythons,
     representative,
     required,
@@ -163,8 +163,8 @@ def _pythons_of(wheels: Sequence[WheelFile], fact: Row) -> list[str]:
         return exact
     tags = [m for w in wheels if not w.python for m in re.findall(r"-(?:cp|py)3(\d+)(?=[-.])", w.file.name)]
     tagged = f"3.{min(map(int, tags), default=8)}"
-    first = next((m for m in _list_pythons(fact) if number(m) >= number(tagged)), tagged)
-    return [p for p in exact if number(p) < number(first)] + [f"{first}+"]
+    first = next((m for m in _list_pythons(fact) if numbers(m) >= numbers(tagged)), tagged)
+    return [p for p in exact if numbers(p) < numbers(first)] + [f"{first}+"]
 
 
 def _list_pythons(fact: Row) -> list[str]:
@@ -200,7 +200,7 @@ def wheel_rows(
             raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
         row |= {"cuda": release} if release else {}
         if glibcs := [g for g in (glibc, *(lib["glibc"] for lib in (*shared, *own))) if g]:
-            row["glibc"] = max(glibcs, key=number)
+            row["glibc"] = max(glibcs, key=numbers)
         rows.append(row)
     return rows
 
