@@ -39,6 +39,7 @@ def diagnosed(gpuenv, env, whole, tmp_path):
         gpuenv.env |= {**answers, **variables}
         done = gpuenv("diagnose", "a.log", "--env", str(env), "--json")
         assert done.code == 0, done.err
+        run.err = " ".join(done.err.split())
         return done.json["findings"]
 
     return run

@@ -77,9 +77,15 @@ def test_the_environment_decides_why_a_library_is_missing(diagnosed, site, tmp_p
     assert says in findings[0]["title"] and findings[0]["fix"]
 
 
-def test_an_environment_whose_libraries_are_found_proves_nothing(diagnosed, site):
+def test_an_environment_whose_libraries_are_found_proves_nothing_even_where_its_lock_is_damaged(
+    diagnosed, site, env, gpuenv
+):
     (site / "nvidia" / "cublas" / "lib" / NAME).symlink_to(f"../../cusolver/lib/{NAME}")
+    (env / ".gpuenv").mkdir()
+    for name in ("plan.json", "lock.json"):
+        (env / ".gpuenv" / name).write_text("{")
     assert "certain" not in {f["confidence"] for f in diagnosed(MISSING)}
+    assert f"{env}/.gpuenv/lock.json cannot be read" in diagnosed.err
 
 
 NMS = "RuntimeError: operator torchvision::nms does not exist"

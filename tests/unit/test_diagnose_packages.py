@@ -214,6 +214,9 @@ def test_a_library_that_no_row_names_is_only_possible():
 
 def test_a_library_that_the_program_goes_on_without_is_no_failure():
     assert found(unopened("libstrange.so.3"), "epoch 1", USERS, "KeyError: 'x'") == ()
+    full = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    causes = [(f.cause, f.confidence) for f in found(unopened("libGL.so.1"), "epoch 1", USERS, full)]
+    assert causes == [("gpu_memory_exhausted", "certain"), ("system_library_missing", "likely")]
 
 
 @rows(

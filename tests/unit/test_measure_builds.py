@@ -15,7 +15,7 @@ from rows import rows
 
 from provision.profiles.files import dump, read_file
 from provision.profiles.measure import builds, reader
-from provision.profiles.measure.builds import cudnn_rows, torch_rows
+from provision.profiles.measure.builds import cudnn_rows, jax_rows, torch_rows
 from provision.profiles.measure.reader import Reader
 from provision.profiles.tables import Table
 from provision.system import fatbins
@@ -166,6 +166,24 @@ def small_index(tmp_path):
     }
     name = "nvidia_cudnn_cu12-9.1.0.70-py3-none-manylinux2014_x86_64.whl"
     add("nvidia-cudnn-cu12", name, wheel("nvidia_cudnn_cu12", "9.1.0.70", files=ops.items()))
+    code = bytes(18) + b"\x3e\0" + b"".join(b"\xb8" + struct.pack("<I", n) for n in (12090, 90100, 90500))
+    inside = {
+        "plugin/_versions_cuda12.so": "",
+        "plugin/cuda12/_versions.so": code,
+        "plugin/_prng.so": fatbin((2, 90)),
+    }
+    extra = ["jax-cuda12-plugin[with-cuda]<=0.6.0,>=0.5; extra == 'cuda12'", "jaxlib<=0.6.0"]
+    needs = ["nvidia-cudnn-cu12>=9.1; extra == 'with-cuda'", "nvidia-nccl-cu12; extra == 'with-cuda'"]
+    add("jax", "jax-0.6.0-py3-none-any.whl", wheel("jax", "0.6.0", extra, ">=3.11"))
+    for project, tag in (
+        ("jaxlib", "cp312-cp312"),
+        ("jax-cuda12-plugin", "cp312-cp312"),
+        ("jax-cuda12-pjrt", "py3-none"),
+    ):
+        name = project.replace("-", "_")
+        for version in ("0.5.0", "0.6.0"):
+            file = f"{name}-{version}-{tag}-manylinux2014_x86_64.whl"
+            add(project, file, wheel(name, version, needs, files=inside.items()))
     for project, names in files.items():
         (tmp_path / "simple" / project).mkdir(parents=True)
         hashes = {n: hashlib.sha256(n.encode()).hexdigest() for n in names}
@@ -190,6 +208,16 @@ def test_rows_are_measured_and_unreadable_wheels_are_reported(small_index, web):
     assert problem.startswith("torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl: ")
     (cudnn,) = cudnn_rows(made, {})
     assert (cudnn["kernels"], cudnn["libraries"]) == ("7.5", ["libcudnn.so.9", "libcudnn_ops.so.9"])
+
+
+def test_a_jax_is_the_newest_of_its_parts_and_says_the_cudnn_that_its_code_was_built_with(small_index, web):
+    made = Reader(web, (small_index / "simple").as_uri(), None)
+    cuda, cpu = jax_rows(made, {})
+    parts = ["jaxlib==0.6.0", "jax-cuda12-plugin==0.6.0", "jax-cuda12-pjrt==0.6.0"]
+    assert cpu["requires"] == parts[:1]
+    assert cuda["requires"] == [*parts, "nvidia-cudnn-cu12<10,>=9.1", "nvidia-nccl-cu12"]
+    assert (cuda["cuda"], cuda["kernels"], cuda["python"], cuda["glibc"]) == ("12.9", "9.0", "3.12", "2.17")
+    assert cuda["unresolvable"] == ["3.12: nvidia-nccl-cu12 has no wheel for it"]
 
 
 def test_architectures_without_code_behind_them_are_no_row(small_index, web):
