@@ -133,7 +133,8 @@ class Messages:
             for code in codes.intersection(_NUMBERED.findall(line.text)):
                 self._numbered.setdefault(code, []).append(line)
         names = {row.name.lower(): row.code for row in profiles.catalogue}
-        for text in wanted if self._numbered else ():  # a line with an error's number has the patterns that are its name
+        # a line with an error's number has the patterns that are its name
+        for text in wanted if self._numbered else ():
             if numbered := self._numbered.get(names.get(text.lower())):
                 self._where[text] = [*self._where.get(text, ()), *numbered[:_SHOWN]]
 
