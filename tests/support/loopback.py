@@ -399,12 +399,18 @@ def authority(folder):
             x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
         )
         issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
+        usage = x509.KeyUsage(
+            not ca, False, False, False, False, ca, False, False, False
+        )  # Python 3.13 is strict
         address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         return (
             x509.CertificateBuilder().subject_name(who).issuer_name(issuer).public_key(key.public_key())
             .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
             .not_valid_after(now + dt.timedelta(days=2)).add_extension(address, critical=False)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
             .sign(signer, hashes.SHA256())
         )  # fmt: skip
 
