@@ -53,7 +53,7 @@ def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeV
 
     # The probes have a deadline of their own, which names the call that hangs.
     ended = children.call(lambda: examine(seconds * 0.8, ask), seconds)
-    if ended.answer:
+    if isinstance(ended.answer, NodeVerdict):
         return ended.answer
     if ended.signal and not asking[0]:
         raise MachineError(f"this machine was not examined: the check was ended by {ended.signal}")

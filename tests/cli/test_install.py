@@ -11,6 +11,7 @@ from pathlib import Path
 import conda_channel
 import pytest
 
+from provision import detect
 from provision.index import uv
 from provision.system.toml import tomllib
 
@@ -62,9 +63,11 @@ def test_a_tool_of_uv_answers_as_the_checkout_does(wheel, tmp_path):
 
 
 def test_the_lowest_versions_that_pyproject_allows_are_enough(wheel, tmp_path):
+    """Python is the lowest one too, where the machine has it."""
     python = tmp_path / "venv" / "bin" / "python"
-    run(uv.program(), "venv", "--python", sys.executable, tmp_path / "venv")
     bounds = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = detect.find_python(bounds["requires-python"].removeprefix(">="), None, None)
+    run(uv.program(), "venv", "--python", oldest or sys.executable, tmp_path / "venv")
     lowest = (*bounds["dependencies"], *bounds["optional-dependencies"]["conda"])
     install = (uv.program(), "pip", "install", "--python", python)
     run(*install, "--resolution", "lowest-direct", *lowest)

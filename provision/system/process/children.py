@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ...errors import GpuenvError
 
@@ -189,19 +189,17 @@ def _read(pid: int) -> _ChildProcess | None:
 
 # --- a call in a fork --------------------------------------------------------------------------------
 
-T = TypeVar("T")
 
-
-class Called(NamedTuple, Generic[T]):
+class Called(NamedTuple):
     """How a call ended: with an answer, by a signal ("SIGSEGV"), or not in time. `stuck` are processes that no signal
     ends."""
 
-    answer: T | None = None
+    answer: object = None
     signal: str | None = None
     stuck: Collection[int] = ()
 
 
-def call(work: Callable[[], T], seconds: float) -> Called[T]:
+def call(work: Callable[[], object], seconds: float) -> Called:
     """Return what a call in a fork returns. Raises what it raises. No process of the fork outlives this one."""
     import pickle  # few commands fork
 
