@@ -7,8 +7,6 @@ import dataclasses
 import re
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from .. import detect
 from ..config import rows
 from ..config.grants import read_user_grants
@@ -29,6 +27,7 @@ from ..model import (
 )
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
+from ..system.versions import meets
 from .formats import get_locks
 from .request import read_named
 
@@ -131,9 +130,7 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
     wanted, _ = read_named(choices, rows.load(choices))
     locked = {b.framework: b.version for b in plan.builds}
     for one in wanted:
-        if one.name not in locked or not SpecifierSet(one.specifier).contains(
-            locked[one.name], prereleases=True
-        ):
+        if one.name not in locked or not meets(locked[one.name], one.specifier):
             have = ", ".join(f"{n} {v}" for n, v in locked.items())
             raise LockError(
                 f"{one.name}{one.specifier} is required; the lock has {have}",

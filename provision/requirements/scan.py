@@ -20,6 +20,7 @@ from packaging.version import Version
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
 from ..system import untrusted
+from ..system.versions import meets
 from . import files
 from .demands import SortedRequirements, read_project_requirements
 from .folder import FolderFindings, PackageFacts, list_first
@@ -158,11 +159,7 @@ class Scan(FolderFindings):
             ours, of = self.limits.get(name, ("", ""))
             for pinned, bounds in ((theirs, ours), (ours, theirs)):
                 pin = pinned.removeprefix("==")
-                if (
-                    bounds
-                    and re.fullmatch(r"==[\w.]+", pinned)
-                    and not SpecifierSet(bounds).contains(pin, prereleases=True)
-                ):
+                if re.fullmatch(r"==[\w.]+", pinned) and not meets(pin, bounds):
                     return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
         return None
 

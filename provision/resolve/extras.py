@@ -10,8 +10,8 @@ from packaging.utils import canonicalize_name
 
 from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
 from ..model.values import dataclass
-from ..system.versions import is_exact, major, meets, specifiers, version
-from .satellites import SatelliteRows
+from ..system.versions import is_exact, major, meets, specifiers
+from .satellites import SatelliteRows, series
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +56,7 @@ def _admits(bounds: str, row: Satellite) -> bool:
     if meets(row.version, bounds):
         return True
     exact = [s.version for s in specifiers(bounds) if s.operator in ("==", "===")] if bounds else []
-    return is_exact(bounds) and any(_series(v, row) for v in exact if "*" not in v)
-
-
-def _series(release: str, row: Satellite) -> bool:
-    """Return whether a release is of a row's series: its first two numbers are the same."""
-    return version(release).release[:2] == version(row.version).release[:2]
+    return is_exact(bounds) and any(series(v) == series(row.version) for v in exact if "*" not in v)
 
 
 def disagreements(
@@ -70,7 +65,10 @@ def disagreements(
     """Yield sentences on extras of a lock that differ from those the locked release needs."""
     for named in packages:
         release = locked.get(named.name)
-        row = next((r for r in rows.newest_first(named.name) if release and _series(release, r)), None)
+        row = next(
+            (r for r in rows.newest_first(named.name) if release and series(release) == series(r.version)),
+            None,
+        )
         if release is None or row is None or major(row.cuda or "") != cuda_major:
             continue
         known = {extra for other in rows.newest_first(named.name) for extra in other.extras}
