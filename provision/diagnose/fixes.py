@@ -25,6 +25,7 @@ from ..model import (
     Request,
     Target,
     TargetGpu,
+    format_label,
 )
 from ..profiles.findings import PLACES, fill_text, render_step
 from ..system.versions import major
@@ -55,7 +56,7 @@ _FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "c
 """Facts that texts use by their names."""
 SLOTS = frozenset(
     (*_FACTS, *_PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
-     "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index", "torch_pins",
+     "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
      "own_code", "wanted_wheel", "wanted_label", "wheel_pythons", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
@@ -321,7 +322,7 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
     """Yield what the lines of the evidence, or other lines, say in a form of their own."""
     shown = " ".join(e.text for e in found.evidence if e.source != "to check")
     if match := re.search(r"CUDA\s+configurations?:?\s+(\d{1,2}\.\d)", case.text):
-        yield "proposed_label", f"cu{match[1].replace('.', '')}"
+        yield "proposed_label", format_label(match[1])
     if _count_others(shown) > 0.25:
         yield "held_by_others", "yes"
     if match := re.search(
@@ -497,9 +498,9 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
         )
     speaks = facts.first("driver_cuda")
     if speaks:
-        values["driver_label"] = f"cu{speaks.replace('.', '')}"
+        values["driver_label"] = format_label(speaks)
     if installed := facts.first("cuda"):
-        values["installed_label"] = f"cu{installed.replace('.', '')}"
+        values["installed_label"] = format_label(installed)
     values["conda_cuda"] = "12.4" if speaks is None or Version(speaks) >= Version("12.4") else "12.1" if Version(speaks) >= Version("12.1") else "11.8"  # fmt: skip
     framework = found.facts.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
     if framework and (version := facts.first(framework)):
@@ -513,7 +514,7 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
     if plan:
         version, cuda, subject = plan
         values["fits"] = f"{framework} {version} for CUDA {cuda} runs on {subject}"
-        label = f"cu{cuda.replace('.', '')}"
+        label = format_label(cuda)
         if facts.holds("owner=environment"):
             values["create"] = (
                 f"gpuenv create --framework '{framework}=={'.'.join(version.split('.')[:2])}.*'"
@@ -521,10 +522,9 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
     elif facts.holds("owner=environment") and framework:
         values["create"] = f"gpuenv create --recreate --framework {framework}"
     if label is None and built and found.cause.startswith("extension"):
-        label = f"cu{built.replace('.', '')}"
+        label = format_label(built)
     if label := label or _find_label(case):
         values["index"] = f"{_PAGE}{label}"
-    values["torch_pins"] = "torchvision torch"
     pythons = [p for b in case.profiles.builds if b.framework == framework and b.cuda for p in b.python]
     if pythons:
         newest = max(set(pythons), key=lambda p: (pythons.count(p), Version(p)))
@@ -538,7 +538,7 @@ def _find_label(case: Case) -> str | None:
     older = speaks is not None and int(major(speaks)) < _COMMON
     for cuda in (None,) if older else (str(_COMMON), None):
         if plan := _make_plan(case, "torch", cuda=cuda, python=python):
-            return f"cu{(plan.builds[0].cuda or '').replace('.', '')}"
+            return format_label(plan.builds[0].cuda)
     return None
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import BaseImage, Lock, LockedPackage, find_lock_target
+from ..model import BaseImage, Lock, LockedPackage, find_lock_target, format_label
 from ..model.values import dataclass
 from ..system.wheel_file import plain_name
 from ..templates import fill, oneline
@@ -94,8 +94,7 @@ def extras_of(locks: Mapping[Path, Lock]) -> dict[str, Lock]:
         build = (
             next((b.cuda for b in lock.plan.builds if b.cuda), None) if lock.plan.device == "cuda" else None
         )
-        label = f"cu{build.replace('.', '')}" if build else "cpu"
-        name = canonicalize_name(find_lock_target(file.name) or label)
+        name = canonicalize_name(find_lock_target(file.name) or format_label(build))
         if name in extras:
             raise UsageError(
                 f"--lock: two of the locks would be the extra {name}",

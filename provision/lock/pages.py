@@ -35,6 +35,7 @@ from ..model import (
     RequirementLine,
     WheelGlibc,
     WheelPage,
+    format_label,
 )
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
@@ -296,7 +297,7 @@ class Pages:
         """Return the files of the pages of builds that exist, those of the newest builds."""
         builds = sorted(self._builds, key=lambda b: Version(b.version), reverse=True)
         urls = list(dict.fromkeys(
-            page.url.format(version=b.version, label=label_of(b.cuda))
+            page.url.format(version=b.version, label=format_label(b.cuda))
             for b in builds if b.framework == page.framework
         ))  # fmt: skip
         if page.listing is not None and len(urls) > 1:
@@ -442,7 +443,7 @@ def serves(built_for: BuiltFor, build: Build | PlannedBuild, cxx11: str | None) 
             return False
     elif not built_for.bounds or not meets(build.version, built_for.bounds):
         return False
-    if built_for.label is not None and built_for.label != label_of(build.cuda):
+    if built_for.label is not None and built_for.label != format_label(build.cuda):
         return False
     if built_for.cuda is not None and built_for.cuda != (build.cuda or "").split(".")[0]:
         return False
@@ -462,8 +463,3 @@ def find_cxx11(rows: Iterable[CxxAbi], build: Build | PlannedBuild, platform: st
 def find_glibc(rows: Iterable[WheelGlibc], package: str, release: str) -> str | None:
     """Return the oldest glibc for the wheels of a release, None where no row has it."""
     return next((r.glibc for r in rows if r.package == package and meets(release, r.versions)), None)
-
-
-def label_of(cuda: str | None) -> str:
-    """Return the local label of a build: "cu128", "cpu"."""
-    return f"cu{cuda.replace('.', '')}" if cuda else "cpu"

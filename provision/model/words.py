@@ -191,6 +191,11 @@ def format_cuda(number: int) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
 
 
+def format_label(cuda: str | None) -> str:
+    """Return the local label of a build for a CUDA: "cu128", or "cpu"."""
+    return f"cu{cuda.replace('.', '')}" if cuda else "cpu"
+
+
 def format_cudnn(version: str | int | Sequence[int] | None) -> str | None:
     """Return cuDNN's version in three parts: 8907 is 8.9.7, 91002 is 9.10.2, [9, 19, 0] is 9.19.0."""
     if version is None or isinstance(version, str):

@@ -15,7 +15,7 @@ FACTS = {
     "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
     "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
     "name": "torch", "package": "torchvision", "folder": "/opt/lib", "pip": "pip", "python": "3.11", "framework": "torch",
-    "index": "https://download.pytorch.org/whl/cu128", "torch_pins": "torchvision torch", "cu": "cu12", "cuda_major": "12",
+    "index": "https://download.pytorch.org/whl/cu128", "cu": "cu12", "cuda_major": "12",
     "conda_cuda": "12.4", "driver_label": "cu128", "installed_label": "cu128", "wanted_label": "cu118", "wanted_wheel": "torch==2.6.0", "proposed_label": "cu126", "missing_cuda": "12",
     "missing_cudnn": "9", "check": "python -c 'import torch'", "module": "tensorboard", "guess": "tensorboard", "deb": "libgl1",
     "rpm": "mesa-libGL", "kept_wheel": "nvidia-nccl-cu12", "two_wheels": "nvidia-nccl-cu11 nvidia-nccl-cu12",

@@ -10,8 +10,8 @@ import pytest
 from rows import rows
 
 from provision import profiles
-from provision.lock.pages import find_cxx11, find_glibc, label_of, read_name, serves
-from provision.model import Build, BuiltFor
+from provision.lock.pages import find_cxx11, find_glibc, read_name, serves
+from provision.model import Build, BuiltFor, format_label
 from provision.profiles.files import check_table, read_file
 from provision.resolve.satellites import SatelliteRows
 
@@ -174,7 +174,7 @@ def test_the_glibc_of_a_release():
 
 
 def test_the_label_of_a_build():
-    assert [label_of(c) for c in ("12.8", "13.0", None)] == ["cu128", "cu130", "cpu"]
+    assert [format_label(c) for c in ("12.8", "13.0", None)] == ["cu128", "cu130", "cpu"]
 
 
 def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
