@@ -44,12 +44,12 @@ _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
 
 
-def run_verification(examined: Examination, emit: Emit, begun: verify.EarlyProbes | None = None) -> Verdict:
+def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes | None = None) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     wanted = examined.options
-    read = begun.machine.result if begun and begun.machine else functools.cache(make_machine_reader(wanted))
+    read = early.machine.result if early and early.machine else functools.cache(make_machine_reader(wanted))
     return verify.verify(
-        examined.env, wanted, emit=emit, early_probes=begun, lock=examined.lock, read_machine=read,
+        examined.env, wanted, emit=emit, early=early, lock=examined.lock, read_machine=read,
         releases=rows.load(examined.choices).cudnn,
     )  # fmt: skip
 
@@ -92,13 +92,13 @@ def make_reader(
 
 
 def add_packages(
-    examined: Examination, verdict: Verdict, emit: Emit, early_probes: verify.EarlyProbes | None = None
+    examined: Examination, verdict: Verdict, emit: Emit, early: verify.EarlyProbes | None = None
 ) -> Verdict:
     """Add the stage `packages` to a verdict. After a failed stage it imports nothing, and is skipped if that stage came
     before the frameworks."""
-    if early_probes is None:
-        with verify.begin(examined.env, examined.options, driver=False) as started:
-            return add_packages(examined, verdict, emit, started)
+    if early is None:
+        with verify.begin(examined.env, examined.options, driver=False) as own:
+            return add_packages(examined, verdict, emit, own)
     failed = verdict.failed
     findings: Sequence[Finding] = ()
     if failed and not failed.framework and not examined.always_read:
@@ -109,29 +109,27 @@ def add_packages(
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
-        result, findings = _judge_packages(examined, emit, early_probes, verdict)
-        result, findings = _add_project_imports(examined, result, findings, early_probes, emit)
+        result, findings = _judge_packages(examined, emit, early, verdict)
+        result, findings = _add_project_imports(examined, result, findings, early, emit)
     return verify.add_stage(verdict, result, findings, emit, strict=examined.options.strict)
 
 
 def _judge_packages(
-    examined: Examination, emit: Emit, early_probes: verify.EarlyProbes, verdict: Verdict
+    examined: Examination, emit: Emit, early: verify.EarlyProbes, verdict: Verdict
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
-    surroundings = early_probes.python_paths.result()
+    surroundings = early.python_paths.result()
     reading = (
-        early_probes.reading().result()
-        if early_probes.reading
-        else make_reader(env, choices, early_probes.environ)(surroundings)
+        early.reading().result() if early.reading else make_reader(env, choices, early.environ)(surroundings)
     )
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event("progress", "verify", f"importing {names}"))
-    asked = early_probes.driver_report.result() if early_probes.driver_report else None
+    asked = early.driver_report.result() if early.driver_report else None
     return packages.judge(
-        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early_probes),
+        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early),
         known=lambda: _read_libraries(lock, choices),
         required=_select_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
@@ -145,7 +143,7 @@ def _add_project_imports(
     examined: Examination,
     result: StageResult,
     findings: Sequence[Finding],
-    early_probes: verify.EarlyProbes,
+    early: verify.EarlyProbes,
     emit: Emit,
 ) -> tuple[StageResult, Sequence[Finding]]:
     """Add a warning about modules that the environment's project imports and the environment lacks.
@@ -169,7 +167,7 @@ def _add_project_imports(
     except (GpuenvError, TypeError) as error:
         emit(Event("note", "verify", f"the project's imports are not known: {error}"))
         return result, findings
-    sites = early_probes.python_paths.result().sites
+    sites = early.python_paths.result().sites
     locked = (
         {p.name for p in examined.lock.packages} if examined.lock else set()
     )  # the stage lock names these

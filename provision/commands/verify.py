@@ -118,15 +118,15 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     with begin(
         env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
         meanwhile=make_reader(env, choices, process.environ()),
-    ) as begun:  # fmt: skip
+    ) as early:  # fmt: skip
         lock = _read_lock(env, locked=options.locked, choices=choices)
-        unbound = lock is None and options.device is None and not _needs_gpu(begun)
+        unbound = lock is None and options.device is None and not _needs_gpu(early)
         if unbound and (note := explain_no_gpu("testing on the CPU")):
             wanted = dataclasses.replace(wanted, device="cpu")
             emit(Event("note", "verify", note))
         examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
-        verdict = _add_causes(run_verification(examined, emit, begun), lock)
-        verdict = add_packages(examined, verdict, emit, begun)
+        verdict = _add_causes(run_verification(examined, emit, early), lock)
+        verdict = add_packages(examined, verdict, emit, early)
     verdict = run_project_checks(examined, verdict, planned, emit)
     # A verdict on a part of the environment, or on another device, is none on the environment.
     is_whole = not (options.quick or options.framework or typed) and options.device in (
@@ -156,9 +156,9 @@ def _is_for_cpu(env: Environment) -> bool:
     return False
 
 
-def _needs_gpu(begun: EarlyProbes) -> bool:
+def _needs_gpu(early: EarlyProbes) -> bool:
     """Return whether an installed framework is a build for a GPU."""
-    return any(read_installed(begun.python_paths.result()).builds.values())
+    return any(read_installed(early.python_paths.result()).builds.values())
 
 
 def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
@@ -229,9 +229,9 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
         wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
         examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
         read = make_machine_reader(wanted)
-        with begin(env, wanted, driver=True, machine=lambda: ask(read)) as begun:
-            verdict = run_verification(examined, emit, begun)
-            machine = begun.machine.result() if begun.machine else None
+        with begin(env, wanted, driver=True, machine=lambda: ask(read)) as early:
+            verdict = run_verification(examined, emit, early)
+            machine = early.machine.result() if early.machine else None
         expected = node.count_expected(options.expect_gpus, lock)
         judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
         none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus

@@ -63,24 +63,24 @@ def verify(
     options: Options,
     *,
     emit: Emit,
-    early_probes: EarlyProbes | None = None,
+    early: EarlyProbes | None = None,
     lock: Lock | None = None,
     releases: Sequence[CudnnRelease] = (),
     read_machine: Callable[[], Machine] | None = None,
 ) -> Verdict:
-    """Prove an environment, or name the layer that is broken. `early_probes` is the result of `begin`.
+    """Prove an environment, or name the layer that is broken. `early` is the result of `begin`.
 
     `Verification` says what the others are.
     Raise UsageError for an unknown device or framework, and if the environment's Python does not start. Every other
     failure is part of the verdict.
     """
-    if early_probes is None:
-        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
+    if early is None:
+        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as own:
             return verify(
-                env, options, emit=emit, early_probes=started, lock=lock, releases=releases,
+                env, options, emit=emit, early=own, lock=lock, releases=releases,
                 read_machine=read_machine,
             )  # fmt: skip
-    run = prepare(early_probes, options, emit, lock, releases=releases, read_machine=read_machine)
+    run = prepare(early, options, emit, lock, releases=releases, read_machine=read_machine)
     from . import layers
 
     if options.quick:

@@ -52,7 +52,7 @@ _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 def judge_drift(run: Verification) -> None:
     """Add the stage `lock` if something has changed, or if `--locked` asks for it."""
-    lock, locked, broken, early = run.lock, run.options.locked, run.broken, run.early_probes
+    lock, locked, broken, early = run.lock, run.options.locked, run.broken, run.early
     if lock is None or not run.env.made_by_gpuenv:
         return
     thorough = locked or run.options.deep or broken not in (None, "driver")

@@ -39,20 +39,20 @@ _PROBED = ("driver", "runtime", "cudnn")
 def run_layers(run: Verification) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
     if run.device == "cpu":
-        run.early_probes.drop()
-        run.early_probes.read_ahead()
+        run.early.drop()
+        run.early.read_ahead()
         return run.skip(STAGES, "not needed on the CPU")
     run.say("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if run.early_probes.driver_report is None:
+        if run.early.driver_report is None:
             pending = pool.submit(_ask, run, run.environ)
         else:
-            run.early_probes.libraries.set_result(find_library_paths(run))
-            pending = run.early_probes.driver_report
+            run.early.libraries.set_result(find_library_paths(run))
+            pending = run.early.driver_report
         start = time.perf_counter()
         on_disk = judge_libraries(run)
         disk_seconds = time.perf_counter() - start
-        run.early_probes.read_ahead()
+        run.early.read_ahead()
         if run.read_machine:
             run.machine = run.read_machine()
         report = run.lowlevel = pending.result()

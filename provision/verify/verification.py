@@ -301,10 +301,10 @@ def _make_python_paths(
     )
 
 
-def child_environ(early_probes: EarlyProbes) -> dict[str, str]:
+def child_environ(early: EarlyProbes) -> dict[str, str]:
     """Return the variables of children that import packages. They write bytecode into gpuenv's environments only."""
-    bytecode = {} if early_probes.env.made_by_gpuenv else {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {**bytecode, **early_probes.environ}
+    bytecode = {} if early.env.made_by_gpuenv else {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {**bytecode, **early.environ}
 
 
 # --- a verification in progress ------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Verification:
     before its turn continue, and returns its report.
     """
 
-    early_probes: EarlyProbes
+    early: EarlyProbes
     env: Environment
     options: Options
     emit: Emit
@@ -416,25 +416,23 @@ def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
-def prepare(
-    early_probes: EarlyProbes, options: Options, emit: Emit, lock: Lock | None, **more: Any
-) -> Verification:
+def prepare(early: EarlyProbes, options: Options, emit: Emit, lock: Lock | None, **more: Any) -> Verification:
     """Return a verification without stages. `more` are its other values. Raise UsageError if the environment's Python does not start."""
-    env = early_probes.env
+    env = early.env
     device, ordinal = device_of(options, lock)
     emit(Event("start", "verify", f"verifying {env.path}"))
-    paths = early_probes.python_paths.result()
+    paths = early.python_paths.result()
     for problem in paths.problems:
         emit(Event("warning", "verify", problem))
     return Verification(
-        early_probes=early_probes,
+        early=early,
         env=replace(env, python_version=paths.version),
         options=options,
         lock=lock,
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ=child_environ(early_probes),
+        environ=child_environ(early),
         installed=read_installed(paths),
         **more,
     )

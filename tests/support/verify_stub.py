@@ -104,7 +104,7 @@ def verification(device="cuda", files=(), **more):
     """A verification of /env that has not asked anything yet; `files` are the environment's libraries."""
     paths = PythonPaths(prefix="/env", version="3.12.0", sites=(), roots=("/env",))
     return Verification(
-        early_probes=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
+        early=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
         emit=lambda _: None, device=device, ordinal=None, environ={},
         installed=InstalledLibraries(paths=paths, files=files), **more,
     )  # fmt: skip
