@@ -98,7 +98,7 @@ def environments(incomplete: str) -> _Words:
     from ..environment import registry
 
     home = process.environ().get("HOME", "")
-    for env in registry.environments(prune=False):
+    for env in registry.list_environments(prune=False):
         below = os.path.relpath(env)
         if incomplete.startswith("~"):
             yield f"~/{env.relative_to(home)}" if home and env.is_relative_to(home) else ""

@@ -24,7 +24,7 @@ class ListOptions:
 
 def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # noqa: A001  # the command's name
     """Return the environments that gpuenv made on this machine."""
-    envs = registry.environments()
+    envs = registry.list_environments()
     sizes = _sizes(envs)
     return EnvironmentList(environments=tuple(_listed(env, sizes.get(env)) for env in envs))
 
@@ -43,7 +43,7 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
         cudnn=plan.get("cudnn"),
         python=plan.get("python"),
         verdict=verdict.get("verdict"),
-        verified=record.verified(env),
+        verified=record.find_verified_time(env),
         bytes=size.bytes if size else None,
         shared_bytes=size.shared if size else None,
     )

@@ -59,7 +59,7 @@ def _preview(envs: list[Path]) -> Preview:
         if os.path.lexists(f)
     ]
     sizes = [size for f in folders if (size := registry.measure(f))]
-    kernels = [name for env in envs for name in kernel.registered(env)]
+    kernels = [name for env in envs for name in kernel.list_registered(env)]
     notes = (f"Jupyter kernels would be removed too: {', '.join(kernels)}",) if kernels else ()
     return Preview(
         command="remove", removes=tuple(map(str, folders)), notes=notes,
@@ -70,7 +70,7 @@ def _preview(envs: list[Path]) -> Preview:
 def _refuse_package(env: Path, path: Path) -> None:
     """Raise UsageError for the name of a package where nothing of that name is there."""
     if _PACKAGE.fullmatch(str(env)) and not (
-        os.path.lexists(path) or [*transaction.list_leftovers(path)] or kernel.registered(path)
+        os.path.lexists(path) or [*transaction.list_leftovers(path)] or kernel.list_registered(path)
     ):
         raise UsageError(
             f"{path} does not exist",
@@ -81,7 +81,7 @@ def _refuse_package(env: Path, path: Path) -> None:
 def _check(env: Path) -> None:
     """Raise UsageError for a path that must not be removed. A deleted environment may still have kernels
     here."""
-    if os.path.lexists(env) or not kernel.registered(env):
+    if os.path.lexists(env) or not kernel.list_registered(env):
         transaction.check_removal(env)
 
 

@@ -119,7 +119,7 @@ def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts
         plan=tried(lambda: record.read_plan(path)) if ours else None,
         lock=tried(lambda: record.read_lock(path)) if ours else None,
         verdict=tried(lambda: record.read_verdict(path)) if ours else None,
-        verified=record.verified(path) if ours else None,
+        verified=record.find_verified_time(path) if ours else None,
         sources=_words(sources) if sources else (),
         include_checks=include_checks,
         problems=tuple(problems),

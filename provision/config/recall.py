@@ -155,7 +155,7 @@ def add_kernel_package(choices: Choices) -> Choices:
     """Return the options with ipykernel, which a Jupyter kernel needs."""
     from ..environment import kernel
 
-    if kernel.named(choices.with_):
+    if kernel.is_named(choices.with_):
         return choices
     return dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
 

@@ -51,7 +51,7 @@ def folder(environ: Mapping[str, str]) -> Path:
     return data.absolute() / "kernels"
 
 
-def named(packages: Iterable[str]) -> bool:
+def is_named(packages: Iterable[str]) -> bool:
     """Return whether requirements name the package that a kernel needs."""
     return any(re.match(rf"{PACKAGE}\b(?!-)", text.strip(), re.IGNORECASE) for text in packages)
 
@@ -149,7 +149,7 @@ def _iterate_registered(kernels: Path, env: Path) -> Iterator[str]:
             yield path.parent.name
 
 
-def registered(env: Path) -> list[str]:
+def list_registered(env: Path) -> list[str]:
     """Return the names of an environment's kernels."""
     try:
         return list(_iterate_registered(folder(process.environ()), env))
@@ -159,7 +159,7 @@ def registered(env: Path) -> list[str]:
 
 def forget(env: Path) -> list[str]:
     """Remove an environment's kernels and return their names. Raises BuildError."""
-    names = registered(env)
+    names = list_registered(env)
     for name in names:
         place = folder(process.environ()) / name
         try:

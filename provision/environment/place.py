@@ -61,7 +61,7 @@ def is_undisturbed(path: Path) -> bool:
 def check_place(path: Path) -> None:
     """Refuse a path that is a file, a link to another folder, or a folder of other programs. Raises UsageError (exit
     2)."""
-    home, other = home_folder(), "choose another path for ENV"
+    home, other = find_home_folder(), "choose another path for ENV"
     if not path.name.isprintable() and not path.exists() and re.search(_CONTROL, path.name):
         problem = f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support"
     elif not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
@@ -277,7 +277,7 @@ def not_writable(path: Path, error: OSError) -> BuildError:
 # --- folders that are never removed: the home folder, file system roots, mount points --------------
 
 
-def home_folder() -> Path | None:
+def find_home_folder() -> Path | None:
     try:
         return Path.home()
     except RuntimeError:
@@ -289,7 +289,7 @@ def holds_more_than_an_environment(path: Path) -> bool:
 
     Messages never advise to remove such a folder.
     """
-    real, home = path.resolve(), home_folder()
+    real, home = path.resolve(), find_home_folder()
     return (
         real == real.parent
         or real.parent == Path(real.anchor)

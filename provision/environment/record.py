@@ -238,7 +238,7 @@ def find_verdict_file(env: Path) -> str:
     return LAST_VERDICT if is_own or not (env / MARK / this_host).is_file() else this_host
 
 
-def verified(env: Path) -> str | None:
+def find_verified_time(env: Path) -> str | None:
     """Return the time of this host's verdict, otherwise of the last one of another host, or None."""
     try:
         seconds = (env / MARK / find_verdict_file(env)).stat().st_mtime
@@ -249,7 +249,7 @@ def verified(env: Path) -> str | None:
 
 def note_kept(env: Path, emit: Emit) -> None:
     """Say of which time a verdict is that is shown again."""
-    when = (verified(env) or "")[:16].replace("T", " ")
+    when = (find_verified_time(env) or "")[:16].replace("T", " ")
     again = f"gpuenv verify {shlex.quote(str(env))}"
     text = f"verified at {when} UTC, and nothing changed since; to verify again: {again}"
     emit(Event("note", "verify", text))

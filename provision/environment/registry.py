@@ -90,7 +90,7 @@ def _explain_error(entry: Path, error: OSError) -> BuildError:
     )
 
 
-def environments(*, prune: bool = True) -> list[Path]:
+def list_environments(*, prune: bool = True) -> list[Path]:
     """Return the existing environments, by path.
 
     With `prune`, remove entries of environments that have not existed for a month. Until then one may have been moved:

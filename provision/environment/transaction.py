@@ -242,7 +242,7 @@ def _check_is_ours(env: Path) -> None:
 
 def _explain_refusal(env: Path) -> str:
     """Return why a folder that holds more than an environment is never removed."""
-    home, real = place.home_folder(), env.resolve()
+    home, real = place.find_home_folder(), env.resolve()
     if home and home.resolve() == real:
         return "is your home folder"
     return (
@@ -258,7 +258,7 @@ def _check_nobody_needs(env: Path) -> None:
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
     for folder, whose in (
         (_get_current_folder(), "you are inside"),
-        (place.home_folder(), "your home folder is inside"),
+        (place.find_home_folder(), "your home folder is inside"),
     ):
         if folder and folder.is_relative_to(real):
             raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")

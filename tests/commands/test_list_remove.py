@@ -108,7 +108,7 @@ def test_many_processes_write_one_list_and_lose_no_entry(gpuenv, data):
         "import sys; from pathlib import Path; from provision.environment import registry; n = sys.argv[1]\n"
         "for i in range(20):\n"
         "    env = Path(sys.argv[2], f'{n}-{i}'); (env / '.gpuenv').mkdir(parents=True); registry.add(env)\n"
-        "    registry.environments()\n"
+        "    registry.list_environments()\n"
         "    if i % 2: registry.forget(env)\n"
     )
     children = [
@@ -116,7 +116,7 @@ def test_many_processes_write_one_list_and_lose_no_entry(gpuenv, data):
         for n in range(4)
     ]
     assert [c.wait(60) for c in children] == [0] * 4
-    assert registry.environments() == sorted(
+    assert registry.list_environments() == sorted(
         gpuenv.work / f"{n}-{i}" for n in range(4) for i in range(0, 20, 2)
     )
     assert len(list(data.iterdir())) == 40, "nothing but entries is left"

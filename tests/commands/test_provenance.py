@@ -287,7 +287,7 @@ def test_a_bundles_python_goes_with_the_last_environment_that_uses_it(tmp_path, 
     assert new.is_dir()
     shutil.rmtree(two)
     registry.remove_unused_pythons(two)
-    assert not new.exists() and registry.environments() == [one]
+    assert not new.exists() and registry.list_environments() == [one]
 
 
 def test_the_hash_of_a_manifest_is_no_path(tmp_path, monkeypatch):

@@ -236,7 +236,7 @@ def entries(data: bytes) -> None:
 
     os.environ["XDG_DATA_HOME"] = str(FOLDER / "data")
     file("data/gpuenv/environments/0.json", data)
-    registry.environments(prune=False)
+    registry.list_environments(prune=False)
 
 
 def page(data: bytes) -> None:

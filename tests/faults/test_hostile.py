@@ -197,7 +197,7 @@ def test_pipes_and_devices_among_the_listed_environments_are_ignored(tmp_path, m
     os.mkfifo(folder / "a.json")
     (folder / "b.json").symlink_to("/dev/zero")
     (folder / "c.json").write_text('{"path": "/"}')
-    assert registry.environments(prune=False) == []
+    assert registry.list_environments(prune=False) == []
 
 
 # --- a line more is an order more -------------------------------------------------------------------
