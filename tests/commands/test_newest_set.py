@@ -222,7 +222,7 @@ def write_rows(gpuenv, *rows):
     return ("--profiles", folder)
 
 
-EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact", cxx11: "1"'
+EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact"'
 
 
 def test_a_measured_need_decides_where_metadata_is_silent(torches, index):
