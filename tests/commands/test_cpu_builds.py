@@ -54,14 +54,11 @@ def test_cpu_packages_beside_torch_stay_packages(go):
     assert made["plan"]["builds"] == alone["plan"]["builds"], "they do not change what is planned"
     assert names(made) - names(alone) == {"jax", "jaxlib", "tensorflow-cpu", "onnxruntime"}
     notes = made["plan"]["notes"]
-    assert (
-        "jax (asked.txt line 2), jaxlib (asked.txt line 3) remain ordinary CPU packages. To use the GPU: --framework jax"
-        in notes
-    )
-    assert (
-        "tensorflow-cpu (asked.txt line 4) remains an ordinary CPU package. To use the GPU: --framework tensorflow"
-        in notes
-    )
+    for lines, option in (
+        ("jax (asked.txt line 2), jaxlib (asked.txt line 3) ", "--framework jax"),
+        ("tensorflow-cpu (asked.txt line 4) ", "--framework tensorflow"),
+    ):
+        assert [n for n in notes if n.startswith(lines) and n.endswith(option)], notes
     assert not [
         n for n in notes if "read as" in n or "taken as" in n or "gpuenv selects this package itself" in n
     ]
@@ -79,10 +76,7 @@ def test_cpu_packages_of_options_and_gpuenv_yaml_are_locked_alike(go, gpuenv):
     made = go("lock", "--framework", "torch", *wanted)
     assert builds(made["plan"]) == [("torch", True)]
     assert names(made) >= {"jax", "jaxlib", "tensorflow-cpu", "onnxruntime"}
-    assert (
-        "jax is installed as an ordinary CPU package. To use the GPU: --framework jax"
-        in made["plan"]["notes"]
-    )
+    assert [n for n in made["plan"]["notes"] if n.startswith("jax is ") and n.endswith("--framework jax")]
     (gpuenv.work / "gpuenv.yaml").write_text(f"frameworks: [torch]\npackages: {list(CPU_LINES)}\n")
     assert names(go("lock", "--output", "other.toml")) == names(made)
 
@@ -107,19 +101,15 @@ def test_an_extra_a_plugin_or_a_label_asks_for_the_gpu(go, gpuenv, line):
 def test_cpu_packages_alone_give_a_cpu_environment_and_a_note(go, gpuenv):
     plan = go("resolve", lines=["jax"])
     assert plan["device"] == "cpu" and builds(plan) == [("jax", False)]
-    said = "jax (asked.txt line 1) is a CPU package: building for the CPU. To use the GPU: --framework jax"
-    assert said in plan["notes"]
+    (said,) = (n for n in plan["notes"] if n.startswith("jax (asked.txt line 1) "))
+    assert said.endswith("--framework jax")
     plan = go("resolve", "--device", "cuda", lines=["jax"])
     assert plan["device"] == "cuda" and builds(plan) == [("jax", True)]
     plan = go("resolve", "--framework", "jax", lines=["jax"])
     assert plan["device"] == "cuda" and builds(plan) == [("jax", True)]
     assert builds(go("resolve", lines=["flax", "jax"])) == [("jax", False)], "flax brings no other framework"
     ran = gpuenv("resolve", *CARD, *HERE, "--with", "jax", "--json")
-    assert (
-        ran.code == 2
-        and "jax in the requirements installs the ordinary CPU package. To let gpuenv select the build of jax: --framework jax"
-        in ran.json["error"]["hint"]
-    )
+    assert ran.code == 2 and "--framework jax" in ran.json["error"]["hint"]
     (gpuenv.work / "asked.txt").write_text("onnxruntime\n")
     ran = gpuenv("resolve", *CARD, *HERE, "-r", "asked.txt", "--json")
     assert ran.code == 2 and "onnxruntime-gpu" in ran.json["error"]["hint"]

@@ -382,8 +382,5 @@ def test_a_source_whose_metadata_cannot_be_built_is_solved_by_what_it_states(gpu
     rows = {p["name"]: p for p in yaml.safe_load((gpuenv.work / "conda-lock.yml").read_text())["package"]}
     assert "other" in rows and rows["stated"]["dependencies"] == {"python": "", "other": ""}
     ran = gpuenv("create", "--manager", "conda", "--locked", "--no-verify")
-    assert (
-        ran.code == 7
-        and "stated 1.0 has no wheel for this environment, and its source could not be built" in ran.err
-    )
+    assert ran.code == 7 and "stated 1.0 has no wheel" in ran.err
     assert not (gpuenv.work / ".venv").exists()

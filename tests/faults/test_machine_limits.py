@@ -91,10 +91,8 @@ def test_the_limit_that_an_installer_met_is_named():
         [sys.executable, "-c", code, "limited"], capture_output=True, text=True, check=True
     )
     memory, files, other = limited.stdout.splitlines()
-    assert memory.startswith(
-        "the packages could not be solved: memory allocation of 2097152 bytes failed; the limit is 4096 MiB | raise"
-    )
-    assert files.startswith("the packages could not be solved: Too many open files; the limit is 24 | raise")
+    assert "2097152 bytes" in memory and "4096 MiB | raise" in memory
+    assert "Too many open files" in files and " 24 | raise" in files
     assert other == "the packages could not be solved:  | x"
     free = subprocess.run(["sh", "-c", 'ulimit -v unlimited; exec "$@"', "sh", sys.executable, "-c", code],
                           capture_output=True, text=True, check=True)  # fmt: skip

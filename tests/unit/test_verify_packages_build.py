@@ -113,10 +113,7 @@ def test_the_wheel_of_nvidias_is_named_where_no_other_cuda_is_there(fixed, sonam
 
 def test_a_wheel_of_another_cuda_is_no_command(fixed):
     fix = fixed("libcudart.so.23", CUDA_23, has=["libcudart.so.22"], torch="2.10.0")
-    assert fix == (
-        "Install the release of ao that was built for the installed torch "
-        "(nvidia-cuda-runtime==23.* installs only the libraries). ao 0.18.0 was built for torch>=2.11 and CUDA 23."
-    )
+    assert "`" not in fix and "nvidia-cuda-runtime==23.*" in fix and "torch>=2.11 and CUDA 23." in fix
 
 
 def test_a_framework_that_is_not_installed_is_named(fixed):
@@ -161,10 +158,7 @@ def test_a_package_for_another_torch_is_imported_and_named(scattered):
     after = f"import sys\nassert 'torch' in sys.modules, 'torch comes first'\n{SYMBOL}"
     stage, (finding,) = scattered(mine, "2.15.0+cu130", init=after, more=[other])
     assert (stage.status, finding.cause) == ("fail", "extension_built_for_other_torch_or_cuda")
-    assert (
-        stage.detail
-        == "ao 0.18.0 was built for torch==2.9.*, and torch 2.15.0+cu130 is installed; its import fails"
-    )
+    assert "torch==2.9.*" in stage.detail and "torch 2.15.0+cu130" in stage.detail
     assert "ao==0.16.0 (ao 0.18.0 was built for torch==2.9.*, ao 0.16.0 for torch==2.15.*)" in finding.fix
     assert any("undefined symbol" in e.text for e in finding.evidence)
 
@@ -173,9 +167,7 @@ def test_quick_warns_of_another_build_without_importing_it(scattered):
     mine = row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact", extras=("more",))
     stage, (finding,) = scattered(mine, "2.15.0", quick=True)
     assert stage.status == "warn" and finding.confidence == "likely"
-    assert finding.fix == (
-        "Install the release of ao that was built for the installed torch. ao 0.18.0 was built for torch==2.9.*."
-    )
+    assert "`" not in finding.fix and "ao 0.18.0 was built for torch==2.9.*" in finding.fix
 
 
 def test_what_imports_beside_another_torch_passes(scattered):
