@@ -21,10 +21,10 @@ from ..environment.distributions import Distribution, read_distributions
 from ..environment.interpreter import ask_version
 from ..environment.place import locate_environment
 from ..errors import BuildError, LockError, ResolveError, UsageError
+from ..lock import solve_near
 from ..lock.changes import list_differences
 from ..lock.formats import check_choices
 from ..lock.request import make_request
-from ..lock.update import solve_near
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .build import BuildJob, with_later_stages
 from .prove import Examination, make_options, run_verification

@@ -17,12 +17,12 @@ from ..config.options import (
 )
 from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files
 from ..errors import LockError, UsageError
+from ..lock import solve_near
 from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import check_choices, get_locks
 from ..lock.project import lock_name
 from ..lock.request import make_request
-from ..lock.update import solve_near
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, force_option, group, option
 from ..model.values import dataclass

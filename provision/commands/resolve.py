@@ -28,6 +28,7 @@ from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
+from ..lock import solve_near
 from ..lock.formats import check_choices, get_locks
 from ..lock.request import make_request
 from ..model import (
@@ -97,8 +98,6 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     if not get_locks(choices.manager).PLANS_FIRST:
         plan = _plan_of_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
-        from ..lock.update import solve_near  # the profiles alone answer most questions
-
         plan, lock = solve_near(context, choices, emit)
     else:
         plan = name_configured(plan_request(context), context.sources, context.demands.needs)
@@ -203,8 +202,6 @@ def _refuse_channels(choices: Choices) -> None:
 
 def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
-    from ..lock.update import solve_near
-
     try:
         return solve_near(context, choices, emit)[0]
     except ResolveError as error:

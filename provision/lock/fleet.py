@@ -37,13 +37,13 @@ from ..model import (
 from ..model.values import dataclass
 from ..resolve import plan_request
 from ..system.files import refuse_to_replace
+from . import solve_near
 from .accept import read_old_lock
 from .archives import source_rules
 from .existing import refuse_downgrades, without_plan
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
-from .update import solve_near
 from .uv_errors import first_reason, is_named
 
 

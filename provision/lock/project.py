@@ -16,12 +16,12 @@ from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import dataclass
+from . import solve_near
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import check_choices, get_locks
 from .request import make_request
 from .stack import apply_lock, explain_unfit, is_kept, read_same_stack_request
-from .update import solve_near
 
 
 def solve_or_read_lock(
