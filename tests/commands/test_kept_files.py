@@ -99,6 +99,7 @@ def test_a_signed_text_is_known_and_one_character_more_is_not(tmp_path, text, si
     made_text = signed(text, sign)
     assert signed(made_text, sign) == made_text and unsigned(made_text).strip() == text.strip()
     assert text[:2] != "#!" or made_text.startswith("#!")
+    assert made_text.endswith(" -->\n") == (sign == "<!--") == ("-->" in made_text)
     for data in (made_text, made_text.replace("\n", "\r\n")):
         path.write_bytes(data.replace("\r\r", "\r").encode())
         refuse_to_replace(path, force=False)

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 from command import Command
 from environment_facts import own
+from export_locks import wheel
 from loopback import Index, serving
 
+from provision.environment.managers import RepairWork, join_work
+from provision.model import RemovedPackage, RestoredPackage
 from provision.verify import drift
 from provision.wheels import pylock as lock
 
@@ -258,6 +261,21 @@ def test_packages_come_from_the_index_that_create_was_given(made):
     lost = made.gpuenv.work / "other" / made.site.relative_to(made.path) / FILE
     lost.unlink()
     assert [p["name"] for p in made.repair("other")["packages"]] == [CU13] and lost.exists()
+
+
+def test_the_work_of_two_rounds_has_each_package_once():
+    def work(*names, removed):
+        return RepairWork(
+            packages=tuple(wheel(n, "1") for n in names),
+            restored=tuple(RestoredPackage(name=n, had=None, now="1", why=names[-1]) for n in names),
+            removed=tuple(RemovedPackage(name=n, version="1", why=names[-1]) for n in removed),
+        )
+
+    both = join_work(work("a", removed=["x"]), work("a", "b", removed=["x", "y"]))
+    assert [p.name for p in both.packages] == ["a", "b"]
+    assert [(t.name, t.why) for t in (*both.restored, *both.removed)] == [
+        ("a", "a"), ("b", "b"), ("x", "a"), ("y", "b"),
+    ]  # fmt: skip
 
 
 def test_a_repair_that_is_killed_leaves_the_environment_as_it_was(made):
