@@ -165,19 +165,20 @@ def test_what_is_compiled_against_a_build_comes_from_the_page_of_that_build(stac
     (overlay / "indexes.yaml").write_text(
         '- table: "pages"\n  framework: "torch"\n  source: "here"\n  read: "2026-11-20"\n  kept: "by hand"\n  rows:\n'
         '  - {packages: "torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib", '
-        f'url: "{index.url}/page-{{version}}-{{label}}/"}}\n'
+        f'url: "{index.url}/page-{{version}}-{{label}}/", local: "pt{{digits}}{{label}}"}}\n'
     )
     requirements(gpuenv, "torch", "torch-scatter")
     asked = ("create", "-r", "requirements.txt", "--profiles", overlay, "--json")
     ran = stack(*asked)
-    assert ran.code == 6 and f"page-{stack.newest}-cu" in ran.json["error"]["message"]
+    assert ran.code == 6 and "torch-scatter" in ran.json["error"]["message"]
     plan = stack("resolve", "--framework", "torch", "--json").json
     label = f"cu{plan['builds'][0]['cuda'].replace('.', '')}"
-    file = "torch_scatter-2.1.2+pt-py3-none-any.whl"
-    index.wheels[f"page-{stack.newest}-{label}"] = {file: wheel_bytes("torch_scatter", "2.1.2+pt")}
+    release = f"2.1.2+pt{''.join(stack.newest.split('.')[:2])}{label}"
+    file = f"torch_scatter-{release}-py3-none-any.whl"
+    index.wheels[f"page-{stack.newest}-{label}"] = {file: wheel_bytes("torch_scatter", release)}
     ran = stack(*asked)
     assert ran.code == 0, ran.err
-    assert installed(gpuenv.work / ".venv")["torch_scatter"] == "2.1.2+pt"
+    assert installed(gpuenv.work / ".venv")["torch_scatter"] == release
     locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "torch-scatter")
     assert (locked["sha256"] and locked["url"].endswith(file.replace("+", "%2B"))) or locked["url"].endswith(
         file
