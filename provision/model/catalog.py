@@ -123,7 +123,6 @@ class Satellite(NamedTuple):
     package: str
     version: str
     platform: str
-    index: str  # type: ignore[assignment]  # nobody asks a row for the index of a value
     form: str
     pythons: tuple[str, ...] = ()
     glibc: str | None = None
@@ -304,7 +303,6 @@ class Launcher(NamedTuple):
     """A command that starts a program elsewhere, the flag that gives it the GPU (`gives`), and all such `flags`."""
 
     command: str
-    tool: str
     gives: str
     flags: tuple[str, ...]
 

@@ -16,8 +16,8 @@ ROWS = """\
   read: "2026-01-01"
   kept: "by hand"
   rows:
-  - {package: "kern", version: "2.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", glibc: "2.17", kernels: "8.0 10.0"}
-  - {package: "kern", version: "1.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", glibc: "2.17", kernels: "7.0 8.0"}
+  - {package: "kern", version: "2.0", platform: "linux-x86_64", form: "wheel", pythons: "3.10+", glibc: "2.17", kernels: "8.0 10.0"}
+  - {package: "kern", version: "1.0", platform: "linux-x86_64", form: "wheel", pythons: "3.10+", glibc: "2.17", kernels: "7.0 8.0"}
 """
 WITH = ("--with", "kern", "--profiles", "rows")
 LOCKS = ["pylock.sm100-r580.toml", "pylock.sm70-r580.toml"]

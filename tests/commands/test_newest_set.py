@@ -214,7 +214,7 @@ def write_rows(gpuenv, *rows):
     """Measured rows in a folder for --profiles, in place of the shipped ones."""
     folder = gpuenv.work / "rows"
     folder.mkdir(exist_ok=True)
-    shared = 'platform: "linux-x86_64", index: "pypi", form: "wheel"'
+    shared = 'platform: "linux-x86_64", form: "wheel"'
     (folder / "satellites.yaml").write_text(
         '- table: "satellites"\n  source: "test"\n  read: "2026-11-23"\n  kept: "measured"\n  rows:\n'
         + "".join(f"  - {{{shared}, {row}}}\n" for row in rows)

@@ -29,9 +29,7 @@ def build(version, cuda="13.0", **more):
 
 
 def row(package, version, **columns):
-    return Satellite(
-        package=package, version=version, platform="linux-x86_64", index="pypi", form="wheel", **columns
-    )
+    return Satellite(package=package, version=version, platform="linux-x86_64", form="wheel", **columns)
 
 
 def needs_cuda(package, version, cuda):

@@ -71,7 +71,7 @@ def test_a_cuda_package_without_a_major_in_its_name_is_found_too():
 
 def test_a_measured_package_that_came_along_has_its_own_sentence():
     row = Satellite(
-        package="kernels", version="1.0", platform="linux-x86_64", index="pypi", form="wheel",
+        package="kernels", version="1.0", platform="linux-x86_64", form="wheel",
         cuda="12", cuda_by="needed", needs=("libcudart.so.12",),
     )  # fmt: skip
     found = strangers({"serving": (), "kernels": ("serving",)}, rows=[row])
@@ -81,7 +81,7 @@ def test_a_measured_package_that_came_along_has_its_own_sentence():
 
 def test_a_package_with_its_own_cuda_may_bring_wheels_of_it():
     row = Satellite(
-        package="decoder", version="1.0", platform="linux-x86_64", index="pypi", form="wheel",
+        package="decoder", version="1.0", platform="linux-x86_64", form="wheel",
         cuda="12", cuda_by="name",
     )  # fmt: skip
     lock = {"serving": (), "decoder": ("serving",), "nvidia-nvjpeg2k-cu12": ("decoder",)}

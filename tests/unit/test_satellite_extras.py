@@ -15,7 +15,6 @@ def row(version, cuda="13", extras=("cuda", "cudnn"), package="sat", platform=LI
         package=package,
         version=version,
         platform=platform,
-        index="pypi",
         form="wheel",
         cuda=cuda,
         extras=extras,

@@ -41,7 +41,7 @@ def row(version, cuda, built_for, **parts):
         **parts,
     }
     return Satellite(
-        package="ao", version=version, platform="linux-x86_64", index="pypi", cuda=cuda, built_for=built_for, **columns
+        package="ao", version=version, platform="linux-x86_64", cuda=cuda, built_for=built_for, **columns
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def _release_rows(
     files: Sequence[WheelFile] | Sequence[Source],
     documents: Documents,
 ) -> list[Row]:
-    row: Row = {"package": package, "version": str(version), "platform": platform, "index": "pypi"}
+    row: Row = {"package": package, "version": str(version), "platform": platform}
     wheels = [f for f in files if isinstance(f, WheelFile)]
     if not wheels:
         file = files[0].file
@@ -339,7 +339,7 @@ class InstalledWheel:
         """Return the rows of the package. If its libraries contradict each other or are damaged, return one
         without facts."""
         row: Row = {
-            "package": self.package, "version": self.version, "platform": self.platform, "index": "pypi", "form": "wheel",
+            "package": self.package, "version": self.version, "platform": self.platform, "form": "wheel",
             "pythons": [self.python],
         }  # fmt: skip
         try:
