@@ -275,8 +275,8 @@ SATELLITES = """- table: "satellites"
   read: "2026-11-26"
   kept: "measured"
   rows:
-  - {package: "vllm", version: "9.1.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.15.0", abi: "exact"}
-  - {package: "vllm", version: "9.0.0", platform: "linux-x86_64", index: "pypi", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.10.0", abi: "exact"}
+  - {package: "vllm", version: "9.1.0", platform: "linux-x86_64", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.15.0", abi: "exact"}
+  - {package: "vllm", version: "9.0.0", platform: "linux-x86_64", form: "wheel", pythons: "3.10+", cuda: "13", cuda_by: "needed", needs: ["libcudart.so.13"], built_for: "torch==2.10.0", abi: "exact"}
 """
 OLD_DRIVER = ["550.54.15" if word == "580.95.05" else word for word in ASK]
 
