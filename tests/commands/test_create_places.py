@@ -138,3 +138,17 @@ def test_a_cache_on_another_file_system_is_named_with_what_is_copied(gpuenv, ind
         assert f"because the cache {cache}/uv is on another file system than {gpuenv.work}. A cache" in text
         gpuenv.env["UV_LINK_MODE"] = "copy"
         assert "were copied" not in gpuenv("create", *again).err
+
+
+def test_a_python_that_is_not_here_is_downloaded_by_uv(gpuenv, index):
+    nowhere = {
+        "PYENV_ROOT": "/nowhere",
+        "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
+        "PIP_INDEX_URL": index.url,
+    }
+    ask = ("--framework", "jax", "--device", "cpu", "--python", "3.13", "--json")
+    index.add_plan(gpuenv("resolve", *ask).json)
+    gpuenv.env |= nowhere
+    ran = gpuenv("create", "--no-verify", *ask)
+    assert ran.code == 7 and "downloading Python 3.13" in ran.err
+    assert "Python 3.13 is not on this machine" in ran.json["error"]["message"]

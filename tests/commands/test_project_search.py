@@ -76,6 +76,7 @@ def test_a_missing_environment_is_to_be_made_by_create(below):
     ran = below("run", "python", "-V")
     assert ran.code == 2 and f"{root_of(below)}/.venv does not exist" in ran.err
     assert "hint: build it: gpuenv create\n" in ran.err
+    assert "gpuenv create other --framework torch\n" in below("run", "other", "--", "python", "-V").err
 
 
 def test_a_project_above_home_is_not_read(below):

@@ -143,6 +143,7 @@ def test_the_limit_on_memory_is_named():
 def test_what_the_machine_caused_is_explained(error, code, word):
     told = system_errors.explain(error)
     assert told is not None and exit_codes.get_error_code(told) == code and word in told.message and told.hint
+    assert "None" not in told.message
     wrapped = ValueError("x")
     wrapped.__cause__ = error
     again = system_errors.explain(wrapped)

@@ -159,6 +159,18 @@ def test_memory_growth_that_is_on_already_is_no_cure():
     assert causes("stated: allow_growth = True fixes it", OOM)[0] == "preallocation_leaves_no_memory"
 
 
+def test_two_wheels_of_one_library_are_removed_and_one_stays():
+    failed = (
+        "Traceback (most recent call last):",
+        "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister",
+    )
+    (one,) = found("nvidia-nccl-cu12 2.20.5", *failed)
+    (two,) = found("nvidia-nccl-cu12 2.20.5", "nvidia-nccl-cu11 2.19.3", *failed)
+    assert one.cause == two.cause == "nvidia_lib_symbol_mismatch"
+    assert "uninstall" not in one.fix and "install --force-reinstall --no-deps nvidia-nccl-cu12`" in one.fix
+    assert "uninstall -y nvidia-nccl-cu11 nvidia-nccl-cu12`" in two.fix
+
+
 # --- warnings on optional parts -----------------------------------------------------------------
 
 IMAGE = "UserWarning: Failed to load image Python extension: 'image.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev'"
