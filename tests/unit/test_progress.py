@@ -8,6 +8,7 @@ import time
 
 from rows import rows
 
+from provision.bundle.writer import BundleWriter
 from provision.environment import uv_install
 from provision.errors import GpuenvError
 from provision.model import Event
@@ -227,3 +228,13 @@ def test_colours_depend_on_terminal_and_variables(environ, tty, coloured):
     screen.line(screen.colour("works", "green"))
     assert ("\x1b[32m" in out.getvalue()) == coloured
     assert "works" in out.getvalue()
+
+
+def test_the_downloads_of_a_bundle_are_told_a_few_times_a_second(tmp_path):
+    told = []
+    tell = BundleWriter(folder=tmp_path, before=None, locks=(), emit=told.append)._make_progress(10)
+    tell(3, "a.whl")
+    tell(4, "a.whl")
+    assert [(e.kind, e.stage, e.done, e.total, e.unit) for e in told] == [
+        ("progress", "bundle", 3, 10, "bytes")
+    ]
