@@ -72,6 +72,17 @@ def test_an_older_release_is_taken_where_the_newest_does_not_fit(gpuenv, jax, in
     assert locked(gpuenv)["stated"]["version"] == "1.0" and "plain" in locked(gpuenv)
 
 
+def test_a_source_that_requires_an_older_framework_gets_it(gpuenv, jax, index, marks):
+    newest = gpuenv("resolve", "--json", "--framework", "jax", *CPU).json["builds"][0]["version"]
+    index.add_plan(gpuenv("resolve", "--json", "--framework", f"jax!={newest}", *CPU).json)
+    marks.stated(index, "stated", "1.0", ("plain",), **DYNAMIC)
+    marks.stated(index, "stated", "4.0", (f"jax<{newest}",), **DYNAMIC)
+    ran = gpuenv("lock", *ask(gpuenv, "stated"), "--json")
+    assert ran.code == 0 and locked(gpuenv)["stated"]["version"] == "4.0", ran.err
+    (held,) = ran.json["held_back"]
+    assert held["package"] == "jax" and held["because"] == f"stated 4.0 requires jax<{newest}"
+
+
 def test_sources_that_require_other_sources_are_built_too(gpuenv, jax, index, marks):
     marks.stated(index, "first", "1.0", ("second", "plain"), **DYNAMIC)
     marks.stated(index, "second", "2.0", ("other",), **OLD)
