@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..errors import BuildError, GpuenvError, MachineError, UsageError
+from ..errors import BuildError, GpuenvError, LockError, MachineError, UsageError
 from ..system import process
 from ..system.redaction import clean_line
 
@@ -115,6 +115,8 @@ def add_limits(error: GpuenvError) -> None:
     if match and limit:
         error.message = f"{error.message.rstrip(': ')}: {match[0]}{limit}"
         error.hint = hint
+        if isinstance(error, LockError):
+            error.unreachable = None  # the limit closed the connection, not the index
 
 
 def _make_memory_error(reason: str) -> MachineError:

@@ -83,17 +83,18 @@ def test_the_limit_that_an_installer_met_is_named():
         "    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, resource.RLIM_INFINITY))\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
         "for log in ('memory allocation of 2097152 bytes failed', 'Caused by: Too many open files (os error 24)', 'a dead index'):\n"
-        "    error = LockError('the packages could not be solved: ', log=log, hint='x')\n"
+        "    error = LockError('the packages could not be solved: ', log=log, hint='x', unreachable='index')\n"
         "    system_errors.add_limits(error)\n"
-        "    print(error.message, '|', error.hint)\n"
+        "    print(error.message, '|', error.hint, '|', error.unreachable)\n"
     )
     limited = subprocess.run(
         [sys.executable, "-c", code, "limited"], capture_output=True, text=True, check=True
     )
     memory, files, other = limited.stdout.splitlines()
     assert "2097152 bytes" in memory and "4096 MiB | raise" in memory
+    assert memory.endswith("| None") and files.endswith("| None"), "no index is at fault"
     assert "Too many open files" in files and " 24 | raise" in files
-    assert other == "the packages could not be solved:  | x"
+    assert other == "the packages could not be solved:  | x | index"
     free = subprocess.run(["sh", "-c", 'ulimit -v unlimited; exec "$@"', "sh", sys.executable, "-c", code],
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert free.stdout.splitlines()[0] == other
