@@ -56,7 +56,7 @@ _FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "c
 """Facts that texts use by their names."""
 SLOTS = frozenset(
     (*_FACTS, *_PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
-     "old_cudnn", "cu", "cuda_major", "conda_cuda", "driver_label", "installed_label", "proposed_label", "index",
+     "old_cudnn", "cu", "cuda_major", "driver_label", "installed_label", "proposed_label", "index",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
      "own_code", "wanted_wheel", "wanted_label", "wheel_pythons", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
@@ -501,7 +501,6 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
         values["driver_label"] = format_label(speaks)
     if installed := facts.first("cuda"):
         values["installed_label"] = format_label(installed)
-    values["conda_cuda"] = "12.4" if speaks is None or Version(speaks) >= Version("12.4") else "12.1" if Version(speaks) >= Version("12.1") else "11.8"  # fmt: skip
     framework = found.facts.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
     if framework and (version := facts.first(framework)):
         values["release"] = f"{framework} {version}"

@@ -16,7 +16,7 @@ FACTS = {
     "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
     "name": "torch", "package": "torchvision", "folder": "/opt/lib", "pip": "pip", "python": "3.11", "framework": "torch",
     "index": "https://download.pytorch.org/whl/cu128", "cu": "cu12", "cuda_major": "12",
-    "conda_cuda": "12.4", "driver_label": "cu128", "installed_label": "cu128", "wanted_label": "cu118", "wanted_wheel": "torch==2.6.0", "proposed_label": "cu126", "missing_cuda": "12",
+    "driver_label": "cu128", "installed_label": "cu128", "wanted_label": "cu118", "wanted_wheel": "torch==2.6.0", "proposed_label": "cu126", "missing_cuda": "12",
     "missing_cudnn": "9", "check": "python -c 'import torch'", "module": "tensorboard", "guess": "tensorboard", "deb": "libgl1",
     "rpm": "mesa-libGL", "kept_wheel": "nvidia-nccl-cu12", "two_wheels": "nvidia-nccl-cu11 nvidia-nccl-cu12",
     "symbol_wheel": "nvidia-nccl-cu12", "variable": "XLA_FLAGS", "jaxlib": "0.6.2", "gcc": "gcc-12", "gxx": "g++-12",

@@ -69,7 +69,7 @@ NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0
         # the program and its manager
         ((CPU_BUILD,), "pip install --force-reinstall torchvision torch --index-url", "tensorflow"),
         ((JAX_CPU,), 'pip install -U "jax[cuda12]"', "torch"),
-        (("$ conda install pytorch -c pytorch", CPU_BUILD), "conda install -c pytorch", "pip install"),
+        (("$ conda install pytorch -c pytorch", CPU_BUILD), "conda install -c conda-forge", "pip install"),
         (("DGLError: Device API cuda is not enabled",), "dgl -f https://data.dgl.ai", "torchvision"),
         (("$ uv add onnxruntime-gpu onnxruntime", "'CUDAExecutionProvider' is not in available provider names"), "uv remove onnxruntime", "pip uninstall"),
         (("> .\\python_embeded\\python.exe -s main.py", CPU_BUILD), ".\\python_embeded\\python.exe -m pip install", "gpuenv"),
