@@ -29,7 +29,7 @@ def fixes(path, row, lock=None, *, ours=True):
     ]
     env = Environment(path=str(path), manager="venv", python=f"{path}/bin/python", made_by_gpuenv=ours)
     run = SimpleNamespace(
-        env=env, lock=lock, stages=stages, device="cuda", options=Options(), wrong=False, verdicts=[], drift=(),
+        env=env, lock=lock, stages=stages, failed=stages[0], device="cuda", options=Options(), wrong=False, verdicts=[], drift=(),
         findings=[make_finding(row, framework="torch", name="torch", package="torchvision")], low_memory=None,
     )  # fmt: skip
     told = make_verdict(run)
