@@ -479,9 +479,8 @@ def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
     """
     options, kept = job.options, None
     if not options.verify:
-        kept = recall.find_kept_verdict(
-            job.env, job.choices, machine, checks=options.checks and not options.quick
-        )
+        digest, checks = record.lock_digest(job.lock), options.checks and not options.quick
+        kept = recall.find_kept_verdict(job.env, job.choices, machine, digest, checks=checks)
     if kept:
         record.note_kept(job.env, job.emit)
     if kept is not None or options.verify is False or not can_prove(job.lock, job.machine, job.emit):

@@ -182,7 +182,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     if not before or not recall.is_same(before, wanted):
         return None
     machine, plan = machine_for_verdict(), record.read_plan(env)
-    verdict = recall.find_kept_verdict(env, choices, machine)
+    verdict = recall.find_kept_verdict(env, choices, machine, record.read(env, "lock.json").get("digest"))
     if verdict is None or plan is None:
         return None
     elsewhere = bool(choices.elsewhere or choices.platform)

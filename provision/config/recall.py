@@ -208,12 +208,13 @@ def compare_request(env: Path, choices: Choices, lock: Lock | None) -> tuple[dic
 
 
 def find_kept_verdict(
-    env: Path, choices: Choices, machine: Machine, *, checks: bool = True
+    env: Path, choices: Choices, machine: Machine, lock: str | None, *, checks: bool = True
 ) -> Verdict | None:
-    """Return the verdict on an environment if nothing that it depends on changed since. Without `checks`, those of the
-    project are left out."""
+    """Return the verdict on an environment if nothing that it depends on changed since.
+
+    `lock` is the digest of its lock. Without `checks`, those of the project are left out.
+    """
     project = read_own_project(env, get_cache_dir(choices)) if checks else None
-    lock = record.read(env, "lock.json").get("digest")
     under = record.list_circumstances(env, lock, machine, project.digest if project else None)
     return record.find_valid_verdict(env, under)
 

@@ -6,6 +6,7 @@ import re
 
 from ..system.versions import major, meets
 from .facts import spell_cudnn
+from .lines import Line, Raised
 from .rules import Candidate, Case, candidate, rule_out
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
@@ -302,7 +303,7 @@ def judge_system_library(case: Case) -> list[Candidate]:
             (r for r in rows if name.endswith(".so") and r.soname.startswith(name + ".")), None
         )
         ended = bool(ends and ends[1] == name)
-        if row:
+        if row and (ended or not _is_continued(last, name, line)):
             package = last.package if last and ended else None
             needs = f", required by {package}," if package else ""
             title = f"The system library {name}{needs} is missing"
@@ -317,6 +318,16 @@ def judge_system_library(case: Case) -> list[Candidate]:
             title = f"The library {name} is missing"
             return [candidate("system_library_missing", 52, [line.evidence], title, missing=name)]
     return []
+
+
+def _is_continued(last: Raised | None, name: str, line: Line) -> bool:
+    """Return whether the text ends with an unrelated exception.
+
+    Lines after an exception's first line belong to its message.
+    """
+    if last is None or name in last.message or last.kind in ("ImportError", "OSError"):
+        return False
+    return line.source != last.line.source or line.number < last.line.number
 
 
 def _suggest_replacement(case: Case, name: str, module: str | None) -> str | None:

@@ -49,7 +49,10 @@ class MeasuredRows:
             return ()
         try:
             kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
-            rows = [Satellite.from_columns(row) for row in kept]
+            # earlier versions kept columns that nothing reads any more
+            rows = [
+                Satellite.from_columns({k: row[k] for k in Satellite._fields if k in row}) for row in kept
+            ]
         except (OSError, ValueError, TypeError, AttributeError):
             return ()
         return tuple(row for row in rows if row.platform == platform)

@@ -96,7 +96,8 @@ def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> Held
         because = why
     else:
         reasons = [objections(state.fitting.question, wanted, b) for b in newer if b.version == newest]
-        because = min(reasons, key=len)[0].text
+        fewest = min(filter(None, reasons), key=len, default=None)
+        because = fewest[0].text if fewest else "it conflicts with the other frameworks"
     return HeldBackPackage(
         package=wanted.name, locked=build.version, newest=newest, because=because, alternative=price
     )
@@ -122,7 +123,10 @@ def _usable(state: State, wanted: FrameworkRequest, newer: Sequence[Build]) -> l
         b for b in newer if b.index in closed
         and {r.code for r in objections(state.fitting.question, wanted, b)} == {"index_unreachable"}
     ]  # fmt: skip
-    fitting = [b for b in chain if b in newer]
+    releases = {b.version for b in newer}
+    fitting = [
+        b for b in chain if b.version in releases
+    ]  # a local wheel is no row, but may be of such a release
     return sorted([*fitting, *others], key=lambda b: version(b.version), reverse=True)
 
 

@@ -177,7 +177,7 @@ def _in_silence(state: State, context: RequestContext, *, no_code: bool) -> Stat
 def _offer_without(state: State, error: LockError, address: str) -> None:
     """Name the line of a closed address, and say in the hint whether there is a solution without it."""
     demands, sources = state.context.demands, state.context.sources
-    closed = [n for n in demands.needs if address in n.text or redact(n.index or "") == address]
+    closed = [n for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address]
     extra = tuple(url for url in sources.extra if redact(url) != address)
     if not closed and extra == sources.extra:
         return

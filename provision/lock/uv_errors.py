@@ -145,7 +145,7 @@ def _explain_repository(address: str, bare: str, needs: Sequence[RequirementLine
 
 def _find_origin(address: str, needs: Sequence[RequirementLine]) -> str:
     """Return the line that names an address, in parentheses, or "" if none does."""
-    return next((f" ({n.origin})" for n in needs if address in n.text), "")
+    return next((f" ({n.origin})" for n in needs if address in redact(n.text)), "")
 
 
 def _no_solution(

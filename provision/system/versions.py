@@ -22,7 +22,9 @@ def specifiers(text: str) -> SpecifierSet:
 
 @cache
 def meets(text: str, bounds: str) -> bool:
-    """Return whether a version is within PEP 440 bounds. Pre-releases are allowed here. An invalid version is not within."""
+    """Return whether a version is within PEP 440 bounds. Pre-releases are allowed here. An invalid version is
+    within no bounds but empty ones.
+    """
     try:
         return not bounds or specifiers(bounds).contains(version(text), prereleases=True)
     except (InvalidVersion, InvalidSpecifier):

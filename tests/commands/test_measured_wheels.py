@@ -37,9 +37,11 @@ def test_a_fetched_wheel_decides_in_the_next_plan(torches, gpuenv, index):
     assert plan_of(before)["notes"].count(UNMEASURED) == 1
     made = torches("create", "env", "--with", "drawn", "--no-verify", *ASK)
     assert made.code == 0 and "measuring which libraries drawn 2.0 needs" in made.err, made.err
-    (row,) = json.loads((gpuenv.cache / "satellites" / f"{gpuenv.digest}.json").read_text())
+    kept = gpuenv.cache / "satellites" / f"{gpuenv.digest}.json"
+    (row,) = json.loads(kept.read_text())
     assert (row["package"], row["cuda"], row["needs"]) == ("drawn", "12", ["libcudart.so.12"])
     assert row["built_for"] == "torch"
+    kept.write_text(json.dumps([row | {"index": "pypi"}]))  # a column of an earlier version
 
     index.add("drawn", "1.0", requires=("torch",))
     after = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", *ASK)

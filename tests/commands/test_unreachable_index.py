@@ -92,6 +92,21 @@ def test_a_cpu_wheel_at_hand_is_also_taken_for_a_requirements_file(cut_off):
     assert is_refused(ran, cut_off), ran.err
 
 
+def test_a_newer_wheel_that_only_a_folder_has_for_this_python_waits_for_upgrade(cut_off):
+    """No row of the newest release is for Python 3.9: the wheel of the folder is the only build that fits."""
+    folder = cut_off.work / "wheels"
+    folder.mkdir()
+    ask = ("lock", "--json", "--framework", "torch", "--find-links", folder, "--device", "cpu", "--python", "3.9",
+           "--platform", "linux-x86_64", "--glibc", "2.35")  # fmt: skip
+    for version in ("2.13.0", cut_off.newest):
+        file = f"torch-{version}+cpu-cp39-cp39-manylinux_2_28_x86_64.whl"
+        (folder / file).write_bytes(wheel_bytes("torch", f"{version}+cpu"))
+        ran = cut_off(*ask)
+        assert ran.code == 0, ran.err
+        assert torch_of(ran) == "2.13.0+cpu"
+    assert ran.json["held_back"][0]["because"].startswith("the existing lock has 2.13.0")
+
+
 def test_a_companion_without_a_cpu_wheel_that_comes_along_is_refused(cut_off, index):
     """Its operators are compiled for the default index's torch and do not load with another build."""
     folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")

@@ -36,6 +36,21 @@ def test_a_line_that_is_always_printed_says_nothing(line):
     assert causes(*HARMLESS[:6], line, "Training finished, accuracy 0.98") == []
 
 
+@pytest.mark.parametrize(
+    ("raised", "cause"),
+    [
+        ("ValueError: bad batch size", None),
+        ("ModuleNotFoundError: No module named 'foo'", "python_package_missing"),
+        ("ImportError: libgomp.so.1: cannot open shared object file: No such file or directory", "system_library_missing"),
+    ],
+)  # fmt: skip
+def test_a_library_of_which_a_program_only_warned_is_not_what_ended_it(raised, cause):
+    warned = "Warning: no optional backend: libgomp.so.1: cannot open shared object file: No such file or directory"
+    trace = ("Traceback (most recent call last):", '  File "train.py", line 10, in <module>', "    main()")
+    found = causes(warned, "step 1 loss 0.3", *trace, raised)
+    assert found[:1] == ([cause] if cause else [])
+
+
 @rows("kind", KINDS)
 def test_prefixes_of_log_wrappers_are_removed(kind):
     lines = [

@@ -92,9 +92,8 @@ def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
 def test_the_address_of_a_file_is_no_index_and_is_named_with_its_line(why, words, is_closed):
     address = "https://a.example/p-1.zip"
     said = f"error: Failed to download and build `p @ {address}`\n  cause: Failed to fetch: {address}\n  cause: {why}"
-    error = failed(
-        said, PackageSources(), RequirementLine(text=f"p @ {address}", name="p", origin="a.txt line 3")
-    )
+    written = f"p @ {address.replace('//', '//me:secret@')}"  # the log is read without credentials
+    error = failed(said, PackageSources(), RequirementLine(text=written, name="p", origin="a.txt line 3"))
     assert error.message == f"cannot read {address} (a.txt line 3): the server {words}"
     assert error.unreachable == (address if is_closed else None)
 
