@@ -10,6 +10,7 @@ import math
 import re
 import socket
 import ssl
+import string
 import threading
 import time
 import urllib.parse
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, InvalidHeader
+from urllib3.exceptions import HTTPError, InvalidHeader, ProxyError
 
 from .. import __version__
 from ..errors import LockError
@@ -153,21 +154,19 @@ class Http:
 
     @contextmanager
     def _open(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send a request and follow its redirects. Raises OSError and HTTPException of the network."""
+        """Send a request and follow its redirects.
+
+        Raises OSError and HTTPException of the network, and LockError for an address or a proxy that no try can use.
+        """
         url, credentials = _split_credentials(url)
         headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
         if credentials:
             headers["Authorization"] = credentials
         try:
-            for left in reversed(range(_REDIRECTS)):
-                with closing(
-                    self._find_pools(url).urlopen(
-                        method, url, headers=headers, timeout=self._timeout, retries=False, redirect=False,
-                        preload_content=False, decode_content=False, enforce_content_length=False,
-                    )
-                ) as answer:  # fmt: skip
-                    if method == "HEAD" or answer.status == 404:
-                        answer.read1(_PIECE)  # its connection can then be used again
+            for left in reversed(range(_REDIRECTS + 1)):
+                with closing(self._send(method, url, headers)) as answer:
+                    if method == "HEAD" or answer.headers.get("Content-Length") == "0":
+                        answer.read1(_PIECE)  # the end, without a wait: its connection can then be used again
                     if 200 <= answer.status < 300:
                         answer.url = url
                         yield answer
@@ -179,18 +178,39 @@ class Http:
         except HTTPError as e:
             raise _find_reason(e) from None
 
-    def _find_pools(self, url: str) -> urllib3.PoolManager:
-        """Return the connections through the proxy for a URL. Certificates of hosts that the user trusts are not checked."""
-        parts, proxy = urllib.parse.urlsplit(url), _find_proxy(url, self._proxy)
-        context = None  # plain HTTP needs no certificates, and reading them takes 20 ms
+    def _send(self, method: str, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        """Send one request, again for each kept connection that the server closes as it is used."""
+        proxy = _find_proxy(url, self._proxy)
+        while True:
+            try:
+                return self._find_pools(url, proxy).urlopen(
+                    method, url, headers=headers, timeout=self._timeout, retries=False, redirect=False,
+                    preload_content=False, decode_content=False, enforce_content_length=False,
+                )  # fmt: skip
+            except HTTPError as e:
+                reason = _find_reason(e)
+                passing = isinstance(reason, ssl.SSLEOFError)  # also a proxy that is busy
+                if isinstance(e, ProxyError) and isinstance(reason, ssl.SSLError) and not passing:
+                    raise _explain_proxy(url, proxy or "", reason) from None
+                if not isinstance(reason, _KeptError):
+                    raise
+
+    def _find_pools(self, url: str, proxy: str | None) -> urllib3.PoolManager:
+        """Return the connections through the proxy for a URL.
+
+        Certificates of hosts that the user trusts are not checked. That of a proxy always is: it gets the proxy's password.
+        """
+        parts = urllib.parse.urlsplit(url)
+        trusted = bool({parts.hostname, parts.netloc} & self._trusted)
+        environ = process.environ()
+        variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         with self._lock:
-            if parts.scheme == "https" or (proxy or "").startswith("https:"):
-                environ = process.environ()
-                variables = tuple(environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-                trusted = bool({parts.hostname, parts.netloc} & self._trusted)
-                context = _make_context(self._cert, trusted, variables)
+            # Plain HTTP needs no certificates, and reading them takes 20 ms.
+            checked = (proxy or "").lower().startswith("https:")
+            of_proxy = _make_context(self._cert, False, variables) if checked else None
+            context = _make_context(self._cert, trusted, variables) if parts.scheme == "https" else of_proxy
             if (proxy, context) not in self._pools:
-                self._pools[proxy, context] = _make_pools(proxy, context)
+                self._pools[proxy, context] = _make_pools(proxy, context, of_proxy)
             return self._pools[proxy, context]
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
@@ -323,8 +343,10 @@ def _find_pause(error: Exception, tried: int) -> float | None:
 def _redirect(url: str, place: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Return the address and the headers after a redirect, only over HTTP(S) and never from https to http.
 
-    Credentials go to the same scheme, host and port only.
+    Credentials go to the same scheme, host and port only, and those of the new address nowhere.
     """
+    # http.client reads the bytes of a header as Latin-1. As the bytes of UTF-8 they become an address again.
+    place = urllib.parse.quote(place, safe=string.punctuation, encoding="latin-1")
     try:
         place = urllib.parse.urljoin(url, place)
         old, new = origin(url), origin(place)
@@ -332,6 +354,8 @@ def _redirect(url: str, place: str, headers: Mapping[str, str]) -> tuple[str, Ma
         raise AnswerError(f"it redirects to an invalid address: {e}") from e
     if new[0] not in _PORTS or (old[0], new[0]) == ("https", "http"):
         raise AnswerError(f"redirected to {redact(place)}, which is not followed")
+    parts = urllib.parse.urlsplit(place)
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return place, {k: v for k, v in headers.items() if new == old or k != "Authorization"}
 
 
@@ -351,20 +375,22 @@ def _make_context(cert: str | None, trusted: bool, _variables: tuple[str | None,
 
     Clients share it, because reading the certificates of a system takes 20 ms.
     """
-    context = ssl.create_default_context(cafile=cert)
+    context = ssl.create_default_context(cafile=None if trusted else cert)
     if trusted:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-def _make_pools(proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+def _make_pools(
+    proxy: str | None, context: ssl.SSLContext | None, of_proxy: ssl.SSLContext | None
+) -> urllib3.PoolManager:
     if context and not context.check_hostname:
         urllib3.disable_warnings()  # which each connection would print
     if proxy:
         address, credentials = _split_credentials(proxy)
         sent = {"Proxy-Authorization": credentials} if credentials else {}
         pools: urllib3.PoolManager = urllib3.ProxyManager(
-            address, proxy_headers=sent, proxy_ssl_context=context, ssl_context=context, maxsize=AT_ONCE
+            address, proxy_headers=sent, proxy_ssl_context=of_proxy, ssl_context=context, maxsize=AT_ONCE
         )
     else:
         pools = urllib3.PoolManager(ssl_context=context, maxsize=AT_ONCE)
@@ -405,10 +431,20 @@ class _Response(http.client.HTTPResponse):
 
 class _Connection(HTTPConnection):
     response_class = _Response
+    _answered: socket.socket | None = None
+
+    def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3's own
+        kept = self.sock is self._answered
+        try:
+            answer = super().getresponse()
+        except (ConnectionResetError, BrokenPipeError) as e:
+            raise _KeptError(*e.args) if kept else e from None
+        self._answered = self.sock
+        return answer
 
 
-class _SecureConnection(HTTPSConnection):
-    response_class = _Response
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
 
 
 class _Pool(urllib3.HTTPConnectionPool):
@@ -424,6 +460,10 @@ class _SecurePool(urllib3.HTTPSConnectionPool):
 
 class DeadlineError(TimeoutError):
     """Response headers that were incomplete at their deadline."""
+
+
+class _KeptError(ConnectionResetError):
+    """A kept connection that the server closed, as it may at any time, instead of a response."""
 
 
 class AnswerError(OSError):
@@ -444,6 +484,17 @@ def _find_reason(error: HTTPError) -> Exception:
     if isinstance(inner, HTTPError):
         return _find_reason(inner)
     return inner if isinstance(inner, Exception) else AnswerError(redact_text(str(error)))
+
+
+def _explain_proxy(url: str, proxy: str, error: ssl.SSLError) -> LockError:
+    """Return the error for a proxy that no TLS connection can be opened to."""
+    if refusal := explain_error(error):
+        return unreadable(url, f"the proxy {redact(proxy)} {refusal.words}", refusal.hint)
+    return unreadable(
+        url,
+        f"the TLS connection to the proxy {redact(proxy)} failed ({error.reason or error})",
+        "write it as http:// if the proxy has no TLS: HTTPS_PROXY, HTTP_PROXY or proxy in pip.conf",
+    )
 
 
 def _read_retry_after(headers: Mapping[str, str]) -> float | None:

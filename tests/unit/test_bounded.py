@@ -191,6 +191,36 @@ def test_a_response_that_breaks_off_is_requested_again(sent, told):
         assert len(seen) == 4
 
 
+def test_a_kept_connection_that_ends_when_it_is_used_again_costs_no_try():
+    served = set()
+
+    def respond(handler):
+        handler.close_connection = handler.client_address in served
+        if not handler.close_connection:
+            served.add(handler.client_address)
+            head(handler, "Content-Length: 2")
+            handler.wfile.write(b"ok")
+
+    with answering(respond) as (url, seen):
+        web = Http(timeout=5, tries=1)
+        for _ in range(3):
+            assert web.get(url).body == b"ok"
+        assert (len(seen), len(served)) == (5, 3)
+
+
+def test_a_missing_file_is_missing_before_its_page_arrives():
+    done = threading.Event()
+
+    def respond(handler):
+        head(handler, "Content-Length: 100", status="404 Not Found")
+        done.wait(60)
+
+    with answering(respond) as (url, seen):
+        assert Http(timeout=600).get(url, missing_ok=True) is None
+        done.set()
+    assert len(seen) == 1
+
+
 # --- numbers in headers ----------------------------------------------------------------------------
 
 NONSENSE = ["\xb2", "-5", "1_000", "ten", "9" * 5000, "1e3", "0x10", "1" * 16]

@@ -61,7 +61,16 @@ def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(serve
     server.pages["/loop"] = (302, {"Location": "/loop"}, b"")
     with pytest.raises(LockError, match="redirects endlessly"):
         web.get(f"{server.url}/loop")
-    assert [path for _, path, _ in server.seen].count("/loop") == 10
+    assert [path for _, path, _ in server.seen].count("/loop") == 11
+
+
+def test_the_address_of_a_redirect_is_encoded_and_has_no_password(server, web):
+    own = server.url.replace("//", "//bob:secret@")
+    server.pages["/a"] = (302, {"Location": f"{own}/%C3%A4/ü?b=1".encode().decode("latin-1")}, b"")
+    server.pages["/%C3%A4/%C3%BC"] = (200, {}, b"ok")
+    answer = web.get(f"{server.url}/a")
+    assert (answer.body, answer.url) == (b"ok", f"{server.url}/%C3%A4/%C3%BC?b=1")
+    assert "Authorization" not in server.seen[1][2]
 
 
 def test_an_address_of_another_scheme_is_refused(web):
@@ -71,7 +80,7 @@ def test_an_address_of_another_scheme_is_refused(web):
 
 
 def test_one_connection_serves_requests_in_a_row(server, web):
-    server.pages["/a"] = (200, {}, b"12345")
+    server.pages = {"/a": (200, {}, b"12345"), "/none": (404, {}, b"")}
     for _ in range(2):
         assert web.get(f"{server.url}/a").body == b"12345"
         assert web.get(f"{server.url}/a", span=(1, 2)).body == b"23"
@@ -93,6 +102,8 @@ def test_certificates_are_those_of_pip_and_of_the_environment(tmp_path, monkeypa
             "/name": (302, {"Location": f"https://localhost:{secure.server_port}/a"}, b""),
             "/http": (302, {"Location": f"{plain.url}/a"}, b""),
         }
+        missing = PipConfig(trusted_hosts=("127.0.0.1",), cert="/missing")
+        assert Http(missing).get(f"{secure.url}/a").body == b"ok"
         for config in (PipConfig(cert=str(ca)), PipConfig(trusted_hosts=("127.0.0.1",))):
             web = Http(config)
             assert web.get(f"{secure.url}/a").body == b"ok"
@@ -111,6 +122,28 @@ def test_certificates_are_those_of_pip_and_of_the_environment(tmp_path, monkeypa
         monkeypatch.setenv("SSL_CERT_FILE", str(ca))
         assert Http().get(f"{secure.url}/a").body == b"ok"
         assert not plain.seen
+
+
+def test_a_proxy_shows_its_certificate_before_it_gets_the_password(tmp_path):
+    """`trusted-host` is said of the index, not of the proxy."""
+    ca, context = authority(tmp_path)
+    with answering(context) as secure, answering() as plain:
+        for host in ("http://far.example", "https://far.example"):
+            for proxy, said, hint in (
+                (secure, "the proxy {} has a certificate that is not trusted", "set the path of your CA"),
+                (plain, "the TLS connection to the proxy {} failed", "write it as http:// if"),
+            ):
+                address = f"https://127.0.0.1:{proxy.server_port}"
+                config = PipConfig(
+                    trusted_hosts=("far.example",), proxy=address.replace("//", "//me:secret@")
+                )
+                with pytest.raises(LockError) as caught:
+                    Http(config).get(f"{host}/a")
+                assert caught.value.message.startswith(f"cannot read {host}/a: {said.format(address)}")
+                assert caught.value.hint.startswith(hint) and caught.value.unreachable == f"{host}/a"
+        assert not secure.seen
+        secure.pages["http://far.example/a"] = (200, {}, b"ok")
+        assert Http(PipConfig(cert=str(ca), proxy=secure.url)).get("http://far.example/a").body == b"ok"
 
 
 @pytest.mark.parametrize("place", ["http_proxy", "ALL_PROXY", "pip"])
