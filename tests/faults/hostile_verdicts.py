@@ -149,17 +149,3 @@ def _(at: Field) -> str | None:
     changed(at)
     imported(at, create(at, "one", "--recreate"))
     return at.harm()
-
-
-@case("verdicts: a written .pyc is named by verify --locked, and restored by repair")
-def _(at: Field) -> str | None:
-    one, two = changed(at)
-    for env, right in ((one, True), (two, False)):
-        ran = at.gpuenv("verify", env, "--locked", "--quick", "--device", "cpu", "--json")
-        drift = {c["name"]: c["text"] for c in json.loads(ran.out).get("drift", ())}
-        at.marker.unlink(missing_ok=True)  # verify imports what it verifies
-        if (MODULE in drift) is not right:
-            return f"{env.name}: {drift}"
-    ran = at.gpuenv("repair", one, "--no-verify")
-    imported(at, one)
-    return at.harm(ran, right=(0,))
