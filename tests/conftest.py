@@ -40,8 +40,8 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Two more than there are processors: half of the time tests wait for servers and the network."""
-    return (os.cpu_count() or 1) + 2
+    """One more than there are processors: tests wait for servers and the network, and each worker collects all tests."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config):
