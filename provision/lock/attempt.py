@@ -12,7 +12,16 @@ from ..detect import find_python
 from ..errors import LockError
 from ..index.config import pytorch_address, pytorch_packages
 from ..index.refusals import NETWORK_HINT
-from ..model import Build, CompanionLimit, LockedPackage, Plan, RequirementLine, drop_event, requirement_name
+from ..model import (
+    Build,
+    CompanionLimit,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    RequirementLine,
+    drop_event,
+    requirement_name,
+)
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from ..system.versions import meets
@@ -28,7 +37,7 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
 
     The newest releases of the named packages are looked up at the same time, if they are not known yet.
     """
-    _check_index(state, candidate.plan)
+    check_index(state.context.sources, candidate.plan)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read_newest, state, candidate.plan)
         outcome = _ask(state, candidate)
@@ -70,9 +79,8 @@ def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
     return answer
 
 
-def _check_index(state: State, plan: Plan) -> None:
+def check_index(sources: PackageSources, plan: Plan) -> None:
     """Raise LockError if a plan needs the PyTorch index and a connection fails. uv would try it for seconds."""
-    sources = state.context.sources
     if sources.offline or sources.no_index or not pytorch_packages(plan):
         return
     from ..index.http import find_connection_error

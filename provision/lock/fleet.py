@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from .. import fleet
@@ -40,6 +40,7 @@ from ..system.files import refuse_to_replace
 from . import solve_near
 from .accept import read_old_lock
 from .archives import source_rules
+from .attempt import check_index
 from .existing import refuse_downgrades, without_plan
 from .formats import check_choices, get_locks
 from .named import read_named_packages
@@ -68,6 +69,8 @@ def plan_targets(
     parts = [part for group, members in classes for part in _parts(group, members, emit, no_code=no_code)]
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
     answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None, plans)
+    if not no_code and (open_parts := _leave_out_closed(parts, answer, emit)):
+        answer = fleet.plan_fleet(open_parts, packages.plan, left_out, packages if named else None, plans)
     if plans and plans.isdecimal() and len(answer.fleet.plans) > int(plans):
         raise ResolveError(
             f"--plans {plans}: the hosts need at least {answer.fleet.at_least} plans",
@@ -77,10 +80,10 @@ def plan_targets(
         text = f"packages: {len(packages.solved)} sets of hosts solved"
         emit(Event("done", "resolve", text))
     configured = tuple(
-        dataclasses.replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
+        replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
-    return dataclasses.replace(answer, fleet=dataclasses.replace(answer.fleet, plans=configured, notes=notes))
+    return replace(answer, fleet=replace(answer.fleet, plans=configured, notes=notes))
 
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
@@ -89,7 +92,7 @@ def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClas
     if len(grouped) < 2:
         return grouped
     return [
-        (choices, tuple(dataclasses.replace(c, id=f"{c.id}-{number}") for c in classes))
+        (choices, tuple(replace(c, id=f"{c.id}-{number}") for c in classes))
         for number, (choices, classes) in enumerate(grouped, 1)
     ]
 
@@ -103,10 +106,33 @@ def _parts(
         kinds.setdefault((one.target.platform, one.device), []).append(one)
     parts = []
     for (_, device), members in kinds.items():
-        group_choices = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
+        group_choices = replace(choices, planned=members[0].target, target=None, device=device)
         context = make_request(group_choices, emit, no_code=no_code)
         parts.append(fleet.HostGroup(context, tuple(members)))
     return parts
+
+
+def _leave_out_closed(
+    parts: Sequence[fleet.HostGroup], answer: fleet.FleetAnswer, emit: Emit
+) -> list[fleet.HostGroup] | None:
+    """Return the groups without the builds of an index that a plan needs and that does not answer, or None.
+
+    All plans change with it, and what they cost: each alone would only get other builds.
+    """
+    for one, context in zip(answer.fleet.plans, answer.requests, strict=True):
+        try:
+            check_index(context.sources, one.plan)
+        except LockError as error:
+            emit(Event("warning", "lock", f"{error.message}; continuing without this index"))
+            closed = (
+                replace(p.request.supply, unreachable=(*p.request.supply.unreachable, "pytorch"))
+                for p in parts
+            )
+            return [
+                replace(part, request=replace(part.request, supply=supply))
+                for part, supply in zip(parts, closed, strict=True)
+            ]
+    return None
 
 
 _Key = tuple[Request, tuple[Target, ...], bool]
@@ -229,7 +255,7 @@ class FleetPackages:
             named = ", ".join(c.id for c in classes)
             raise LockError(f"{named}: no build is compatible with the requested packages", hint=plan.hint)
         inputs = digest_inputs(self.choices, list_files(self.choices, context.demands))
-        return dataclasses.replace(lock, inputs=inputs, classes=classes)
+        return replace(lock, inputs=inputs, classes=classes)
 
     def events(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
@@ -250,7 +276,7 @@ class FleetPackages:
         known = near or self.solved.get(self._key(context, ()))
         if isinstance(known, SolvedPlan):
             return known.plan
-        return dataclasses.replace(plan, notes=(*plan.notes, known)) if known else plan
+        return replace(plan, notes=(*plan.notes, known)) if known else plan
 
 
 def _describe(error: LockError, context: RequestContext) -> str:
@@ -300,10 +326,10 @@ def lock_targets(
 def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
     """Return the fleet with the plans that were locked: an index that does not answer can change the builds."""
     plans = (
-        plan if plan.plan.builds == one.lock.plan.builds else dataclasses.replace(plan, plan=one.lock.plan)
+        plan if plan.plan.builds == one.lock.plan.builds else replace(plan, plan=one.lock.plan)
         for plan, one in zip(fleet.plans, locks, strict=True)
     )
-    return dataclasses.replace(fleet, plans=tuple(plans))
+    return replace(fleet, plans=tuple(plans))
 
 
 def plan_locks(
