@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.downloads import digests, is_right, part
+from ..index.downloads import is_right, part
 from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
-from ..system.files import find_existing, refuse_links_out, remove_file, suggest_fix, write_file
+from ..system.files import find_existing, hash_file, refuse_links_out, remove_file, suggest_fix, write_file
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
 from ..system.wheel_file import parse_wheel
@@ -136,7 +136,7 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
 def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
     """Return existing files with their sizes and hashes."""
     return tuple(
-        BundleFile(path=p, size=(folder / p).stat().st_size, sha256=digests(folder / p, ["sha256"])["sha256"])
+        BundleFile(path=p, size=(folder / p).stat().st_size, sha256=hash_file(folder / p)["sha256"])
         for p in paths
     )
 

@@ -17,7 +17,7 @@ from ..environment import place
 from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
-from ..index.downloads import Download, digests
+from ..index.downloads import Download
 from ..lock.archives import without_builds
 from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
@@ -36,7 +36,7 @@ from ..model import (
     drop_event,
     format_bytes,
 )
-from ..system.files import write_file
+from ..system.files import hash_file, write_file
 from . import (
     README,
     archives_of,
@@ -284,7 +284,7 @@ class BundleContents(BundledPackages):
         self._note(
             f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
         )
-        sha256 = digests(wheels / name, ["sha256"])["sha256"]
+        sha256 = hash_file(wheels / name)["sha256"]
         return LockedPackage(
             name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
             size=(wheels / name).stat().st_size,

@@ -9,6 +9,7 @@ from itertools import chain, combinations, product
 
 from ..model import HostClass, Plan, PlanDifference, RequestContext, Target, name_few
 from ..model.values import dataclass
+from ..resolve.choice import is_planned
 from ..resolve.objections import objections
 from ..system.versions import version
 from .classes import joint_target
@@ -103,8 +104,7 @@ def _objections(host_class: HostClass, side: Served) -> list[str]:
         fitting.request.frameworks, side.plan.builds, fitting.builds, strict=False
     ):
         for build in builds:
-            same = (build.version, build.cuda) == (planned.version, planned.cuda)
-            if same and planned.index in (build.index, "find-links"):
+            if is_planned(build, planned):
                 texts = list(dict.fromkeys(r.text for r in objections(question, wanted, build)))
                 if shown := "; ".join(texts[:_MOST_REASONS]):
                     lines.append(f"{build.framework} {build.version}: {shown}")

@@ -185,14 +185,8 @@ def part(path: Path) -> Path:
 
 def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
     """Return whether a file has these hashes. It is read once."""
-    actual = digests(path, hashes)
+    actual = hash_file(path, tuple(hashes)) if hashes else {}
     return all(actual[name] == value.lower() for name, value in hashes.items())
-
-
-def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of a file ("sha256", "md5") in hexadecimal. Without names the file is not read."""
-    algorithms = tuple(names)
-    return hash_file(path, algorithms) if algorithms else {}
 
 
 def _forget(half: Path, report: Progress) -> None:

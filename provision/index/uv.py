@@ -193,11 +193,8 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def installer_cache(sources: PackageSources) -> Path:
-    if sources.cache_dir:
-        return Path(sources.cache_dir, "uv")
-    if configured := uv_variables(process.environ()).get("UV_CACHE_DIR"):
-        return Path(configured)
-    return cache_folder(process.environ())
+    """Return the cache of a run of uv."""
+    return cache_folder(environment(sources, process.environ()))
 
 
 _ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:[/?#\s]|$))")

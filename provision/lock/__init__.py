@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from ..config.options import Choices, get_cache_dir
+from ..config.options import Choices
 from ..config.sources import apply_limit, limit_sources
 from ..errors import UsageError
 from ..model import Emit, Lock, Plan, RequestContext
@@ -37,5 +37,5 @@ def solve_near(
     else:
         from .search import search  # most runs of `create` have a lock already
 
-        plan, new_lock = search(context, emit, cache=get_cache_dir(choices), near=near, moving=named)
+        plan, new_lock = search(context, emit, near, named)
     return plan, dataclasses.replace(new_lock, exclude_newer=limit) if new_lock else None

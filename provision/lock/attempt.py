@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from ..detect import find_python
 from ..errors import LockError
-from ..index.config import pytorch_address, pytorch_packages
+from ..index.config import own_cache, pytorch_address, pytorch_packages
 from ..index.refusals import NETWORK_HINT
 from ..model import (
     Build,
@@ -136,7 +136,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     return Query(
         plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
         keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
-        python=find_python(plan.python or "", context.machine, state.cache), judge=state.fitting.question,
+        python=find_python(plan.python or "", context.machine, own_cache(context.sources)), judge=state.fitting.question,
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
     return Solution(
         asked=candidate, plan=plan, builds=builds, answer=answer,
-        conflicts=tuple(state.facts.conflicts(builds, answer.packages, answer.required_by)),
+        conflicts=tuple(state.facts.conflicts(builds, answer)),
         compiles=tuple(n for n, archive in answer.archives.items() if archive and archive.needs_compiler),
         behind=state.ages(answer),
     )  # fmt: skip

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from ..model import Build, FrameworkRequest, PassedOverBuild, Plan, RequestContext
+from ..model import Build, FrameworkRequest, Plan, RequestContext
 from ..model.values import dataclass
 from ..resolve import plan_request
-from ..resolve.choice import against, candidates
+from ..resolve.choice import against, candidates, is_planned
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.question import Question, ask_on_all
@@ -48,13 +48,7 @@ class Fitting:
     def rows(self, plan: Plan) -> tuple[Build, ...]:
         """Return the rows of a plan's builds."""
         every = [b for chain in self.chains for b in chain]
-        return tuple(
-            next(
-                b for b in every
-                if (b.framework, b.version, b.cuda) == (p.framework, p.version, p.cuda) and p.index in (b.index, "find-links")
-            )
-            for p in plan.builds
-        )  # fmt: skip
+        return tuple(next(b for b in every if is_planned(b, p)) for p in plan.builds)
 
     def group(self, builds: Sequence[Build], python: str) -> tuple[list[Build], ...]:
         """Return for each framework the builds among which uv may choose beside the given ones.
@@ -88,18 +82,15 @@ class Fitting:
         builds: Sequence[Build],
         python: str,
         pins: Sequence[str] = (),
-        passed: Sequence[PassedOverBuild] = (),
+        passed: Sequence[tuple[Build, str]] = (),
     ) -> Plan:
         """Return the plan of these builds. `passed` says why the others that fit were passed over."""
         passed = tuple(passed) or tuple(
-            PassedOverBuild(
-                framework=b.framework, version=b.version, cuda=b.cuda, index=b.index,
-                because="the requested packages conflict with it",
-            )
+            (b, "the requested packages conflict with it")
             for chain, chosen in zip(self.chains, builds, strict=True)
             for b in chain
             if b is not chosen
-        )  # fmt: skip
+        )
         request = dataclasses.replace(
             self.context.request, passed_over=passed, pythons=(python,), pins=tuple(pins)
         )

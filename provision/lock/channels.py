@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -42,86 +41,56 @@ _TURNS = 8
 def search(
     context: RequestContext, emit: Emit, near: Lock | None = None, moving: frozenset[str] = frozenset()
 ) -> tuple[Plan, Lock | None]:
-    """Return the plan that the solver of the channels chooses, and its lock.
+    """Return the plan that the solver of the channels chooses, and its lock: the channels first, then the wheels.
 
-    The packages of `near` stay where possible, except those in `moving`. Raises LockError, ResolveError.
+    The packages of `near` stay where possible, except those in `moving`. The plan notes the variables that override the
+    target. Raises LockError, ResolveError.
     """
     packages = [p for p in near.packages if p.name not in moving] if near else []
-    one = _Search(
-        emit, source_rules(context.sources, emit, no_code=context.no_code),
-        prefer=tuple(p.url for p in packages if p.is_conda),
-        keep={p.name: p.version for p in packages if not (p.is_conda or p.unhashed)},
-    )  # fmt: skip
-    plan, lock = one.solve(context)
-    plan = name_locked(plan, lock.packages)
-    return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
-
-
-@dataclass
-class _Search:
-    """A search in which the solver chooses the builds. It keeps the bounds that a solution exceeded."""
-
-    emit: Emit
-    rules: SourceRules
-    prefer: tuple[str, ...] = ()
-    keep: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    limits: tuple[VersionBound, ...] = ()
-    said: tuple[str, ...] | None = None
-
-    def solve(self, context: RequestContext) -> tuple[Plan, Lock]:
-        """Solve the channels, then the wheels. The plan notes the variables that override the target.
-
-        Raises LockError, ResolveError.
-        """
-        context, query = self._make_query(context)
-        for _ in range(_TURNS):
-            options = solver.list_alternatives(query, context.profiles)
-            solution = solver.solve(query, self.emit, options)
-            lock = solver.make_lock(query, solution)
-            if narrower := self._narrow(context, query, lock):
-                query = narrower
-                continue
-            if not (solution.lacking or solution.wheels or context.demands.needs):
-                return self._add_notes(lock)
+    keep = {p.name: p.version for p in packages if not (p.is_conda or p.unhashed)}
+    rules = source_rules(context.sources, emit, no_code=context.no_code)
+    query, said = solver.make_query(context)
+    for words in said:
+        emit(Event("note", "resolve", words))
+    context, query = _move_companions(dataclasses.replace(context, target=query.target), query)
+    query = dataclasses.replace(query, prefer=tuple(p.url for p in packages if p.is_conda))
+    for _ in range(_TURNS):
+        options = solver.list_alternatives(query, context.profiles)
+        solution = solver.solve(query, emit, options)
+        lock = solver.make_lock(query, solution)
+        if narrower := _narrow(context, query, lock, emit):
+            query = narrower
+            continue
+        if solution.lacking or solution.wheels or context.demands.needs:
             plan = plan_for(context, solution, lock)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
                 request = dataclasses.replace(query.request, python=plan.python)
                 query = dataclasses.replace(query, request=request)
                 continue
-            return self._add_notes(add_wheels_on_top(context, plan, lock, self.emit, self.rules, self.keep))
-        raise LockError("no set of conda packages and wheels was found that fits together",
-                        hint="name --python, or widen the bounds in the project's files")  # fmt: skip
+            lock = add_wheels_on_top(context, plan, lock, emit, rules, keep)
+        noted = dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *said))
+        plan = name_locked(noted, lock.packages)
+        return plan, dataclasses.replace(lock, plan=plan)
+    raise LockError("no set of conda packages and wheels was found that fits together",
+                    hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
-    def _make_query(self, context: RequestContext) -> tuple[RequestContext, ChannelQuery]:
-        query, said = solver.make_query(context)
-        for words in said if self.said is None else ():
-            self.emit(Event("note", "resolve", words))
-        self.said = said
-        context, query = _move_companions(dataclasses.replace(context, target=query.target), query)
-        return context, dataclasses.replace(query, prefer=self.prefer, limits=self.limits)
 
-    def _narrow(self, context: RequestContext, query: ChannelQuery, lock: Lock) -> ChannelQuery | None:
-        """Return the query with the bounds that its solution exceeds, or None if it exceeds none."""
-        exceeded = [
-            b
-            for b in _find_exceeded(context.demands.needs, lock, context.target.platform)
-            if b not in self.limits
-        ]
-        if exceeded:
-            self.limits = (*self.limits, *exceeded)
-            return dataclasses.replace(query, limits=self.limits)
-        for build in lock.plan.builds if context.target.gpus and not query.bounds.cudnn else ():
-            if not (build.cuda and build.cudnn):
-                continue
-            bounds = solver.find_cudnn_bounds(query, context.profiles, build.cuda, build.cudnn)
-            if bounds:
-                text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
-                self.emit(Event("note", "resolve", text))
-                return dataclasses.replace(query, bounds=dataclasses.replace(query.bounds, cudnn=bounds))
-        return None
-
-    def _add_notes(self, lock: Lock) -> tuple[Plan, Lock]:
-        return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
+def _narrow(context: RequestContext, query: ChannelQuery, lock: Lock, emit: Emit) -> ChannelQuery | None:
+    """Return the query with the bounds that its solution exceeds, or None if it exceeds none."""
+    found = _find_exceeded(context.demands.needs, lock, context.target.platform)
+    if exceeded := [b for b in found if b not in query.limits]:
+        return dataclasses.replace(query, limits=(*query.limits, *exceeded))
+    for build in lock.plan.builds if context.target.gpus and not query.bounds.cudnn else ():
+        if not (build.cuda and build.cudnn):
+            continue
+        bounds = solver.find_cudnn_bounds(query, context.profiles, build.cuda, build.cudnn)
+        if bounds:
+            text = (
+                f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
+            )
+            emit(Event("note", "resolve", text))
+            return dataclasses.replace(query, bounds=dataclasses.replace(query.bounds, cudnn=bounds))
+    return None
 
 
 def _move_companions(context: RequestContext, query: ChannelQuery) -> tuple[RequestContext, ChannelQuery]:

@@ -11,7 +11,6 @@ import functools
 import re
 import sys
 import time
-from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -67,19 +66,28 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 """What uv logs beside its errors: the sources whose build code it runs, and the files that it reads."""
 
 
+Annotations = tuple[dict[str, str], dict[str, tuple[str, ...]]]
+"""The index of each package, and the packages that require it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """uv's solution of a query.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
     the day of the upload of each package whose index states it. `required_by` are the packages that require each
-    package. uv states them in a second run, at their first use.
+    package. uv states them in a second run, at their first use: `annotations` runs it.
     """
 
     packages: tuple[LockedPackage, ...]
     archives: Mapping[str, SourceArchive | None] = field(default_factory=dict)
     uploaded: Mapping[str, str] = field(default_factory=dict)
-    required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    annotations: Callable[[], Annotations] = lambda: ({}, {})
+
+    @functools.cached_property
+    def required_by(self) -> dict[str, tuple[str, ...]]:
+        """The packages that require each package."""
+        return self.annotations()[1]
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, LockedPackage]:
@@ -166,7 +174,7 @@ class Query:
         return Answer(
             packages=tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages),
             archives={name: archive for name, (_, archive) in archives.items()},
-            uploaded=parse_uploads(text), required_by=Requirers(lambda: annotations()[1]),
+            uploaded=parse_uploads(text), annotations=annotations,
         )  # fmt: skip
 
     def newest(self) -> Answer:
@@ -521,18 +529,7 @@ def choose_best_wheel(package: Package, tags: Mapping[Tag, int]) -> LockedPackag
     ))  # fmt: skip
 
 
-class Requirers(UserDict[str, tuple[str, ...]]):
-    """The packages that require each package. They are read at their first use, because few locks need them."""
-
-    def __init__(self, read: Callable[[], dict[str, tuple[str, ...]]]) -> None:
-        self._read = read
-
-    @functools.cached_property
-    def data(self) -> dict[str, tuple[str, ...]]:  # type: ignore[override]  # UserDict sets it at once
-        return self._read()
-
-
-def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def parse_annotations(text: str) -> Annotations:
     """Return the index of each package and the packages that require it, from the annotations of `uv pip compile`.
 
     `# from URL` and `# via NAME` stand under each pin. Files and the plan require nothing.

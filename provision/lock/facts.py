@@ -26,6 +26,7 @@ from ..resolve.satellites import (
     without_kernels,
 )
 from ..system.versions import major, meets, version
+from .compile import Answer
 from .named import requirement
 from .pages import pages_of
 
@@ -137,38 +138,35 @@ class Facts:
                     other = "no other release of this package has kernels for these GPUs"
                     yield f"{why}; {'its other functions work' if optional else other}"
 
-    def conflicts(
-        self,
-        builds: Sequence[Build],
-        packages: Sequence[LockedPackage],
-        required_by: Mapping[str, tuple[str, ...]],
-    ) -> list[Conflict]:
+    def conflicts(self, builds: Sequence[Build], answer: Answer) -> list[Conflict]:
         """Return the packages of an answer that do not go with its builds, unnamed ones too."""
         found = [
             Conflict(name=p.name, version=p.version, why=why)
-            for p in packages
+            for p in answer.packages
             if p.name in self.named and (why := self._judge_named(p, builds))
         ]
-        return [*found, *_Brought(self, builds, packages, required_by).conflicts()]
+        return [*found, *_Brought(self, builds, answer).conflicts()]
+
+    def judge(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
+        """Return what a row says against a package. Where it is of another release, the package's own bounds decide."""
+        why = self.why_unfit(package.name, package.version, package.sha256, builds)
+        return None if why and not self._has_own_row(package) and self.bounds_of(package) else why
+
+    def _has_own_row(self, package: LockedPackage) -> bool:
+        release = package.version.partition("+")[0]
+        return release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         if package.index is None and pages_of(package.name, self.question.profiles.pages):
             return None  # a file of a page is chosen by its label; rows are about the index's files
-        release = package.version.partition("+")[0]
-        has_row = release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
-        why = self.why_unfit(package.name, release, package.sha256, builds)
-        if why and not has_row and self.bounds_of(package):
-            why = None
-        return why or self._judge_companion(package, release, builds, has_row=has_row)
+        return self.judge(package, builds) or self._judge_companion(package, builds)
 
-    def _judge_companion(
-        self, package: LockedPackage, release: str, builds: Sequence[Build], *, has_row: bool
-    ) -> str | None:
+    def _judge_companion(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return for which framework release a companion without a row is compiled, if the builds have another."""
-        if has_row:
-            return None
+        release = package.version.partition("+")[0]
         compiled_for = companions_of_builds(self.question.profiles.builds).get((package.name, f"=={release}"))
-        if compiled_for is None or compiled_for in {f"{b.framework} {b.version}" for b in builds}:
+        fitting = {None, *(f"{b.framework} {b.version}" for b in builds)}
+        if compiled_for in fitting or self._has_own_row(package):
             return None
         return f"{package.name} {release} is compiled for {compiled_for}"
 
@@ -210,12 +208,11 @@ _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 @dataclass(frozen=True)
 class _Brought:
-    """The packages of a lock that nobody named, with those that each is `required_by`. `builds` are those of the plan."""
+    """The packages of an answer that nobody named. `builds` are those of the plan."""
 
     facts: Facts
     builds: Sequence[Build]
-    packages: Sequence[LockedPackage]
-    required_by: Mapping[str, Sequence[str]]
+    answer: Answer
 
     def conflicts(self) -> Iterator[Conflict]:
         """Yield the packages that conflict with the builds.
@@ -224,13 +221,14 @@ class _Brought:
         take another solve.
         """
         on_gpu = self.facts.question.request.device == "cuda" and bool(self._majors)
-        for package in self.packages:
+        for package in self.answer.packages:
             name = package.name
             if name in self.facts.named or name in self._planned or _comes_along(name, self.builds):
                 continue
-            cuda = self._other_major(package) if on_gpu else None
-            why = self._why(cuda) if cuda else self._of_measured(package)
-            if why and self.required_by:
+            why = self._other_cuda(package) if on_gpu else None
+            if why is None and (unfit := self.facts.judge(package, self.builds)):
+                why = f"and {unfit}"
+            if why and self.answer.required_by:
                 roots = self._roots(name)
                 why = why if roots else f"the requested packages bring {name} {package.version}, {why}"
                 yield Conflict(name=name, version=package.version, why=why, roots=roots)
@@ -246,23 +244,13 @@ class _Brought:
             {b.package_name for b in self.builds} | {canonicalize_name(r.name) for r in required}
         )
 
-    def _other_major(self, package: LockedPackage) -> str | None:
-        """Return the CUDA major of a wheel from NVIDIA if the builds have another one without an exception."""
+    def _other_cuda(self, package: LockedPackage) -> str | None:
+        """Return why a wheel from NVIDIA for another CUDA major than the builds' does not go with them, or None."""
         cuda = self._cuda_of(package)
-        fits = cuda is None or cuda in self._majors or self._is_excused(package.name, cuda)
-        return None if fits else cuda
-
-    def _why(self, cuda: str) -> str:
+        if cuda is None or cuda in self._majors or self._is_excused(package.name, cuda):
+            return None
         build = next(b for b in self.builds if b.cuda)
         return f"which is from CUDA {cuda}, but {build.framework} uses CUDA {major(build.cuda or '')}"
-
-    def _of_measured(self, package: LockedPackage) -> str | None:
-        """Return what a measured row says. Where it is of another release, the package's own bounds decide."""
-        facts = self.facts
-        rows = facts.rows.rows(package.name, package.version, facts.measured(package.sha256))
-        why = objection(facts.question, rows, self.builds, ignore_gpus_of=facts.question.every)
-        has_row = package.version.partition("+")[0] in facts.rows.packages.get(package.name, {})
-        return None if why is None or (not has_row and facts.bounds_of(package)) else f"and {why}"
 
     def _cuda_of(self, package: LockedPackage) -> str | None:
         """Return the CUDA major of a wheel from NVIDIA, or None for other packages."""
@@ -280,15 +268,15 @@ class _Brought:
         It requires a wheel for the plan's CUDA too, was named with this CUDA in its name, or contains its own
         CUDA.
         """
-        requirers = [r for r in self.required_by.get(name, ()) if r not in seen]
+        requirers = [r for r in self.answer.required_by.get(name, ()) if r not in seen]
         return bool(requirers) and all(self._excuses(r, name, cuda, seen | {name}) for r in requirers)
 
     def _excuses(self, requirer: str, name: str, cuda: str, seen: frozenset[str]) -> bool:
         bare = _SUFFIX.sub("", name)
-        siblings = (n for n, by in self.required_by.items() if requirer in by and n != name)
+        siblings = (n for n, by in self.answer.required_by.items() if requirer in by and n != name)
         if any(_SUFFIX.sub("", n) == bare for n in siblings):
             return True
-        version = next((p.version for p in self.packages if p.name == requirer), "0")
+        version = self.answer.versions.get(requirer, "")
         if any(brings_its_cuda(row) for row in self.facts.rows.rows(requirer, version)):
             return True
         match = _SUFFIX.search(requirer)
@@ -305,7 +293,7 @@ class _Brought:
             one = todo.pop()
             if one not in seen:
                 seen[one] = None
-                todo += self.required_by.get(one, ())
+                todo += self.answer.required_by.get(one, ())
         return tuple(n for n in seen if n in self.facts.named)
 
 

@@ -162,9 +162,8 @@ class FleetPackages:
 
     def newest(self, context: RequestContext) -> dict[str, str]:
         """Return the versions of the frameworks and the named packages in a new lock, or none without one."""
-        self.solve(context, ())
-        solved = self.find(context, ())
-        if solved is None:
+        solved = self.answer(context)
+        if not isinstance(solved, SolvedPlan):
             return {}
         named = {n.name for n in read_named_packages(context)}
         locked = {p.name: p.version for p in solved.lock.packages if p.name in named}
@@ -194,13 +193,18 @@ class FleetPackages:
 
     def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
-        if not _names_packages(context):
+        answer = self.answer(context, classes)
+        return answer if isinstance(answer, str) else None
+
+    def answer(self, context: RequestContext, classes: Sequence[HostClass] = ()) -> SolvedPlan | str | None:
+        """Return the plan with its lock, or why there is none. None means that nothing is named, or no index is asked."""
+        packages = context.request.packages or context.demands.needs
+        if not packages or context.sources.offline or context.sources.no_index:
             return None
         key = self._key(context, classes)
         if key not in self.solved:
             self.solved[key] = self._solve(context, classes)
-        solved = self.solved[key]
-        return solved if isinstance(solved, str) else None
+        return self.solved[key]
 
     def path(self, classes: Sequence[HostClass]) -> Path:
         """Return the lock file of a plan, relative if the project is the current folder."""
@@ -247,35 +251,35 @@ class FleetPackages:
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
         """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""
-        solved = self.find(context, classes)
-        for event in solved.events if solved else ():
-            self.emit(event)
-        plan, lock = (solved.plan, solved.lock) if solved else self._solve_near(context, classes, self.emit)
-        if lock is None:
-            named = ", ".join(c.id for c in classes)
-            raise LockError(f"{named}: no build is compatible with the requested packages", hint=plan.hint)
+        solved = self.solved.get(self._key(context, classes))
+        if isinstance(solved, SolvedPlan):
+            for event in solved.events:
+                self.emit(event)
+            lock = solved.lock
+        else:
+            plan, new_lock = self._solve_near(context, classes, self.emit)
+            if new_lock is None:
+                named = ", ".join(c.id for c in classes)
+                raise LockError(
+                    f"{named}: no build is compatible with the requested packages", hint=plan.hint
+                )
+            lock = new_lock
         inputs = digest_inputs(self.choices, list_files(self.choices, context.demands))
         return replace(lock, inputs=inputs, classes=classes)
 
     def events(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""
         for context in requests:
-            if solved := self.find(context, ()):
+            if isinstance(solved := self.answer(context), SolvedPlan):
                 yield from solved.events
-
-    def find(self, context: RequestContext, classes: Sequence[HostClass]) -> SolvedPlan | None:
-        """Return the lock that answered a question, or None."""
-        solved = self.solved.get(self._key(context, classes))
-        return solved if isinstance(solved, SolvedPlan) else None
 
     def plan(self, context: RequestContext) -> Plan:
         """Return the plan with the packages: that of its lock where it was solved."""
-        plan, near = plan_request(context), self.solved.get((context.request, context.targets, True))
-        if near is None:
-            self.solve(context, ())
-        known = near or self.solved.get(self._key(context, ()))
+        near = self.solved.get((context.request, context.targets, True))
+        known = near or self.answer(context)
         if isinstance(known, SolvedPlan):
             return known.plan
+        plan = plan_request(context)
         return replace(plan, notes=(*plan.notes, known)) if known else plan
 
 
@@ -286,11 +290,6 @@ def _describe(error: LockError, context: RequestContext) -> str:
     names = [n.name for n in read_named_packages(context)]
     known = any(is_named(name, text) for name in names)
     return text if known or not names else f"{name_few(names)}: {text}"
-
-
-def _names_packages(context: RequestContext) -> bool:
-    packages = context.request.packages or context.demands.needs
-    return bool(packages) and not (context.sources.offline or context.sources.no_index)
 
 
 def lock_targets(

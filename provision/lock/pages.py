@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -43,7 +42,7 @@ from ..resolve.satellites import SatelliteRows, objection
 from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..system.versions import meets
 from ..system.wheel_file import parse_wheel
-from ..wheels.releases import IndexMetadata
+from ..wheels.releases import IndexMetadata, SourceArchives
 from .builds import Fitting
 from .named import NamedPackage, requirement
 
@@ -214,11 +213,8 @@ class Pages:
     def _read_index(self, name: str) -> dict[Version, bool]:
         """Return the versions on the indexes, and whether each has a wheel."""
         if name not in self._indexed:
-            files: list[File] = []
-            with contextlib.suppress(LockError):  # the solve says why the index does not answer
-                files = IndexMetadata(self.fitting.context.sources).files(name)
             has_wheel: dict[Version, bool] = {}
-            for file in files:
+            for file in SourceArchives(self.fitting.context.sources).files(name):
                 if version := version_of(file.name, name):
                     has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
             self._indexed[name] = has_wheel
@@ -248,8 +244,6 @@ class Pages:
 
     def _page(self, package: str) -> WheelPage | None:
         """Return the page of a package that can have wheels for the builds. An unreadable page has none."""
-        if self.fitting.context.sources.offline or self.fitting.context.sources.no_index:
-            return None
         frameworks = {b.framework for b in self._builds}
         cuda = {b.framework for b in self._builds if b.cuda}
         for page in pages_of(package, self.fitting.context.profiles.pages):

@@ -14,7 +14,6 @@ from ..model import (
     HeldBackPackage,
     LockedPackage,
     PackageSet,
-    PassedOverBuild,
     Plan,
     format_bytes,
     requirement_name,
@@ -57,7 +56,7 @@ def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:
             )  # fmt: skip
 
 
-def passed_over(state: State, chosen: Solution) -> Iterator[PassedOverBuild]:
+def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
     """Yield the builds that fit and were not chosen, with what decides against the newest of each framework.
 
     The builds of an index that does not respond are among them, unless this index is the reason.
@@ -71,9 +70,7 @@ def passed_over(state: State, chosen: Solution) -> Iterator[PassedOverBuild]:
             because = _excluded(state, chosen, usable[0])
         for one in (*chain, *closed):
             if one is not build:
-                yield PassedOverBuild(
-                    framework=one.framework, version=one.version, cuda=one.cuda, index=one.index, because=because
-                )  # fmt: skip
+                yield one, because
 
 
 def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:

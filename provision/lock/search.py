@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
@@ -27,12 +26,7 @@ _AT_ONCE = 2
 
 
 def search(
-    context: RequestContext,
-    emit: Emit,
-    *,
-    cache: Path | None = None,
-    near: Lock | None = None,
-    moving: frozenset[str] = frozenset(),
+    context: RequestContext, emit: Emit, near: Lock | None = None, moving: frozenset[str] = frozenset()
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 
@@ -45,11 +39,11 @@ def search(
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
-        state = State(context, emit, rules, cache, locked)
+        state = State(context, emit, rules, locked)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := with_variants(context)) is not context:
-            state = State(varied, emit, rules, cache, locked)
+            state = State(varied, emit, rules, locked)
         if not state.fitting.newest.builds:
             other = retry.move_to_cpu(state, "they share no CUDA")
             if other is None:

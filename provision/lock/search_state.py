@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from ..errors import LockError
@@ -101,7 +100,6 @@ class State:
     context: RequestContext
     emit: Emit
     rules: SourceRules
-    cache: Path | None = None
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
     tried: list[Outcome] = field(default_factory=list)

@@ -28,7 +28,7 @@ _MODULES = {
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine VariantProperties GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler RuntimeCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CompanionLimit BaseImage IndexAddress Profiles PythonRelease CatalogueMessage FailureCause FailureFix FailureMessage FailureRule Sign Launcher KnownProgram ImportName RemovedNames CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement FindingText Satellite PackageTrap ListedWheels WheelPage CxxAbi WheelGlibc BuiltFor PrebuiltWheel",
     "request": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework Check ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources RequestContext",
-    "plan": "PassedOverBuild HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
+    "plan": "HeldBackPackage PackageSet RejectionReason RejectedBuild PlannedBuild Plan LockedPackage ExcludeNewer Lock FleetHost HostClass",
     "fleet": "FleetPlan PlanDifference UnservedHosts VersionCount HeldHosts PlanPrice Fleet FleetLock FleetLocks HostVerdict HostResult PastResult FleetResults BundleFile BundlePython BundlePlan Bundle",
     "environment": "Environment InstalledPackage InstallRecord ChangeKind EnvironmentChange UnlockedPackage Drift ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult",
     "verdict": "CheckResult StageResult GradedResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict ContextValue Findings is_expected",

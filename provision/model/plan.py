@@ -34,17 +34,6 @@ class HostClass:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PassedOverBuild:
-    """A build that fits the target, and was not chosen because it conflicts with a named package."""
-
-    framework: str
-    version: str
-    cuda: str | None
-    index: str
-    because: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HeldBackPackage:
     """A named package that is not locked in the newest release within its bounds.
 

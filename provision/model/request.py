@@ -6,12 +6,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from .machine import Machine, Target
-from .plan import PassedOverBuild
 from .values import dataclass
 from .words import CheckKind, Device, Manager, normalize_name
 
 if TYPE_CHECKING:
-    from .catalog import Profiles
+    from .catalog import Build, Profiles
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,8 +208,8 @@ class Request:
     `packages` are companions and other packages to lock, as PEP 508 requirements. `stack` are lines of the project's
     files on packages that the plan decides, such as NVIDIA's. `along` are the names of the project's other
     requirements. `bounds` are its bounds on frameworks, and `requires_python` on the Python, from the file
-    `python_origin`. `passed_over` are builds that fit and conflict with named packages. `pins` are the releases of
-    named packages.
+    `python_origin`. `passed_over` are builds that fit and conflict with named packages, with the reasons.
+    `pins` are the releases of named packages.
     """
 
     frameworks: tuple[FrameworkRequest, ...]
@@ -227,7 +226,7 @@ class Request:
     python: str | None = None
     pythons: tuple[str, ...] = ()
     pre: bool = False
-    passed_over: tuple[PassedOverBuild, ...] = ()
+    passed_over: tuple[tuple["Build", str], ...] = ()
     pins: tuple[str, ...] = ()
     file: str | None = None
 

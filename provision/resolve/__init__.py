@@ -33,7 +33,7 @@ from .choice import candidates, clash, fit, planned, toolkit_note
 from .extras import add_extras
 from .hints import hint_for
 from .objections import fits, objections
-from .question import Question
+from .question import Question, ask
 from .toolkit import is_toolkit_part, toolkit_packages
 
 __all__ = ["gpu_named", "plan_request", "resolve"]
@@ -52,8 +52,7 @@ def resolve(
     builds fit these targets too. `request.device` must be cuda or cpu. Framework names must be known. Raises
     nothing.
     """
-    question = Question(request, target, profiles, supply or AvailableWheels())
-    question = question.changed(others=tuple(question.changed(target=other) for other in others))
+    question = ask(request, profiles, supply or AvailableWheels(), (target, *others))
     plan = _attempt(question)
     if plan.builds and request.device == "cpu":
         plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(question, plan)))

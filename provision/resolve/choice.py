@@ -13,7 +13,7 @@ from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
 from ..system.versions import is_exact, major, version
 from .objections import fits
 from .question import Question
-from .supply import carries_cudnn, cudnn_choice, local_builds, missing, share_cudnn, wheels_for
+from .supply import cudnn_choice, cudnn_package, local_builds, missing, share_cudnn, wheels_for
 from .toolkit import bounds_of, overlap, toolkit_parts, toolkits
 
 _CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
@@ -29,7 +29,7 @@ def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
     """Return the builds of a framework for the platform, unsorted."""
     of_framework = [b for b in question.profiles.builds if b.framework == wanted.name]
     here = [b for b in of_framework if b.platform == question.target.platform]
-    here += local_builds(question.supply, wanted.name, question.target.platform, here)
+    here += local_builds(question, wanted.name, here)
     if question.request.device == "cuda":
         # A CPU build is reported only if the version has no CUDA build for the platform.
         with_cuda = {b.version for b in here if b.cuda}
@@ -135,9 +135,7 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
 def _common_python(question: Question, builds: list[Build]) -> str | None:
     for python in question.pythons(builds[0]):
         if all(python in question.pythons(b) for b in builds) and all(
-            not question.supply.only_wheels
-            or missing(question.supply, b, python, question.oldest_glibc) is None
-            for b in builds
+            not question.supply.only_wheels or missing(question, b, python) is None for b in builds
         ):
             return python
     return None
@@ -176,6 +174,12 @@ def planned(question: Question, chosen: list[Build], python: str) -> tuple[Plann
     return tuple(builds)
 
 
+def is_planned(build: Build, planned: PlannedBuild) -> bool:
+    """Return whether a build is the one of a plan, whose wheels may be those of a folder."""
+    same = (build.framework, build.version, build.cuda) == (planned.framework, planned.version, planned.cuda)
+    return same and planned.index in (build.index, "find-links")
+
+
 def _applies(requirement: str, python: str) -> bool:
     """Return whether a requirement has no marker, or one that is true for a Python."""
     known = {"python_version": python, "python_full_version": f"{python}.0"}
@@ -210,7 +214,7 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
     for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
         extras = sorted({parts[name][0] for name in parts if _brings(build, name)})
-        if extras and _toolkit_at_hand(question, build, python, toolkit.version):
+        if extras and _toolkit_at_hand(question, python, toolkit.version):
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []
 
@@ -221,15 +225,13 @@ def _brings(build: Build, part: str) -> bool:
     cuDNN requires cuBLAS in any release of its major.
     """
     return part in bounds_of(build.requires) or (
-        _CUBLAS.fullmatch(part) is not None and _cudnn_package(build) is not None
+        _CUBLAS.fullmatch(part) is not None and cudnn_package(build) is not None
     )
 
 
-def _toolkit_at_hand(question: Question, build: Build, python: str, release: str) -> bool:
-    if not question.supply.only_wheels:
-        return True
-    wheels = wheels_for(question.supply, "cuda-toolkit", python, build.platform, question.oldest_glibc)
-    return any(w.version == release for w in wheels)
+def _toolkit_at_hand(question: Question, python: str, release: str) -> bool:
+    wheels = wheels_for(question, "cuda-toolkit", python)
+    return not question.supply.only_wheels or any(w.version == release for w in wheels)
 
 
 def _pins_toolkit(build: Build) -> bool:
@@ -253,11 +255,11 @@ def conflict(one: Build, other: Build) -> str | None:
     for name, bounds in needs.items():
         if name in other_needs and not overlap(bounds, other_needs[name]):
             return f"needs {name}{bounds}; {_called(one)} needs {other_needs[name]}"
-    if _brings_cudnn(one) and (package := _cudnn_package(other)):
+    if _brings_cudnn(one) and (package := cudnn_package(other)):
         return (
             f"needs {package}; {_called(one)} contains cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
         )
-    if _brings_cudnn(other) and (package := _cudnn_package(one)):
+    if _brings_cudnn(other) and (package := cudnn_package(one)):
         return f"contains cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_called(one)} needs {package}"
     return None
 
@@ -267,8 +269,4 @@ def _called(build: Build) -> str:
 
 
 def _brings_cudnn(build: Build) -> bool:
-    return bool(build.local and build.cudnn) and carries_cudnn(build)
-
-
-def _cudnn_package(build: Build) -> str | None:
-    return next((n for n in bounds_of(build.requires) if n.startswith("nvidia-cudnn")), None)
+    return bool(build.local and build.cudnn) and not cudnn_package(build)

@@ -31,9 +31,7 @@ def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tu
 
 def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     """Return whether a build has no objection. Stop at the first one."""
-    if question.others:
-        return not objections(question, wanted, build)
-    return next(_objections(question, wanted, build), None) is None
+    return not any(next(_objections(one, wanted, build), None) for one in question.every)
 
 
 def device_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
@@ -75,7 +73,7 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
     is_named_exactly = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not is_named_exactly:  # PEP 592 allows a yanked release that is named exactly
         yield RejectionReason("yanked", "was withdrawn by its publisher (yanked)")
-    if over := _passed_over(question, build):
+    if over := question.passed_over.get(build):
         yield RejectionReason("requirement_conflict", over)
     bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
@@ -97,13 +95,8 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason(
             "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
-    elif build.index in question.supply.unreachable and not _passed_over(question, build):
+    elif build.index in question.supply.unreachable and build not in question.passed_over:
         yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
-
-
-def _passed_over(question: Question, build: Build) -> str | None:
-    """Return what decided against a build, which decides with its index too if that does not respond."""
-    return question.passed_over.get((build.framework, build.version, build.cuda, build.index))
 
 
 def _kind_of(index: str) -> str:
@@ -235,12 +228,10 @@ def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
     if build.index == "find-links" and build.local and pythons:
         yield from _companions_at_hand(question, build, pythons[0])
     if not question.supply.only_wheels or not pythons:
-        if build.index == "find-links" and pythons and not at_hand(
-            question.supply, build, pythons[0], question.target.glibc
-        ):  # fmt: skip
+        if build.index == "find-links" and pythons and not at_hand(question, build, pythons[0]):
             yield RejectionReason("not_available", "the available wheel does not fit this platform")
         return
-    lacks = [missing(question.supply, build, p, question.target.glibc) for p in pythons]
+    lacks = [missing(question, build, p) for p in pythons]
     if all(lacks):
         none = "no index is asked, and no folder has a wheel"
         text = f"no folder of wheels has {lacks[0]}" if question.supply.wheels else none
@@ -256,7 +247,7 @@ def _companions_at_hand(question: Question, build: Build, python: str) -> Iterat
             for c in b.companions}  # fmt: skip
     named = {Requirement(p).name for p in question.request.packages} | set(question.request.along)
     for name in sorted(companions & named):
-        wheels = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
+        wheels = wheels_for(question, name, python)
         if not any(w.version.endswith(f"+{build.local}") for w in wheels):
             text = f"is available as a +{build.local} wheel, but the requested {name} is not available as +{build.local}"
             yield RejectionReason("not_available", text)

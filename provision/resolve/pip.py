@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.config import pytorch_address
 from ..model import PYTORCH_INDEX_PACKAGES, Build, Plan, PlannedBuild, Profiles, requirement_name
+from .choice import is_planned
 
 OPENED_BY_TENSORFLOW = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
 """The folders of nvidia/ whose libraries TensorFlow needs to use a GPU: gpu/dso_loader.cc, TryDlopenCUDALibraries."""
@@ -97,12 +98,8 @@ def _extras(build: PlannedBuild, plan: Plan, row: Build) -> str:
 def find_row(build: PlannedBuild, plan: Plan, known: Profiles) -> Build | None:
     """Return the profile row of a planned build. Wheels of a folder have that of the index with the same label."""
     label = build.requirements[0].partition("+")[2] or None
-    rows = (
-        b for b in known.builds
-        if (b.framework, b.version, b.cuda, b.platform, b.local)
-        == (build.framework, build.version, build.cuda, plan.platform, label)
-    )  # fmt: skip
-    return next((b for b in rows if build.index in (b.index, "find-links")), None)
+    rows = (b for b in known.builds if (b.platform, b.local) == (plan.platform, label))
+    return next((b for b in rows if is_planned(b, build)), None)
 
 
 def _quoted(word: str) -> str:

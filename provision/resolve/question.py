@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cache, cached_property
 
@@ -100,9 +100,9 @@ class Question:
         }
 
     @cached_property
-    def passed_over(self) -> dict[tuple[str, str, str | None, str], str]:
-        """The reasons why builds conflict with the named packages."""
-        return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
+    def passed_over(self) -> dict[Build, str]:
+        """What decided against builds, which decides with their index too if that does not respond."""
+        return dict(self.request.passed_over)
 
     @cached_property
     def bad(self) -> dict[str, dict[str, list[KnownBadRelease]]]:
@@ -187,12 +187,12 @@ class Question:
         return tuple(sorted(usable, key=version, reverse=True))
 
 
+def ask(request: Request, profiles: Profiles, supply: AvailableWheels, targets: Sequence[Target]) -> Question:
+    """Return the question of a request on all of some targets."""
+    question = Question(request, targets[0], profiles, supply)
+    return question.changed(others=tuple(question.changed(target=other) for other in targets[1:]))
+
+
 def ask_on_all(context: RequestContext) -> Question:
     """Return the question of a request on all its targets."""
-    first, *others = context.targets or (context.target,)
-    question = Question(context.request, first, context.profiles, context.supply)
-    return (
-        question.changed(others=tuple(question.changed(target=other) for other in others))
-        if others
-        else question
-    )
+    return ask(context.request, context.profiles, context.supply, context.targets or (context.target,))

@@ -11,7 +11,6 @@ from packaging.utils import canonicalize_name
 from ..index.wheel_names import wheel_tags
 from ..model import (
     AvailableWheel,
-    AvailableWheels,
     Build,
     CudnnRelease,
     RejectionReason,
@@ -20,6 +19,7 @@ from ..system.kernels import how_they_run
 from ..system.versions import is_exact, major, meets, version
 from .boards import named
 from .question import Question
+from .toolkit import bounds_of
 
 
 @cache
@@ -28,51 +28,48 @@ def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[s
     return frozenset(map(str, wheel_tags(python, platform, glibc)))
 
 
-def wheels_for(
-    supply: AvailableWheels, name: str, python: str, platform: str, glibc: str | None
-) -> list[AvailableWheel]:
-    """Return the compatible wheels of a distribution, newest first."""
-    usable = supported_tags(python, platform, glibc)
+def wheels_for(question: Question, name: str, python: str) -> list[AvailableWheel]:
+    """Return the available wheels of a distribution that all targets can use, newest first."""
+    usable = supported_tags(python, question.target.platform, question.oldest_glibc)
     wanted = canonicalize_name(name)
-    fitting = [w for w in supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
+    fitting = [w for w in question.supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
     return sorted(fitting, key=lambda w: version(w.version), reverse=True)
 
 
-def at_hand(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> bool:
+def at_hand(question: Question, build: Build, python: str) -> bool:
     """Return whether the framework wheel of this build is available."""
     wanted = f"{build.version}+{build.local}" if build.local else build.version
-    wheels = wheels_for(supply, build.package_name, python, build.platform, glibc)
-    return any(w.version == wanted for w in wheels)
+    return any(w.version == wanted for w in wheels_for(question, build.package_name, python))
 
 
-def missing(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> str | None:
+def missing(question: Question, build: Build, python: str) -> str | None:
     """Return the first requirement of a build that no available wheel meets, or None."""
-    if not at_hand(supply, build, python, glibc):
+    if not at_hand(question, build, python):
         return "a wheel of it"  # no version, so that equal objections to many versions can be merged
     for text in build.requires:
         need = Requirement(text)
-        wheels = wheels_for(supply, need.name, python, build.platform, glibc)
+        wheels = wheels_for(question, need.name, python)
         if not any(meets(w.version, str(need.specifier)) for w in wheels):
             return text
     return None
 
 
-def local_builds(
-    supply: AvailableWheels, framework: str, platform: str, known: Iterable[Build]
-) -> list[Build]:
+def local_builds(question: Question, framework: str, known: Iterable[Build]) -> list[Build]:
     """Return builds whose wheels are available with a local label ("+cpu", "+cu126").
 
     They need no index. The profile row of such a build applies; a CPU build needs no row.
     """
     rows = {(b.version, b.local): b for b in known if b.local}
     pythons_of_build: dict[tuple[str, str], set[str]] = {}
-    for wheel in supply.wheels:
+    for wheel in question.supply.wheels:
         public, _, local = wheel.version.partition("+")
         if wheel.name == framework and local and (local == "cpu" or (public, local) in rows):
             pythons_of_build.setdefault((public, local), set()).update(_minors(wheel))
     builds = []
     for (public, local), minors in pythons_of_build.items():
-        bare = Build(framework=framework, version=public, cuda=None, platform=platform, index="", python=())
+        bare = Build(
+            framework=framework, version=public, cuda=None, platform=question.target.platform, index="", python=()
+        )  # fmt: skip
         row = rows.get((public, local), bare)
         pythons = tuple(sorted(minors, key=version))
         builds.append(row._replace(index="find-links", python=pythons, local=local))
@@ -157,16 +154,15 @@ def _release_objections(question: Question, build: Build, release: CudnnRelease)
             "glibc_too_old",
             f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
-    if question.supply.only_wheels and build.cudnn and not carries_cudnn(build):
-        names = [w for p in question.pythons(build)[:1]
-                 for w in wheels_for(question.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
-        if not any(w.version == release.version for w in names):
+    if question.supply.only_wheels and build.cudnn and cudnn_package(build):
+        wheels = (w for p in question.pythons(build)[:1] for w in wheels_for(question, release.package, p))
+        if not any(w.version == release.version for w in wheels):
             yield RejectionReason("not_available", f"{release.package} {release.version} is not available")
 
 
-def carries_cudnn(build: Build) -> bool:
-    """Return whether the wheel contains cuDNN instead of requiring a package."""
-    return not any(r.startswith("nvidia-cudnn") for r in build.requires)
+def cudnn_package(build: Build) -> str | None:
+    """Return the package of cuDNN that a wheel requires, or None for a wheel that contains it."""
+    return next((n for n in bounds_of(build.requires) if n.startswith("nvidia-cudnn")), None)
 
 
 def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
@@ -174,7 +170,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
     if not build.cudnn:
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
-    key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, carries_cudnn(build), pythons)
+    key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, cudnn_package(build), pythons)
     return question.once(key, lambda: _cudnn_reasons(question, build))
 
 

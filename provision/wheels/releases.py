@@ -64,25 +64,12 @@ _FORMAT = 1  # format of the cache of archives; files of another format are igno
 
 @dataclasses.dataclass
 class IndexMetadata:
-    """Lists of files and requirements, from the indexes of the configuration. `tries` and `timeout` (seconds) are those
+    """Pages of indexes, and requirements of their wheels. `tries` and `timeout` (seconds) are those
     of a request."""
 
     sources: PackageSources
     tries: int = 2
     timeout: float = 20.0
-
-    def files(self, name: str) -> list[File]:
-        """Return the files of a package on the indexes of a solve.
-
-        All of pip's extra indexes are used together. uv's are used in order, until one has the package. Raises
-        LockError if an index does not answer.
-        """
-        files: list[File] = []
-        for index in list_indexes(self.sources):
-            files += self.page(project_url(index, name))
-            if files and not self.sources.extra:
-                break
-        return files
 
     def requirements(self, file: File) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a wheel, or None if they cannot be read. They are kept by its sha256."""
@@ -215,10 +202,7 @@ class SourceArchives:
             return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
 
     def listed(self, name: str) -> tuple[LockedPackage, ...]:
-        """Return the source archives of a package on the indexes and in folders, newest first.
-
-        An index that does not answer is ignored.
-        """
+        """Return the source archives of a package on the indexes and in folders, newest first."""
         files = sorted([*self.files(name), *self._local_files()], key=lambda file: file.yanked is not None)
         first: dict[str, LockedPackage] = {}
         for package in filter(None, (package_of(name, file) for file in files)):
@@ -263,7 +247,7 @@ class SourceArchives:
         return versions
 
     def files(self, name: str) -> Sequence[File]:
-        """Return a package's files on the indexes."""
+        """Return a package's files on the indexes. One that does not answer has none: the solve says why."""
         return [f for index in self._indexes(name) for f in self._read_page(index, name)]
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:

@@ -36,16 +36,19 @@ def needs_cuda(package, version, cuda):
     return row(package, version, cuda=cuda, cuda_by="needed", needs=(f"libcudart.so.{cuda[:2]}",))
 
 
-def facts(*rows, named=(), builds=(), requires=(), device="cuda"):
+def facts(*rows, named=(), builds=(), requires=(), device="cuda", measured=None):
     known = Profiles(satellites=rows, builds=tuple(builds))
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     question = Question(request, TARGET, known, AvailableWheels())
     bounds = stated_bounds(requires, "linux-x86_64", "3.11")
-    return Facts(question, frozenset(named), lambda _package: bounds, lambda _sha256: ())
+    return Facts(
+        question, frozenset(named), lambda _package: bounds, lambda sha256: (measured or {}).get(sha256, ())
+    )
 
 
-def locked(name, version):
-    return LockedPackage(name=name, version=version, url=f"https://host/{name}-{version}-py3-none-any.whl")
+def locked(name, version, sha256=None):
+    url = f"https://host/{name}-{version}-py3-none-any.whl"
+    return LockedPackage(name=name, version=version, url=url, sha256=sha256)
 
 
 def test_the_release_that_was_asked_for_is_the_one_that_is_named():
@@ -101,7 +104,8 @@ NEWEST = (build("2.15.0"),)
 
 def conflicts(known, *packages, required_by=None, builds=NEWEST):
     by = {p.name: () for p in packages} | (required_by or {})
-    return [c.sentence for c in known.conflicts(builds, packages, by)]
+    answer = Answer(packages=packages, annotations=lambda: ({}, by))
+    return [c.sentence for c in known.conflicts(builds, answer)]
 
 
 def test_a_named_package_that_does_not_fit_is_a_conflict():
@@ -125,6 +129,14 @@ def test_a_row_of_the_series_is_silent_where_the_metadata_bounds_a_framework():
     stating = facts(exact, named=["codec"], requires=["torch==2.15.0"])
     assert conflicts(stating, locked("codec", "1.0.1")) == []
     assert conflicts(stating, locked("codec", "1.0.0")), "its own row counts whatever it states"
+
+
+def test_a_row_measured_on_this_machine_counts_for_an_unnamed_package_whatever_it_states():
+    exact = row("codec", "1.0", abi="exact", built_for="torch==2.11")
+    known = facts(named=["media"], requires=["torch>=2"], measured={"a" * 64: (exact,)})
+    packages = locked("media", "3"), locked("codec", "1.0", "a" * 64)
+    found = conflicts(known, *packages, required_by={"codec": ("media",)})
+    assert found == ["media brings codec 1.0, and codec 1.0 is compiled for torch==2.11"]
 
 
 def test_a_companion_without_a_row_goes_with_the_build_that_names_it():

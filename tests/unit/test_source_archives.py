@@ -15,7 +15,7 @@ from rows import rows
 from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.releases import IndexMetadata, SourceArchives, package_of
+from provision.wheels.releases import SourceArchives, package_of
 from provision.wheels.sdist import read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
@@ -318,10 +318,10 @@ def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
     hold(index, version="1.0")
     sources = PackageSources(default=index.url, cache_dir=str(tmp_path / "cache"))
     again = dataclasses.replace(sources, trusted=("127.0.0.1",))
-    names = {file.name for file in IndexMetadata(sources).files("some")}
+    names = {file.name for file in SourceArchives(sources).files("some")}
     assert names == {"some-2.0-py3-none-any.whl", "some-1.0.tar.gz"}
     assert [p.version for p in SourceArchives(again).listed("some")] == ["1.0"]
-    assert IndexMetadata(again).files("some") == IndexMetadata(sources).files("some")
+    assert SourceArchives(again).files("some") == SourceArchives(sources).files("some")
     assert SourceArchives(sources).listed("absent") == SourceArchives(again).listed("absent") == ()
     assert [n for path, n in index.requests.items() if path.endswith(("/some/", "/absent/"))] == [1, 1]
 
