@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -42,25 +43,19 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if (row := parameter.get_help_record(ctx)) is None:
                 continue
-            panel = "Arguments" if parameter.param_type_name == "argument" else _get_heading(parameter)
-            panels.setdefault(panel, []).append(row)
+            panel = getattr(parameter, "rich_help_panel", None) or "Options"
+            if parameter.param_type_name == "argument":
+                panel = "Arguments"
+            elif parameter.name == "help":
+                panel = OUTPUT
+            panels[panel].append(row)
         for panel, rows in panels.items():
             if rows:
                 with formatter.section(panel):
                     formatter.write_dl(rows)
-        _write_examples(formatter, ctx)
-
-
-def _write_examples(formatter: Any, ctx: Any) -> None:
-    if rows := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
-        with formatter.section("Examples"):
-            formatter.write_dl(rows, col_max=_WIDEST_EXAMPLE)
-
-
-def _get_heading(parameter: Any) -> str:
-    if parameter.name == "help":
-        return OUTPUT
-    return str(getattr(parameter, "rich_help_panel", None) or "Options")
+        if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+            with formatter.section("Examples"):
+                formatter.write_dl(examples, col_max=_WIDEST_EXAMPLE)
 
 
 class Commands(TyperGroup):
@@ -74,7 +69,14 @@ class Commands(TyperGroup):
             if first == self.first:
                 self.commands[last] = Command(last, help=verb.help, rich_markup_mode=None)
         if not self.first:
-            self.commands.update((name, _make_group(name)) for name in GROUPS)
+            for name, text in GROUPS.items():
+                self.commands[name] = Commands(
+                    name=name,
+                    help=text,
+                    no_args_is_help=True,
+                    rich_markup_mode=None,
+                    context_settings=_SETTINGS,
+                )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of a new project first, then all others."""
@@ -102,12 +104,6 @@ class Commands(TyperGroup):
         return name, command, rest
 
 
-def _make_group(name: str) -> Commands:
-    return Commands(
-        name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None, context_settings=_SETTINGS
-    )
-
-
 def _prepare_command(name: str) -> Any:
     """Return the command with its options."""
     verb = COMMANDS[name]
@@ -117,7 +113,13 @@ def _prepare_command(name: str) -> Any:
         trust.accept_project(bool(values.get("trust_project")))
         output = declare.build_options(verb.output, values, frozenset())
         options = declare.build_options(kind, values, find_named_options(context, values))
-        return _run_command(function, verb.adapt(options, output, context.obj), output)
+        # What the command line says beside the options, for the commands that have a field for it.
+        more = {
+            "brief": not output.json, "command": context.obj or [], "stdout_to_stderr": output.json,
+            "diagnose": output.json or not output.quiet,
+        }  # fmt: skip
+        wanted = {name: value for name, value in more.items() if hasattr(options, name)}
+        return _run_command(function, dataclasses.replace(options, **wanted), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
@@ -146,8 +148,8 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
         screen.rest()  # before an error is shown, on a screen of its own
     code = exit_codes.get_exit_code(value, options)
     show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
-    if signal_name := exit_codes.get_signal(value):
-        return process.die_of(signal_name)
+    if signal := getattr(value, "signal", None):  # of the program of `run`
+        return process.die_of(signal)
     return code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -32,41 +31,20 @@ class OutputOfRun(Output):
     )  # fmt: skip
 
 
-Adapt = Callable[[Any, Output, "list[str] | None"], Any]
-
-
 class CommandEntry(NamedTuple):
-    """A command: its help in one line.
+    """A command: its help in one line. `usage` is set if typer cannot derive it.
 
-    Its module has the name of its first word, and the function that of the last. `adapt` changes the options by the output
-    and the command of `run`. `usage` is set if typer cannot derive it.
+    Its module has the name of its first word, and the function that of the last.
     """
 
     help: str
     output: type[Output] = Output
-    adapt: Adapt = lambda options, _output, _command: options
     usage: str = ""
 
 
-def _shorten_value(options: Any, output: Output, _command: list[str] | None) -> Any:
-    """Leave the lock out of the result of `create` if it is shown as text."""
-    return dataclasses.replace(options, brief=not output.json)
-
-
-def _add_command(options: Any, output: Output, command: list[str] | None) -> Any:
-    """Add the command to the options of `run`. With --json its output goes to standard error."""
-    return dataclasses.replace(
-        options, command=command or [], stdout_to_stderr=output.json, diagnose=output.json or not output.quiet
-    )
-
-
 COMMANDS = {
-    "create": CommandEntry(
-        "Build an environment that fits this machine, and verify it.", adapt=_shorten_value
-    ),
-    "sync": CommandEntry(
-        "Build or update the environment of the project in this folder.", adapt=_shorten_value
-    ),
+    "create": CommandEntry("Build an environment that fits this machine, and verify it."),
+    "sync": CommandEntry("Build or update the environment of the project in this folder."),
     "verify": CommandEntry("Test whether an environment works: venv, conda or any Python."),
     "detect": CommandEntry("Show this machine: driver, GPUs, Pythons and CUDA libraries."),
     "resolve": CommandEntry("Show which builds fit a machine, and why newer ones do not."),
@@ -75,7 +53,6 @@ COMMANDS = {
     "run": CommandEntry(
         "Run a program in an environment, and diagnose its failure.",
         output=OutputOfRun,
-        adapt=_add_command,
         usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
     "list": CommandEntry("List the environments that gpuenv made on this machine."),

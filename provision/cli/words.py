@@ -8,7 +8,7 @@ CMD [ARG...]`, `run [OPTION...] ENV CMD [ARG...]` with the path of an environmen
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,20 +28,6 @@ class CommandWords(NamedTuple):
     note: str | None = None
 
 
-class _RunFlags(NamedTuple):
-    """The options of `run`: those with a value, and the others."""
-
-    valued: frozenset[str]
-    plain: frozenset[str]
-
-    def after(self, argv: Sequence[str], at: int) -> int | None:
-        """Return the index after the option at an index, or None if it is not an option of `run`."""
-        name, equals, _ = argv[at].partition("=")
-        if name in self.valued:
-            return at + (1 if equals else 2)
-        return at + 1 if name in self.plain else None
-
-
 def read_words(argv: Sequence[str]) -> CommandWords:
     """Read a command line. The disk shows whether a word is the path of an environment."""
     argv = _as_options(_move_command_first(list(argv)))
@@ -52,7 +38,7 @@ def read_words(argv: Sequence[str]) -> CommandWords:
     flags = _read_run_flags()
     at = 1
     while at < len(argv) and argv[at] != "--" and argv[at].startswith("-"):
-        at = flags.after(argv, at) or at + 1  # typer reports an unknown one
+        at = _skip_option(argv, at, flags) or at + 1  # typer reports an unknown one
     dashes = _find_dashes(argv, at, flags)
     if dashes is not None:
         return CommandWords(argv[:dashes], argv[dashes + 1 :])
@@ -82,18 +68,21 @@ def _as_path(word: str) -> str:
     return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
 
 
-def _read_run_flags() -> _RunFlags:
-    """Return the options that the dataclasses of `run` declare."""
-    kind, _ = load_command("run")
-    valued, plain = set[str](), {*_HELP}
-    for _, field, how in (
-        *declare.iterate_options(kind),
-        *declare.iterate_options(COMMANDS["run"].output),
-    ):
-        if not how.is_argument:
-            names = how.flags or (declare.make_flag(field.name),)
-            (plain if isinstance(field.default, bool) else valued).update(names)
-    return _RunFlags(frozenset(valued), frozenset(plain))
+def _read_run_flags() -> dict[str, int]:
+    """Return the options that the dataclasses of `run` declare, each with its number of words: 2 with a value."""
+    words = dict.fromkeys(_HELP, 1)
+    for kind in (load_command("run")[0], COMMANDS["run"].output):
+        for _, field, how in declare.iterate_options(kind):
+            if not how.is_argument:
+                flags = how.flags or (declare.make_flag(field.name),)
+                words |= dict.fromkeys(flags, 1 if isinstance(field.default, bool) else 2)
+    return words
+
+
+def _skip_option(argv: Sequence[str], at: int, flags: Mapping[str, int]) -> int | None:
+    """Return the index after the option at an index, or None if it is not an option of `run`."""
+    name, equals, _ = argv[at].partition("=")
+    return at + (1 if equals else flags[name]) if name in flags else None
 
 
 def _as_options(argv: list[str]) -> list[str]:
@@ -113,7 +102,7 @@ def _move_command_first(argv: list[str]) -> list[str]:
     return [*words[:name], *before, *words[name:]]
 
 
-def _find_dashes(argv: Sequence[str], at: int, flags: _RunFlags) -> int | None:
+def _find_dashes(argv: Sequence[str], at: int, flags: Mapping[str, int]) -> int | None:
     """Return the index of the `--` that ends gpuenv's own words, or None.
 
     Only options of `run` may come between the environment and it.
@@ -122,5 +111,5 @@ def _find_dashes(argv: Sequence[str], at: int, flags: _RunFlags) -> int | None:
     while behind is not None and behind < len(argv):
         if argv[behind] == "--":
             return behind
-        behind = flags.after(argv, behind)
+        behind = _skip_option(argv, behind, flags)
     return None
