@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
@@ -18,7 +20,15 @@ from ..index.downloads import is_right, part
 from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
-from ..system.files import find_existing, hash_file, refuse_links_out, remove_file, suggest_fix, write_file
+from ..system.files import (
+    find_existing,
+    hash_file,
+    make_folder,
+    refuse_links_out,
+    remove_file,
+    suggest_fix,
+    write_file,
+)
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative
 from ..system.wheel_file import parse_wheel
@@ -26,8 +36,6 @@ from ..templates import fill
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"
-WORK = ".work"
-"""Temporary parts of a bundle, which the run removes at its end."""
 _DRAFT = f".{MANIFEST}.gpuenv-new"
 _READERS = 4
 
@@ -54,12 +62,10 @@ def claim(folder: Path) -> Bundle | None:
 def assert_writable(folder: Path) -> None:
     """Raise BuildError for a folder that cannot be created or written, before any other step."""
     place = find_existing(folder)
-    try:
+    with writing(place):
         tempfile.TemporaryFile(dir=place).close()
         if place == folder:
             refuse_links_out(folder)  # uv and the channel indexer write in it by path
-    except OSError as error:
-        raise not_writable(place, error) from error
 
 
 def read(folder: Path) -> Bundle:
@@ -106,31 +112,44 @@ def is_archive_for(archive: BundlePython, minor: str, platform: str) -> bool:
 def write_manifest(folder: Path, bundle: Bundle) -> None:
     """Write the manifest atomically. Raises BuildError."""
     text = json.dumps(redact_value(as_document(bundle)), indent=1) + "\n"
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / MANIFEST, text, durable=True)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise a BuildError for an error of the disk in the block."""
+    try:
+        yield
     except OSError as error:
-        raise not_writable(folder, error) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "free space, then run the same command to continue"
+            raise BuildError(f"the disk of {folder} is full", hint=hint) from error
+        hint = suggest_fix(error, "choose another path for DIR")
+        raise BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint) from error
 
 
-def not_writable(folder: Path, error: OSError) -> BuildError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return BuildError(
-            f"the disk of {folder} is full", hint="free space, then run the same command to continue"
-        )
-    hint = suggest_fix(error, "choose another path for DIR")
-    return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
+@contextmanager
+def working(folder: Path) -> Iterator[Path]:
+    """Yield a folder for temporary parts of a bundle, and remove it at the end. Raises BuildError for the disk."""
+    work = folder / ".work"
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        with writing(folder):
+            make_folder(work, root=folder)
+            yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile]) -> None:
+def remove_old(folder: Path, before: Bundle, files: Iterable[BundleFile]) -> None:
     """Remove the files of an earlier bundle that this one does not have. Raises BuildError."""
     kept = {f.path for f in files}
-    try:
-        for path in (folder / f.path for f in (before.files if before else ()) if f.path not in kept):
+    with writing(folder):
+        for path in (folder / f.path for f in before.files if f.path not in kept):
             remove_file(path, root=folder)
             remove_file(part(path), root=folder)
-    except OSError as error:
-        raise not_writable(folder, error) from error
 
 
 def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
@@ -185,10 +204,10 @@ def refuse_edited(folder: Path, before: Bundle) -> None:
             )
 
 
-def refuse_unlisted(folder: Path, part: str, files: Iterable[BundleFile]) -> None:
-    """Raise BuildError for a file of a bundle that the manifest does not list."""
+def refuse_unlisted(folder: Path, files: Iterable[BundleFile]) -> None:
+    """Raise BuildError for a package of gpuenv that the manifest does not list: pip would take a newer wheel."""
     listed = {f.path for f in files}
-    existing = [p.relative_to(folder).as_posix() for p in sorted((folder / part).glob("*"))]
+    existing = [p.relative_to(folder).as_posix() for p in sorted((folder / "gpuenv").glob("*"))]
     if added := [name for name in existing if name not in listed]:
         raise BuildError(f"{name_few(added)} in {folder} is not in the manifest", hint=_AGAIN)
 

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import queue
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,34 +21,22 @@ from ..index import uv
 from ..index.downloads import Download, is_right, part
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
-from ..model.values import dataclass
 from ..system import process
-from ..system.files import find_existing, make_folder, write_file
+from ..system.files import make_folder, write_file
 from ..system.redaction import clean
 from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url, last_segments
-from . import WORK, not_writable
+from . import working
 
 _READERS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingFiles:
-    """The missing downloads with their `bytes`, and the free bytes of the disk."""
-
-    items: tuple[Download, ...]
-    bytes: int
-    free: int
-
-
-def needed(folder: Path, items: Sequence[Download]) -> MissingFiles:
-    """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
+def find_missing(items: Sequence[Download]) -> tuple[list[Download], int]:
+    """Return the items that are missing or have another hash, and their bytes, which partial downloads reduce."""
     with ThreadPoolExecutor(_READERS) as pool:
         there = list(pool.map(lambda i: i.path.is_file() and is_right(i.path, i.hashes), items))
-    missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
-    total = sum(max(0, (item.size or 0) - _size(part(item.path))) for item in missing)
-    free = shutil.disk_usage(find_existing(folder)).free
-    return MissingFiles(items=missing, bytes=total, free=free)
+    missing = [item for item, good in zip(items, there, strict=True) if not good]
+    return missing, sum(max(0, (item.size or 0) - _size(part(item.path))) for item in missing)
 
 
 def bytes_there(items: Sequence[Download]) -> int:
@@ -130,9 +117,10 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         "--all-arches",
         "--output-format",
         "json",
+        minor,
     ]
     try:
-        rows = json.loads(_run([*words, minor], timeout=60).stdout or "[]")
+        rows = json.loads(_run(words, timeout=60).stdout or "[]")
     except ValueError:
         rows = []
     wanted = ("cpython", "default", *_BUILDS[platform])
@@ -141,14 +129,12 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     )
     if (row := next(fitting, None)) is None:
         return None, f"uv has no Python {minor} for {platform}"
-    work = folder / WORK
-    shutil.rmtree(work, ignore_errors=True)
-    cache = work / "archive"
-    variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
-    unpacked = str((work / "unpacked").absolute())
-    words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
-    try:
+    with working(folder) as work:
+        cache = work / "archive"
         make_folder(cache, root=folder)
+        variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
+        unpacked = str((work / "unpacked").absolute())
+        words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
         done = _run(words, variables)
         archives = sorted(cache.iterdir())
         if not done.ok or len(archives) != 1:
@@ -159,10 +145,6 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         path = folder / "python" / file_name_of_url(row["url"])
         make_folder(path.parent, root=folder)
         archives[0].replace(path)
-    except OSError as error:
-        raise not_writable(folder, error) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return BundlePython(key=row["key"], version=row["version"], path=f"python/{path.name}"), ""
 
 

@@ -72,13 +72,7 @@ def check_files(folder: Path, emit: Emit) -> None:
     apart = ("python/", "README")  # uv compares the Python with its hash
     files = [f for f in manifest.files if not f.path.startswith(apart)]
     total = sum(f.size or 0 for f in files)
-    emit(
-        Event(
-            "start",
-            "build",
-            f"checking {len(files)} files of the bundle, {format_bytes(total)}",
-        )
-    )
+    emit(Event("start", "build", f"checking {len(files)} files of the bundle, {format_bytes(total)}"))
     done = 0
 
     def report(more: int) -> None:
@@ -88,7 +82,7 @@ def check_files(folder: Path, emit: Emit) -> None:
                    done=done, total=total, unit="bytes"))  # fmt: skip
 
     verify(folder, files, report)
-    refuse_unlisted(folder, "gpuenv", manifest.files)  # pip would take a newer wheel that was put there
+    refuse_unlisted(folder, manifest.files)
 
 
 def unpack_python(folder: Path, plan: Plan, env: Path, emit: Emit) -> str | None:

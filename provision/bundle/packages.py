@@ -20,7 +20,6 @@ from ..index.downloads import Addresses, Download, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.wheel_names import expand_address
-from ..lock import pythons
 from ..lock.archives import without_builds
 from ..lock.compile import Answer
 from ..lock.formats import get_locks
@@ -186,20 +185,15 @@ def solve_own_packages(
         f"uv=={importlib.metadata.version('uv')}",
         "pip",
     ]
-    minors = _minors(locked)
-    by_python = pythons.wheels_for(wanted, minors, locked.lock.plan, locked.sources)
-    rest = [m for m in minors if m not in by_python]
-    refusals = []
-    with ThreadPoolExecutor(max(1, len(rest))) as pool:
-        for minor, one in zip(rest, pool.map(lambda m: _solved(locked, wanted, m), rest), strict=True):
-            if isinstance(one, Answer):
-                by_python[minor] = one.packages
-            else:
-                refusals.append(one)
-    if not by_python:
-        raise refusals[0]
-    served = tuple(m for m in minors if m in by_python)
-    return tuple({p.url: p for m in served for p in by_python[m]}.values()), served
+    bounds = SpecifierSet(wheels.own_pythons())
+    known = {p for b in locked.profiles.builds for p in b.python if f"{p}.99" in bounds}
+    minors = sorted(known, key=Version, reverse=True)
+    with ThreadPoolExecutor(len(minors)) as pool:
+        solved = list(pool.map(lambda minor: _solved(locked, wanted, minor), minors))
+    served = {m: one.packages for m, one in zip(minors, solved, strict=True) if isinstance(one, Answer)}
+    if not served:
+        raise next(one for one in solved if isinstance(one, LockError))
+    return tuple({p.url: p for packages in served.values() for p in packages}.values()), tuple(served)
 
 
 def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer | LockError:
@@ -214,10 +208,3 @@ def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer 
         if error.unreachable:
             raise
         return error
-
-
-def _minors(locked: LockForBundle) -> list[str]:
-    """Return the Pythons that gpuenv supports and any build is made for, newest first."""
-    bounds = SpecifierSet(wheels.own_pythons())
-    known = {p for b in locked.profiles.builds for p in b.python if f"{p}.99" in bounds}
-    return sorted(known, key=Version, reverse=True)

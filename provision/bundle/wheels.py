@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import io
 import re
-import shutil
 import zipfile
 from collections.abc import Mapping
 from email.message import Message
@@ -21,11 +20,11 @@ from packaging.utils import canonicalize_name
 from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..model import LockedPackage, PackageSources
-from ..system.files import make_folder, write_file
+from ..system.files import write_file
 from ..system.redaction import clean
 from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative
-from . import WORK, not_writable
+from . import working, writing
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0
@@ -42,10 +41,7 @@ def wheel_of_unhashed(
     uv builds and installs `line` into a temporary folder, and the wheel contains the installed files. Raises LockError
     for compiled code.
     """
-    work = folder.parent / WORK
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        make_folder(work, root=work.parent)
+    with working(folder.parent) as work:
         wanted = work / "requirements.txt"
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
@@ -59,10 +55,6 @@ def wheel_of_unhashed(
         installed = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
                  if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
         return _remade(installed[0], folder)
-    except OSError as error:
-        raise not_writable(folder, error) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
@@ -116,18 +108,16 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
     rows = []
     check_file_name(name)
     buffer = io.BytesIO()
-    try:
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
-            for inside, data in contents.items():
-                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-                rows.append((inside, f"sha256={digest}", len(data)))
-                wheel.writestr(_member(inside), data)
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
-            wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for inside, data in contents.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            rows.append((inside, f"sha256={digest}", len(data)))
+            wheel.writestr(_member(inside), data)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
+        wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
+    with writing(folder):
         write_file(folder / name, buffer.getvalue(), root=folder.parent)
-    except OSError as error:
-        raise not_writable(folder, error) from error
     return name
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -17,8 +16,11 @@ from ..environment import place
 from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
+from ..index.config import pip_settings
 from ..index.downloads import Download
+from ..index.http import Http
 from ..lock.archives import without_builds
+from ..lock.changes import measure_free_space
 from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
 from ..model import (
@@ -36,6 +38,7 @@ from ..model import (
     drop_event,
     format_bytes,
 )
+from ..system import process
 from ..system.files import hash_file, write_file
 from . import (
     README,
@@ -44,13 +47,13 @@ from . import (
     is_archive_for,
     is_whole,
     list_files,
-    not_writable,
     readme,
     remove_old,
     wheels,
     write_manifest,
+    writing,
 )
-from .files import bytes_there, collect, needed
+from .files import bytes_there, collect, find_missing
 from .packages import (
     BundledPackages,
     LockForBundle,
@@ -62,7 +65,6 @@ from .wheels import build_requires, wheel_of_unhashed
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
-_EMIT_SECONDS = 0.2
 
 
 @dataclasses.dataclass
@@ -118,15 +120,12 @@ class BundleWriter:
 
     def _archives(self, minors: Sequence[str]) -> list[BundlePython | None]:
         """Return the Python of each lock, each downloaded once. A conda lock has one, so its Python is for gpuenv."""
-        archives: list[BundlePython | None] = []
-        found: dict[tuple[str, str], BundlePython | None] = {}
-        for plan in (locked.lock.plan for locked in self.locks):
-            minor = minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or ""
-            key = (minor, plan.platform)
-            if key not in found:
-                found[key] = self._find_archive(*key) or self._fetch_archive(*key)
-            archives.append(found[key])
-        return archives
+        wanted = [
+            (minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
+            for plan in (locked.lock.plan for locked in self.locks)
+        ]
+        found = {one: self._find_archive(*one) or self._fetch_archive(*one) for one in dict.fromkeys(wanted)}
+        return [found[one] for one in wanted]
 
     def _find_archive(self, minor: str, platform: str) -> BundlePython | None:
         """Return the archive of a Python that the folder has already."""
@@ -185,10 +184,8 @@ class BundleWriter:
             bundle, archive=archives[0], notes=tuple(self.notes),
             plans=tuple(dataclasses.replace(plan, archive=archive) for plan, archive in plans),
         )  # fmt: skip
-        try:
+        with writing(self.folder):
             write_file(self.folder / README, readme(bundle))
-        except OSError as error:
-            raise not_writable(self.folder, error) from error
         names = [locked.file_name for locked in self.locks]
         pythons = [archive.path for archive in archives if archive]
         listed = dict.fromkeys([*names, *paths, *pythons, README])
@@ -205,30 +202,23 @@ class BundleWriter:
             return
         self.planned += items
         self.emit(Event("start", "bundle", f"checking {len(items)} files for completeness"))
-        need = needed(self.folder, items)
-        total = sum(i.size or 0 for i in items)
-        words = f"{format_bytes(need.bytes)} to download ({len(need.items)} of {len(items)} files, {format_bytes(total)} in all)"
-        self.emit(Event("start", "bundle", f"{words}; {format_bytes(need.free)} free",
-                        total=need.bytes, unit="bytes", files=len(need.items)))  # fmt: skip
-        if need.free < need.bytes + _PYTHON_ROOM:
+        missing, total = find_missing(items)
+        free = measure_free_space(self.folder)
+        whole = format_bytes(sum(i.size or 0 for i in items))
+        words = f"{format_bytes(total)} to download ({len(missing)} of {len(items)} files, {whole} in all)"
+        self.emit(Event("start", "bundle", f"{words}; {format_bytes(free)} free",
+                        total=total, unit="bytes", files=len(missing)))  # fmt: skip
+        if free < total + _PYTHON_ROOM:
             raise BuildError(
-                f"{self.folder} has {format_bytes(need.free)} free; the bundle needs {format_bytes(need.bytes + _PYTHON_ROOM)} more",
+                f"{self.folder} has {format_bytes(free)} free; the bundle needs {format_bytes(total + _PYTHON_ROOM)} more",
                 hint="free space, or choose a DIR on another disk; finished files are kept",
             )
-        files = BundledPackages(self.folder, self.locks[0])
-        collect(files.http, need.items, self._make_progress(need.bytes))
 
-    def _make_progress(self, total: int) -> Callable[[int, str], None]:
-        last = 0.0
+        def report(done: int, name: str) -> None:
+            text = f"downloading {name}"
+            self.emit(Event("progress", "bundle", text, done=done, total=total, unit="bytes"))
 
-        def emit_progress(done: int, name: str) -> None:
-            nonlocal last
-            if time.monotonic() - last > _EMIT_SECONDS:
-                last = time.monotonic()
-                self.emit(Event("progress", "bundle", f"downloading {name}",
-                                done=done, total=total, unit="bytes"))  # fmt: skip
-
-        return emit_progress
+        collect(Http(pip_settings(process.environ())), missing, report)
 
 
 def format_part(part: int, total: int) -> str:
@@ -353,11 +343,11 @@ def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview
     hashed = (
         BundledPackages(folder, one).items([p for p in one.lock.packages if not p.unhashed]) for one in locks
     )
-    need = needed(folder, merge_items([*chain.from_iterable(hashed), *own_items]))
+    missing, total = find_missing(merge_items([*chain.from_iterable(hashed), *own_items]))
     made_here = dict.fromkeys(p.name for locked in locks for p in locked.lock.packages if p.unhashed)
     notes = ["a Python for the target is downloaded too: about 45 MB"]
     notes += [f"wheels are built from {', '.join(made_here)}"] if made_here else []
     return Preview(
-        command="bundle", path=str(folder), writes=tuple(str(item.path) for item in need.items),
-        download_bytes=need.bytes, free_bytes=need.free, notes=tuple(notes),
+        command="bundle", path=str(folder), writes=tuple(str(item.path) for item in missing),
+        download_bytes=total, free_bytes=measure_free_space(folder), notes=tuple(notes),
     )  # fmt: skip

@@ -6,28 +6,21 @@ An old pin often has no wheel for the newest Python. Another Python is then bett
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from packaging.pylock import Pylock
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ..errors import LockError
-from ..index import uv
 from ..index.simple_api import version_of
-from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
-from ..model import UV_LOCK_FORMAT, LockedPackage, PackageSources, Plan
-from ..system.redaction import redact
-from ..system.scratch import make_scratch
+from ..index.wheel_names import tags_of, wheel_tags
+from ..model import Plan
 from ..system.versions import allows, version
 from ..wheels.pylock import is_source
-from ..wheels.releases import SourceArchives
 from .attempt import attempt
 from .builds import Fitting, chosen_pins
 from .candidates import first_candidate, with_builds
-from .compile import choose_best_wheel, list_target_tags, only_files, read_pylock
 from .named import NamedPackage
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 
@@ -185,43 +178,3 @@ def with_older(state: State, best: Solution) -> Solution:
                 state.set_fitting(again.fitting)
                 return outcome
     return best
-
-
-# --- one solution for several Pythons ---------------------------------------------------------------
-
-
-def wheels_for(
-    requirements: Sequence[str], minors: Sequence[str], plan: Plan, sources: PackageSources
-) -> dict[str, tuple[LockedPackage, ...]]:
-    """Return the wheels that meet requirements, for each of `minors` (newest first) with wheels of all packages.
-
-    `plan` has the platform. One solution serves all Pythons. A separate solution could serve more of them, because uv
-    takes the files of a version from one index. Raises LockError without a solution.
-    """
-    with make_scratch("lock") as scratch:
-        wanted = scratch / "wanted.in"
-        wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
-        words = [
-            "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
-            "--format", UV_LOCK_FORMAT, "--only-binary", ":all:", "--no-header", "--quiet",
-        ]  # fmt: skip
-        settings = uv.Settings(only_wheels=only_files(sources), timeout=uv.LONGEST_SOLVE)
-        done = uv.run_uv(words, sources, python=sys.executable, settings=settings)
-    if not done.ok:
-        from .uv_errors import explain
-
-        raise explain(done, sources, requirements, (), SourceArchives(sources))
-    locked = read_pylock(done.stdout)
-    by_python = {minor: _select_wheels(locked, replace(plan, python=minor)) for minor in minors}
-    return {minor: packages for minor, packages in by_python.items() if packages}
-
-
-def _select_wheels(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
-    """Return the best wheels for a plan's Python and platform, or none if a package has none."""
-    markers = cpython_markers(plan.platform, plan.python)
-    applying = [p for p in locked.packages if applies(p.marker, markers)]
-    try:
-        wheels = [choose_best_wheel(package, list_target_tags(plan)) for package in applying]
-    except LockError:
-        return ()
-    return tuple(replace(p, url=redact(p.url)) for p in wheels)

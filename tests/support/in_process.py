@@ -76,10 +76,8 @@ def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
 
     def write(folder: Path, name: str, contents, info: str) -> str:
         if made and made[0] == (name, contents):
-            try:
+            with wheels.writing(folder):
                 wheels.write_file(folder / name, made[1], root=folder.parent)
-            except OSError as error:
-                raise wheels.not_writable(folder, error) from error
             return name
         real(folder, name, contents, info)
         made[:] = (name, contents), (folder / name).read_bytes()
