@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..verify.settings import Suspect
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
+_NO_GPU = 8
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
 """A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
@@ -100,14 +101,25 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
-    before = foreground.oom_kills()
+    stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
+    before, used = foreground.oom_kills(), None
     watch = ContextWatch() if options.require_gpu else None
     if watch:
         watch.start()
-    ended = _run_to_end(options, environ, emit)
-    used = watch.end() if watch else None
-    if isinstance(ended, int):
-        return RunResult(env=str(root), command=tuple(command), code=ended)
+    try:
+        if options.exec_:
+            process.replace(command, environ)
+        ended = process.attend(command, environ, stdout=stdout)
+    except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        text = f"gpuenv: {command[0]}: {'command not found' if is_missing else error.strerror}"
+        if command[0].endswith(".py") and Path(command[0]).is_file():
+            text += f"\nhint: gpuenv run python {shlex.join(command)}"
+        emit(Event("log", "run", text))
+        return RunResult(env=str(root), command=tuple(command), code=127 if is_missing else 126)
+    finally:
+        if watch:
+            used = watch.end()
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
         findings = explain_failure(command[0], root, command, ended, before, options.choices, emit=emit)
@@ -115,9 +127,6 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     if code == 0 and used is False:
         code, findings = _NO_GPU, (_explain_idle_gpu(root, command),)
     return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=findings)
-
-
-_NO_GPU = 8
 
 
 def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
@@ -134,28 +143,6 @@ def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
         "no process mapped /dev/nvidia-uvm, as every program on the GPU does", shlex.join(command)
     )
     return make_finding("program_used_no_gpu", (evidence,), program=command[0], steps=steps)
-
-
-def _run_to_end(options: RunOptions, environ: dict[str, str], emit: Emit) -> process.ForegroundResult | int:
-    """Run the command, and return its result, or the exit code of a shell if it cannot be started."""
-    command = options.command
-    stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
-    try:
-        if options.exec_:
-            process.replace(command, environ)
-        return process.attend(command, environ, stdout=stdout)
-    except OSError as error:
-        said = "command not found" if isinstance(error, FileNotFoundError) else error.strerror
-        text = f"gpuenv: {command[0]}: {said}{_python_hint(command)}"
-        emit(Event("log", "run", text))
-        return 127 if isinstance(error, FileNotFoundError) else 126
-
-
-def _python_hint(command: Sequence[str]) -> str:
-    """Return a line with the command that runs a Python file; "" for any other program."""
-    if not command[0].endswith(".py") or not Path(command[0]).is_file():
-        return ""
-    return f"\nhint: gpuenv run python {shlex.join(command)}"
 
 
 def find_programs(env: Path) -> tuple[Path, Path]:
@@ -179,56 +166,35 @@ def find_programs(env: Path) -> tuple[Path, Path]:
 def prepare_variables(
     emit: Emit, root: Path, programs: Path, inherited: Mapping[str, str], *, keep: bool = False
 ) -> dict[str, str]:
-    """Return the variables for a program in the environment. With `keep` those of the loader are unchanged."""
-    environ, removed = list_inside_folders(root, programs, inherited, keep=keep)
-    for suspect in removed:
-        text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
-        emit(Event("note", "run", text))
-    if (root / "conda-meta").is_dir():
-        environ = activate_variables(emit, root, environ)
-    if not keep:
-        add_tensorflow_folders(emit, root, environ)
-    return environ
+    """Return the variables for a program in the environment, as after activation.
 
-
-def list_inside_folders(
-    root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
-) -> tuple[dict[str, str], list[Suspect]]:
-    """Return the variables as after activation, and the loader's entries that were removed.
-
-    Removed are entries that would load another copy of a library of the environment.
+    Entries of the loader that would load another copy of a library of the environment are removed, and the folders that
+    TensorFlow needs and does not search are added. With `keep` those of the loader are unchanged.
     """
     from ..verify import settings  # imported late, so that the command line starts fast
 
-    removed = [] if keep else _shadowing(root, environ)
-    inner = settings.remove_suspects(environ, removed)
-    inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
-    inner.pop("PYTHONHOME", None)
-    if (root / "conda-meta").is_dir():
-        inner["CONDA_PREFIX"] = inner["CONDA_DEFAULT_ENV"] = str(root)
-    else:
-        inner["VIRTUAL_ENV"] = str(root)
+    removed = [] if keep else _shadowing(root, inherited)
+    for suspect in removed:
+        text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
+        emit(Event("note", "run", text))
+    environ = settings.remove_suspects(inherited, removed)
+    environ["PATH"] = os.pathsep.join(p for p in (str(programs), inherited.get("PATH", "")) if p)
+    environ.pop("PYTHONHOME", None)
     if address := guard.read_address(root):
-        others = [w for w in inner.get("UV_CONSTRAINT", "").split() if not w.endswith(f"/{GUARD_FILE}")]
-        inner["UV_CONSTRAINT"] = " ".join([*others, address])
-    return inner, removed
+        others = [w for w in environ.get("UV_CONSTRAINT", "").split() if not w.endswith(f"/{GUARD_FILE}")]
+        environ["UV_CONSTRAINT"] = " ".join([*others, address])
+    if (root / "conda-meta").is_dir():
+        from ..conda.activation import activate
 
-
-def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
-    """Return the variables that the activation scripts of conda packages set, or `environ` if a script fails."""
-    from ..conda.activation import activate
-
-    try:
-        return activate(root, environ)
-    except BuildError as error:
-        emit(Event("log", "run", f"note: {error.message}; its variables are not set"))
+        environ["CONDA_PREFIX"] = environ["CONDA_DEFAULT_ENV"] = str(root)
+        try:
+            environ = activate(root, environ)
+        except BuildError as error:
+            emit(Event("log", "run", f"note: {error.message}; its variables are not set"))
+    else:
+        environ["VIRTUAL_ENV"] = str(root)
+    if keep or not sys.platform.startswith("linux"):
         return environ
-
-
-def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str]) -> None:
-    """Add the folders that TensorFlow needs and does not search to LD_LIBRARY_PATH, and note it."""
-    if not sys.platform.startswith("linux"):
-        return
     version, missing = find_folders(root, environ)
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
@@ -239,6 +205,7 @@ def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str]) -> N
             "there (use --keep-env to prevent this)"
         )
         emit(Event("note", "run", text))
+    return environ
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
