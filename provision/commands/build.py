@@ -493,14 +493,14 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     from . import prove
 
     examined = job.examine(job.env)
-    planned = prove.plan_checks(job.env, examined.options, of_project=job.options.checks)
+    project = prove.read_project_checks(job.env, examined.options, wanted=job.options.checks)
     whole = prove.add_packages(examined, verdict, job.emit)
-    whole = prove.run_project_checks(examined, whole, planned, job.emit)
+    whole = prove.run_checks(examined, whole, project, job.emit)
     if whole.failed and whole.verdict == "fails" != verdict.verdict:
         text = f"{job.env} was kept: its frameworks passed. A failure in stage {whole.failed.stage} does not cause a rollback"
         job.emit(Event("warning", "verify", text))
     if not job.options.quick:
-        prove.keep_verdict(job.env, job.lock, whole, planned.digest)
+        prove.keep_verdict(job.env, job.lock, whole, project)
     return whole
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shlex
@@ -119,20 +118,20 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
     check_choices(choices)
     get_locks(choices.manager).require()
-    with contextlib.ExitStack() as held:
-        if not options.dry_run:
-            held.enter_context(place.lock_place(env, emit, wait=True))
-            place.recover(env)
-            held.enter_context(place.describe_when_interrupted(place.remember_state(env).look))
-        new = options.recreate or not place.made_by_gpuenv(env)
-        lock = find_lock_to_install(options, env, choices, lock_file, emit)
-        if options.dry_run:
-            return _preview(options, env, choices, lock, emit, anew=new)
-        old = None if new else build.read_lock_to_change(env, choices, lock)
-        if new or old:
-            result = build.run_build(options, env, choices, lock, old, emit)
-        else:
-            result = build.reuse(options, env, choices, emit)
+    if options.dry_run:
+        return _preview(
+            options, env, choices, find_lock_to_install(options, env, choices, lock_file, emit), emit
+        )
+    with place.lock_place(env, emit, wait=True):
+        place.recover(env)
+        with place.describe_when_interrupted(place.remember_state(env).look):
+            new = options.recreate or not place.made_by_gpuenv(env)
+            lock = find_lock_to_install(options, env, choices, lock_file, emit)
+            old = None if new else build.read_lock_to_change(env, choices, lock)
+            if new or old:
+                result = build.run_build(options, env, choices, lock, old, emit)
+            else:
+                result = build.reuse(options, env, choices, emit)
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
     return finish(emit, env, result)
@@ -171,11 +170,8 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     """
     from ..detect import explain_idle_gpu, machine_for_verdict
 
-    if not place.made_by_gpuenv(env) or not place.is_undisturbed(env):
-        return None
-    if place.find_python(env) is None or not record.is_vouched(env):
-        return None
-    if (env / place.MARK / recall.KERNEL).exists():
+    whole = place.made_by_gpuenv(env) and place.is_undisturbed(env) and place.find_python(env)
+    if not whole or not record.is_vouched(env) or (env / place.MARK / recall.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = apply_project(choices)
     before, wanted = recall.compare_request(env, choices, None)
@@ -185,23 +181,15 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     verdict = recall.find_kept_verdict(env, choices, machine, record.read(env, "lock.json").get("digest"))
     if verdict is None or plan is None:
         return None
-    elsewhere = bool(choices.elsewhere or choices.platform)
-    if explain_idle_gpu(plan, choices.device, elsewhere=elsewhere):
+    if explain_idle_gpu(plan, choices.device, elsewhere=bool(choices.elsewhere or choices.platform)):
         return None
-    lock = None
-    if not brief:
-        lock = record.read_lock(env)
+    lock = None if brief else record.read_lock(env)
     environment = record.read_environment(env, changed=False)
     return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
 
 
-def _preview(
-    options: CreateOptions, env: Path, choices: Choices, lock: Lock | None, emit: Emit, *, anew: bool
-) -> Plan:
-    """Return the plan, and emit what would be installed: all of it for an environment built `anew`.
-
-    No source code runs.
-    """
+def _preview(options: CreateOptions, env: Path, choices: Choices, lock: Lock | None, emit: Emit) -> Plan:
+    """Return the plan, and emit what would be installed: all of it for a new environment. No source code runs."""
     from ..config.sources import read_locked_sources
     from ..index.places import name_configured
     from ..lock.accept import name_hosts
@@ -210,7 +198,7 @@ def _preview(
     from ..lock.request import make_request
     from .resolve import add_notes
 
-    old = None if anew else read_lock_inside(env)
+    old = None if options.recreate else read_lock_inside(env)
     if lock:
         lock = name_hosts(lock, choices, emit)
         plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())

@@ -13,8 +13,8 @@ from ..config import rows
 from ..config.env import find_active_env, find_project_env, is_present
 from ..config.options import Choices, make_absolute
 from ..config.target import read_json
-from ..environment import distributions
-from ..environment.place import MARK, locate_environment, made_by_gpuenv
+from ..environment import distributions, record
+from ..environment.place import locate_environment, made_by_gpuenv
 from ..errors import DataError, LockError, UsageError
 from ..model import (
     Emit,
@@ -62,22 +62,20 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
     is_here = not (options.machine or options.no_machine)
-    if is_here and not (env or logs) and (found := find_default_env()):
+    likely = find_likely_env() if is_here and not env else None
+    if likely and not logs:
         # Without --env no code of an environment runs.
-        text = f"to verify {found[1]} as well: gpuenv diagnose --env {shlex.quote(str(found[1]))}"
+        text = f"to verify {likely[1]} as well: gpuenv diagnose --env {shlex.quote(str(likely[1]))}"
         emit(Event("note", "diagnose", text))
-    machine = (
-        read_machine(options.machine)
-        if options.machine
-        else detect_for_causes(cuda=True)
-        if is_here
-        else None
-    )
+    if options.machine:
+        machine: Machine | None = read_machine(options.machine)
+    else:
+        machine = detect_for_causes(cuda=True) if is_here else None
     verdict = verify_environment(emit, env, options.choices) if env else None
     circumstances = Circumstances(
         advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
         device=read_device(make_absolute(env)) if env else None, holders=detect.read_holders if is_here else None,
-        installed=read_installed() if is_here and not env else None,
+        installed=read_installed(*likely) if likely else None,
     )  # fmt: skip
     texts = [(str(path), read_pieces(path)) for path in logs]
     diagnosis = find_causes(texts, rows.load(options.choices), circumstances)
@@ -100,20 +98,56 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     return Findings(findings=findings, context=diagnosis.context)
 
 
-def _name_inputs(options: DiagnoseOptions) -> str:
-    """Return what was read without a finding."""
-    inputs = ["in this log" if len(options.logs) == 1 else "in these logs"] if options.logs else []
-    inputs += [f"in {options.env}"] if options.env else []
-    return " and ".join(inputs) or ("on the machine of the file" if options.machine else "on this machine")
+def read_machine(path: Path) -> Machine:
+    """Return the machine that a file describes. Raises UsageError."""
+    return read_json("machine", path, lambda data: from_plain(Machine, data))
 
 
-def say_that_it_works(verdict: Verdict | None) -> str | None:
-    """Return a note if the environment works here, although a log shows a failure."""
-    if verdict is None or verdict.verdict != "works":
+def find_likely_env() -> tuple[Path, str] | None:
+    """Return the path of the project's or the active environment, and why it was chosen.
+
+    Return None if there is none. The environment that gpuenv runs in does not count.
+    """
+    try:
+        project_env = find_project_env()
+    except DataError:  # several files describe the project; `diagnose` needs none
         return None
-    return (
-        f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or from "
-        "a program that changes something itself"
+    if is_present(project_env):
+        return project_env, "the project's environment"
+    active = find_active_env()
+    if active is None or active[1].resolve() == Path(sys.prefix).resolve():
+        return None
+    return active[1], f"from {active[0]}"
+
+
+def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
+    """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
+    from .prove import Examination, add_packages, make_options, run_verification
+
+    located = locate_environment(make_absolute(env))
+    lock = None
+    try:
+        lock = record.read_lock(Path(located.path)) if located.made_by_gpuenv else None
+    except LockError as error:
+        emit(Event("warning", "verify", error.message))
+    examined = Examination(
+        env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
+    )
+    return add_packages(examined, run_verification(examined, emit), emit)
+
+
+def read_installed(env: Path, why: str) -> Installed:
+    """Return what the files of an environment say about its packages."""
+    from ..diagnose import Installed
+
+    env = make_absolute(env)
+    return Installed(
+        path=str(env),
+        why=why,
+        versions=distributions.read_versions(env),
+        python=distributions.read_python(env),
+        device=read_device(env),
+        made_by_gpuenv=made_by_gpuenv(env),
     )
 
 
@@ -132,9 +166,14 @@ def read_pieces(path: Path) -> Iterator[bytes]:
         raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
 
 
-def read_machine(path: Path) -> Machine:
-    """Return the machine that a file describes. Raises UsageError."""
-    return read_json("machine", path, lambda data: from_plain(Machine, data))
+def say_that_it_works(verdict: Verdict | None) -> str | None:
+    """Return a note if the environment works here, although a log shows a failure."""
+    if verdict is None or verdict.verdict != "works":
+        return None
+    return (
+        f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or from "
+        "a program that changes something itself"
+    )
 
 
 def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -149,53 +188,8 @@ def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Findi
     return tuple(changes.add_later_installs(findings, later))
 
 
-def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
-    """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
-    from ..wheels import pylock
-    from .prove import Examination, add_packages, make_options, run_verification
-
-    located = locate_environment(make_absolute(env))
-    try:
-        lock = pylock.read_in(Path(located.path) / MARK) if located.made_by_gpuenv else None
-    except LockError as error:
-        lock = None
-        emit(Event("warning", "verify", error.message))
-    examined = Examination(
-        env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
-    )
-    return add_packages(examined, run_verification(examined, emit), emit)
-
-
-def find_default_env() -> tuple[str, Path] | None:
-    """Return the path of the project's or the active environment, and why it was chosen.
-
-    Return None if there is none. The environment that gpuenv runs in does not count.
-    """
-    try:
-        project_env = find_project_env()
-    except DataError:  # several files describe the project; `diagnose` needs none
-        return None
-    if is_present(project_env):
-        return "the project's environment", project_env
-    active = find_active_env()
-    if active is None or active[1].resolve() == Path(sys.prefix).resolve():
-        return None
-    return f"from {active[0]}", active[1]
-
-
-def read_installed() -> Installed | None:
-    """Return what the files of the default environment say about its packages."""
-    from ..diagnose import Installed
-
-    reason_and_path = find_default_env()
-    if reason_and_path is None:
-        return None
-    why, env = reason_and_path[0], make_absolute(reason_and_path[1])
-    return Installed(
-        path=str(env),
-        why=why,
-        versions=distributions.read_versions(env),
-        python=distributions.read_python(env),
-        device=read_device(env),
-        made_by_gpuenv=made_by_gpuenv(env),
-    )
+def _name_inputs(options: DiagnoseOptions) -> str:
+    """Return what was read without a finding."""
+    inputs = ["in this log" if len(options.logs) == 1 else "in these logs"] if options.logs else []
+    inputs += [f"in {options.env}"] if options.env else []
+    return " and ".join(inputs) or ("on the machine of the file" if options.machine else "on this machine")

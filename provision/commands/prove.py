@@ -35,7 +35,7 @@ from .run import find_programs, prepare_variables
 if TYPE_CHECKING:
     from ..environment.loader import Package
     from ..model import Finding, Machine, Profiles
-    from ..verify.checks import CheckOutcome, PlacedCheck
+    from ..verify.checks import CheckOutcome
     from ..verify.libraries import PythonPaths
     from ..verify.modules import ProjectImport
     from ..verify.packages import Reading
@@ -234,31 +234,6 @@ def _select_required(
     return required
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedChecks:
-    """The checks to run. `project` is None if the project's checks are not read."""
-
-    typed: tuple[Check, ...] = ()
-    project: OwnProject | None = None
-
-    @property
-    def digest(self) -> str | None:
-        """The digest of the project's checks, or None if there are none."""
-        return self.project.digest if self.project else None
-
-    @property
-    def placed(self) -> tuple[PlacedCheck, ...]:
-        """The checks with their folders: the project's, or the current one for a command of the command line."""
-        from ..verify.checks import PlacedCheck
-
-        project_folder = self.project.file.parent if self.project and not self.project.problem else None
-        checks = self.project.checks if self.project else ()
-        typed = (
-            PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else project_folder) for c in self.typed
-        )
-        return (*(PlacedCheck(check=c, folder=project_folder) for c in checks), *typed)
-
-
 def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
     checks: dict[str, Check] = {}
@@ -273,22 +248,28 @@ def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def plan_checks(
-    env: Path, options: verify.Options, typed: tuple[Check, ...] = (), *, of_project: bool
-) -> PlannedChecks:
-    """Return the checks to run in an environment. --quick leaves out those of the project. Raises DataError."""
-    wanted = of_project and not options.quick
-    return PlannedChecks(typed=typed, project=read_own_project(env, options.cache_dir) if wanted else None)
+def read_project_checks(env: Path, options: verify.Options, *, wanted: bool) -> OwnProject | None:
+    """Return the project of an environment if its checks are to run, which --quick leaves out. Raises DataError."""
+    return read_own_project(env, options.cache_dir) if wanted and not options.quick else None
 
 
-def run_project_checks(
-    examined: Examination, verdict: Verdict, planned: PlannedChecks, emit: Emit
+def run_checks(
+    examined: Examination,
+    verdict: Verdict,
+    project: OwnProject | None,
+    emit: Emit,
+    typed: Sequence[Check] = (),
 ) -> Verdict:
-    """Add the stage `checks` to a verdict if there are any. They run if no earlier stage failed."""
+    """Add the stage `checks` to a verdict if there are any. They run if no earlier stage failed.
+
+    They run in the project's folder, but a command of the command line runs in the current one.
+    """
     from ..verify import checks
 
     env, choices, options = examined.env, examined.choices, examined.options
-    placed, project = planned.placed, planned.project
+    home = project.file.parent if project and not project.problem else None
+    placed = [checks.PlacedCheck(check=c, folder=home) for c in (project.checks if project else ())]
+    placed += [checks.PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else home) for c in typed]
     if project and project.problem and not (project.missing and placed):
         why = f"the project's checks did not run: {project.problem}"
         verdict = checks.skip_checks(verdict, why, emit, warn=not project.missing, strict=options.strict)
@@ -298,17 +279,13 @@ def run_project_checks(
         return checks.skip_checks(
             verdict, f"the {verdict.failed.stage} stage failed", emit, strict=options.strict
         )
-    environ, device = _make_environ(emit, env), "cpu" if verdict.verdict == "cpu" else "cuda"
+    root, programs = find_programs(Path(env.python))
+    environ = prepare_variables(emit, root, programs, process.environ())
+    environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the project's folder gets none
+    device = "cpu" if verdict.verdict == "cpu" else "cuda"
     ended = checks.run_checks(env, placed, environ, emit, timeout=options.timeout, device=device)
     ended = tuple(dataclasses.replace(e, findings=_diagnose_check(e, env, choices, emit)) for e in ended)
     return checks.add_checks(verdict, ended, emit, strict=options.strict)
-
-
-def _make_environ(emit: Emit, env: Environment) -> dict[str, str]:
-    """Return the variables of `gpuenv run`. The project's folder gets no bytecode."""
-    root, programs = find_programs(Path(env.python))
-    environ = prepare_variables(emit, root, programs, process.environ())
-    return environ | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _diagnose_check(
@@ -341,11 +318,9 @@ def _diagnose_check(
     )
 
 
-def keep_verdict(env: Path, lock: Lock | None, verdict: Verdict, checks: str | None = None) -> None:
-    """Store a verdict in an environment, with what it depends on. `checks` is the digest of the project's checks that ran.
-
-    Raises BuildError.
-    """
+def keep_verdict(env: Path, lock: Lock | None, verdict: Verdict, project: OwnProject | None = None) -> None:
+    """Store a verdict in an environment, with what it depends on: `project` is that of the checks that ran. Raises BuildError."""
+    checks = project.digest if project else None
     under = record.list_circumstances(env, record.lock_digest(lock), machine_for_verdict(), checks)
     record.keep_verdict(env, verdict, under)
 

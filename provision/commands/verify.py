@@ -29,7 +29,7 @@ from ..model.declare import checks_option, env_argument, force_option, group, op
 from ..model.values import dataclass
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
-from ..verify import EarlyProbes, begin, check_options
+from ..verify import begin, check_options
 from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
 from .prove import (
@@ -40,9 +40,9 @@ from .prove import (
     make_machine_reader,
     make_options,
     make_reader,
-    plan_checks,
     read_checks,
-    run_project_checks,
+    read_project_checks,
+    run_checks,
     run_verification,
 )
 
@@ -113,21 +113,23 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
     env = locate_environment(root)
     path = Path(env.path)
-    planned = plan_checks(path, wanted, typed, of_project=options.checks)
+    project = read_project_checks(path, wanted, wanted=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     with begin(
         env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
         meanwhile=make_reader(env, choices, process.environ()),
     ) as early:  # fmt: skip
         lock = _read_lock(env, locked=options.locked, choices=choices)
-        unbound = lock is None and options.device is None and not _needs_gpu(early)
-        if unbound and (note := explain_no_gpu("testing on the CPU")):
-            wanted = dataclasses.replace(wanted, device="cpu")
-            emit(Event("note", "verify", note))
+        if lock is None and options.device is None:
+            builds = read_installed(early.python_paths.result()).builds
+            # Without a lock and a build for a GPU, a machine without one is no failure.
+            if not any(builds.values()) and (note := explain_no_gpu("testing on the CPU")):
+                wanted = dataclasses.replace(wanted, device="cpu")
+                emit(Event("note", "verify", note))
         examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
         verdict = _add_causes(run_verification(examined, emit, early), lock)
         verdict = add_packages(examined, verdict, emit, early)
-    verdict = run_project_checks(examined, verdict, planned, emit)
+    verdict = run_checks(examined, verdict, project, emit, typed)
     # A verdict on a part of the environment, or on another device, is none on the environment.
     is_whole = not (options.quick or options.framework or typed) and options.device in (
         None,
@@ -137,7 +139,10 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         if options.env is None and (link := describe_link_outside(named)):
             emit(Event("note", "verify", f"the verdict is not recorded: {link}"))
         else:
-            _keep(path, lock, verdict, emit, planned.digest)
+            try:
+                keep_verdict(path, lock, verdict, project)
+            except GpuenvError as error:  # an environment can be read-only
+                emit(Event("note", "verify", error.message))
     if report:
         from ..export.pages import verdict_page, write_html_page
 
@@ -154,11 +159,6 @@ def _is_for_cpu(env: Environment) -> bool:
     with contextlib.suppress(BuildError):
         return env.made_by_gpuenv and record.read(Path(env.path), "plan.json").get("device") == "cpu"
     return False
-
-
-def _needs_gpu(early: EarlyProbes) -> bool:
-    """Return whether an installed framework is a build for a GPU."""
-    return any(read_installed(early.python_paths.result()).builds.values())
 
 
 def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
@@ -187,14 +187,6 @@ def _find_project_lock(env: Path) -> Path | None:
     name = make_lock_name(made.get("manager") or "venv", made.get("target_name"))
     folders = [env.parent, *([Path(config).parent] if config else [])]
     return next((file for folder in folders if (file := folder / Path(name).name).is_file()), None)
-
-
-def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
-    try:
-        keep_verdict(path, lock, verdict, checks)
-    except GpuenvError as error:
-        # A read-only environment can be verified, but cannot keep its verdict.
-        emit(Event("note", "verify", error.message))
 
 
 def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:

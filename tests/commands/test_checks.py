@@ -14,7 +14,7 @@ from environment_facts import own
 from framework_envs import framework_env, venv
 
 from provision import report
-from provision.commands.prove import Examination, plan_checks, read_checks, run_project_checks
+from provision.commands.prove import Examination, read_checks, read_project_checks, run_checks
 from provision.config.options import Choices
 from provision.environment import record
 from provision.errors import DataError, UsageError
@@ -61,11 +61,11 @@ def project_of(env, *checks):
 def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=None, **options):
     """The verdict with what the checks add to one that is there already."""
     wanted = Options(cache_dir=env.parent / "cache", **options)
-    planned = plan_checks(env, wanted, read_checks(typed), of_project=project)
+    own = read_project_checks(env, wanted, wanted=project)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
     examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
-    return run_project_checks(examined, before, planned, emit)
+    return run_checks(examined, before, own, emit, read_checks(typed))
 
 
 def last(verdict):
