@@ -17,7 +17,7 @@ from ..config.env import (
 from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..errors import LockError, UsageError
-from ..export import INSTALL_GPUENV, NEXT, InstalledPart, Subject, assert_known, extras_of, render, warnings
+from ..export import INSTALL_GPUENV, NEXT, Subject, assert_known, extras_of, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
 from ..lock.formats import get_locks
 from ..model import (
@@ -76,10 +76,9 @@ class ExportOptions:
 
 def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     """Return the lock of an environment or of a lock file in another tool's format."""
-    form, output, choices = options.form, options.output, options.choices
+    form, choices = options.form, options.choices
+    output = None if options.output and is_stdout(options.output) else options.output
     assert_known(form)
-    if output and is_stdout(output):
-        output = None
     if output:
         refuse_to_replace(output, force=options.force)
     source = _source(emit, options.env, next(iter(options.lock), None), choices)
@@ -89,44 +88,60 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         )
     file = str(source.written or source.file)
     get_locks(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
-    folder, beside = _output_folders(form, output)
-    wheel = write_wheel_beside(form, options.gpuenv_from, beside)
+    beside = require_folder("--output", output) if output else Path.cwd()
+    # These run in the project's folder, even if their own file is elsewhere.
+    in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
+    folder = Path.cwd() if in_project else beside  # the paths in the export start from it
     to_file = output is not None and not is_stream(output)
+    wheel = write_wheel_beside(form, options.gpuenv_from, beside)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     lock_file = place_lock(source.file, folder, beside)
-    copied = form in INSTALL_GPUENV and lock_file != source.file.absolute()
-    if copied and to_file:
+    copied = form in INSTALL_GPUENV and to_file and lock_file != source.file.absolute()
+    if copied:
         refuse_to_replace(lock_file, force=options.force)
-    subject, drift = _describe_subject(options, source, folder, lock_file, wheel)
+    more = [_source(drop_event, options.env, other, choices).lock for other in options.lock[1:]]
+    installed, warned = None, list[str]()
+    if form == "cyclonedx" and source.built:
+        from ..export import bom
+
+        installed = bom.list_installed_parts(source.env, source.lock)
+        warned = bom.describe_differences(source.lock, installed)
+    subject = Subject(
+        lock=source.lock, extras=extras_of(dict(zip(options.lock, (source.lock, *more), strict=True))) if more else {},
+        lock_file=lock_file.relative_to(folder).as_posix(), images=rows.load(choices).images,
+        lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
+        env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
+        gpuenv=resolve_source(options.gpuenv_from, wheel, folder),
+    )  # fmt: skip
     text = render(form, subject)
-    missing = warn_of_missing_lock(form, source, lock_file) if not (copied and to_file) else None
-    remark = wheel.remark() if wheel and not to_file else None
-    for warning in [*filter(None, (remark, missing)), *drift, *warnings(form, subject)]:
+    if form in INSTALL_GPUENV and not copied and not lock_file.exists():
+        kind = Path(make_lock_name(source.lock.manager)).stem
+        command = shlex.join(
+            ["gpuenv", "export", str(source.env), "--format", kind, "--output", str(lock_file)]
+        )
+        warned.insert(
+            0,
+            f"{lock_file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}",
+        )
+    if wheel and not to_file and (remark := wheel.remark()):
+        warned.insert(0, remark)
+    for warning in [*warned, *warnings(form, subject)]:
         emit(Event("warning", "export", warning))
     if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
         emit(Event("note", "export", f"{wheel.path.name}: written to the same folder"))
-    if copied and to_file:
+    if copied:
         write_named(lock_file, "--output", signed(lock_text(source), "#"))
         emit(Event("note", "export", f"{lock_file.name}: written to the same folder"))
     if output:
         write_named(output, "--output", text, beside=form in WITHOUT_COMMENTS)
     if output and (step := NEXT.get(form)):
-        words = {"folder": output.parent, "name": output.name}
-        step = step.format(shlex.quote(str(output)), **{k: shlex.quote(str(v)) for k, v in words.items()})
+        name, parent = shlex.quote(output.name), shlex.quote(str(output.parent))
+        step = step.format(shlex.quote(str(output)), folder=parent, name=name)
         emit(Event("next", "export", step.removeprefix("cd . && ")))
     return ExportResult(format=form, path=str(output) if output else None, text=text)
-
-
-def _output_folders(form: str, output: Path | None) -> tuple[Path, Path]:
-    """Return the folder that the paths in the export start from, and the folder of all its files. Raises UsageError if it
-    is missing."""
-    beside = require_folder("--output", output) if output else Path.cwd()
-    # These run in the project's folder, even if their own file is elsewhere.
-    in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
-    return (Path.cwd() if in_project else beside), beside
 
 
 def place_lock(file: Path, folder: Path, beside: Path) -> Path:
@@ -134,22 +149,6 @@ def place_lock(file: Path, folder: Path, beside: Path) -> Path:
     path = file.absolute()
     inside = path.is_relative_to(folder) and (path.exists() or beside == folder == path.parent)
     return path if inside else beside / file.name
-
-
-def _describe_subject(
-    options: ExportOptions, source: ExportSource, folder: Path, lock_file: Path, wheel: GpuenvWheel | None
-) -> tuple[Subject, list[str]]:
-    """Return the values that an export is rendered from, and how the environment differs from its lock."""
-    form, images = options.form, rows.load(options.choices).images
-    installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
-    more = [_source(drop_event, options.env, file, options.choices).lock for file in options.lock[1:]]
-    subject = Subject(
-        lock=source.lock, extras=extras_of(dict(zip(options.lock, (source.lock, *more), strict=True))) if more else {}, lock_file=lock_file.relative_to(folder).as_posix(), images=images,
-        lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
-        gpuenv=resolve_source(options.gpuenv_from, wheel, folder),
-    )  # fmt: skip
-    return subject, drift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,17 +194,6 @@ def _read_env_source(path: Path) -> ExportSource:
     return ExportSource(lock=lock, file=_choose_lock_file(lock), env=path, built=True)
 
 
-def installed_parts(source: ExportSource) -> tuple[tuple[InstalledPart, ...] | None, list[str]]:
-    """Return the installed packages of the environment, and how they differ from its lock. Return none for a
-    lock file."""
-    if not source.built:
-        return None, []
-    from ..export import bom
-
-    parts = bom.list_installed_parts(source.env, source.lock)
-    return parts, bom.describe_differences(source.lock, parts)
-
-
 def _choose_lock_file(lock: Lock) -> Path:
     """Return the project's lock file that an environment was built from, or only its name if it is elsewhere."""
     name = Path(make_lock_name(lock.manager))
@@ -222,23 +210,14 @@ def _choose_lock_file(lock: Lock) -> Path:
 
 def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWheel | None:
     """Return gpuenv's own wheel if the export installs gpuenv from it. Raises UsageError, BuildError."""
-    if form not in INSTALL_GPUENV:
-        if address is None:
-            return None
-        raise UsageError(
-            f"--gpuenv-from: an export in the format {form} does not install gpuenv",
-            hint=f"use it with {', '.join(INSTALL_GPUENV)}",
-        )
-    return write_own_wheel(folder) if address is None else None
-
-
-def warn_of_missing_lock(form: str, source: ExportSource, lock_file: Path) -> str | None:
-    """Return a warning if the lock file that an export names is missing, with the command that writes it."""
-    if form not in INSTALL_GPUENV or lock_file.exists():
+    if form in INSTALL_GPUENV:
+        return write_own_wheel(folder) if address is None else None
+    if address is None:
         return None
-    kind = Path(make_lock_name(source.lock.manager)).stem
-    command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(lock_file)])
-    return f"{lock_file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}"
+    raise UsageError(
+        f"--gpuenv-from: an export in the format {form} does not install gpuenv",
+        hint=f"use it with {', '.join(INSTALL_GPUENV)}",
+    )
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from email.message import Message
-from email.parser import HeaderParser
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -244,23 +242,22 @@ def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """Return the distributions in the environment's site-packages, without those of conda packages."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
     by_conda = list_conda_infos(env)
-    installed = {}
-    for name, (one, *_) in read_distributions(env).items():
-        if one.installer == "conda" or one.folder.name in by_conda:
-            continue
-        head = _head(one)
-        state = _state(one.version, locked.get(name))
-        installed[name] = (one, head, state)
-    needs = {name: _parsed(_values(head, "Requires-Dist")) for name, (_, head, _) in installed.items()}
+    installed = {
+        name: one
+        for name, (one, *_) in sorted(read_distributions(env).items())
+        if one.installer != "conda" and one.folder.name not in by_conda
+    }
+    needs = {name: _parsed(one.requirements) for name, one in installed.items()}
     extras = {"", *(extra for rows in needs.values() for need in rows for extra in need.extras)}
     planned = _parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages])
     extras |= {extra for need in planned for extra in need.extras}
     return tuple(
         InstalledPart(
-            name=name, version=one.version, state=state, requires=_names(needs[name], extras, one.folder),
-            license_expression=_expression(head), license_names=_classified(head),
+            name=name, version=one.version, state=_state(one.version, locked.get(name)),
+            requires=_names(needs[name], extras, one.folder),
+            license_expression=_expression(one), license_names=_classified(one),
         )
-        for name, (one, head, state) in sorted(installed.items())
+        for name, one in installed.items()
     )  # fmt: skip
 
 
@@ -293,12 +290,8 @@ def _state(version: str, locked: str | None) -> str:
     return "locked" if same else "replaced"
 
 
-def _head(one: Distribution) -> Message:
-    return HeaderParser().parsestr(one.metadata)
-
-
-def _values(head: Message, key: str) -> list[str]:
-    return [str(value) for value in head.get_all(key) or []]
+def _values(one: Distribution, key: str) -> list[str]:
+    return re.findall(rf"^{key}:[ \t]*(\S.*?)\s*$", one.metadata, re.MULTILINE)
 
 
 def _parsed(texts: Iterable[str]) -> list[Requirement]:
@@ -319,9 +312,9 @@ def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tupl
     return tuple(sorted(names))
 
 
-def _expression(head: Message) -> str | None:
+def _expression(one: Distribution) -> str | None:
     """Return the licence as an SPDX expression, or None if the package has none."""
-    for text in _values(head, "License-Expression"):
+    for text in _values(one, "License-Expression"):
         try:
             return str(canonicalize_license_expression(text))
         except InvalidLicenseExpression:
@@ -329,7 +322,7 @@ def _expression(head: Message) -> str | None:
     return None
 
 
-def _classified(head: Message) -> tuple[str, ...]:
+def _classified(one: Distribution) -> tuple[str, ...]:
     """Return the licences of the classifiers ("License :: OSI Approved :: MIT License")."""
-    rows = [row.split(" :: ") for row in _values(head, "Classifier")]
+    rows = [row.split(" :: ") for row in _values(one, "Classifier")]
     return tuple(dict.fromkeys(row[-1] for row in rows if row[0] == "License" and len(row) > 1))

@@ -201,9 +201,10 @@ def uv(subject: Subject) -> str:
             hint="lock them all with the same --python",
         )
     # gpuenv locks pip for an environment that uv manages itself.
+    locks = extras or {"": lock}
     by_extra = {
         extra: sorted((p for p in pip_packages(one) if p.name != "pip"), key=lambda p: p.name)
-        for extra, one in (extras or {"": lock}).items()
+        for extra, one in locks.items()
     }
     main, packages = main_index(lock), [p for locked in by_extra.values() for p in locked]
     names = _index_names(packages, main)
@@ -220,7 +221,7 @@ def uv(subject: Subject) -> str:
                 sources.setdefault(package.name, []).append(place | {"extra": extra})
             elif place:
                 sources[package.name] = place
-    pins = {extra: [_pin(p, (extras or {"": lock})[extra]) for p in by_extra[extra]] for extra in by_extra}
+    pins = {extra: [_pin(p, locks[extra]) for p in locked] for extra, locked in by_extra.items()}
     project = {
         "constraint-dependencies": [] if extras else [oneline(f"{p.name}=={p.version}") for p in packages if not p.unhashed],
         "conflicts": [[{"extra": extra} for extra in extras]] if extras else [],
