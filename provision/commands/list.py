@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # n
 
 def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
     """Return an environment as described by its `.gpuenv/` folder. Damaged parts stay unknown."""
-    plan, verdict = _read(env, "plan.json"), _verdict(env).get("verdict") or {}
+    plan = _tried(record.read, env, "plan.json")
+    verdict = _tried(record.read_last_verdict, env).get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
     return ListedEnvironment(
         path=str(env).encode("utf-8", "backslashreplace").decode(),  # invalid UTF-8 as hex
@@ -49,16 +51,9 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
     )
 
 
-def _read(env: Path, name: str) -> dict[str, Any]:
+def _tried(read: Callable[..., dict[str, Any]], *what: Any) -> dict[str, Any]:
     try:
-        return record.read(env, name)
-    except GpuenvError:
-        return {}
-
-
-def _verdict(env: Path) -> dict[str, Any]:
-    try:
-        return record.read_last_verdict(env)
+        return read(*what)
     except GpuenvError:
         return {}
 
@@ -69,26 +64,28 @@ def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     Measuring stops after some seconds. Sizes are kept in the environment, and unmeasured environments come
     first.
     """
-    kept = {env: document for env in envs if (document := _read(env, _SIZE))}
+    kept = {env: document for env in envs if (document := _tried(record.read, env, _SIZE))}
     sizes = {
         env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
         for env, x in kept.items()
         if x.get("files") == _files(env)
     }
     end = time.monotonic() + _SECONDS
-    for env in sorted(envs, key=lambda e: _measured(kept.get(e))):
+    for env in sorted(envs, key=lambda e: _measured(kept.get(e, {}))):
         if env in sizes and time.time() - _measured(kept[env]) < _FRESH:
             continue
         left = end - time.monotonic()
         size = registry.measure(env, left) if left > 0 else None
         if size:
             sizes[env] = size
-            _keep(env, size)
+            now = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
+            with contextlib.suppress(GpuenvError):  # a read-only environment is measured again the next time
+                record.write(env, _SIZE, now)
     return sizes
 
 
-def _measured(kept: dict[str, Any] | None) -> float:
-    measured = (kept or {}).get("measured")
+def _measured(kept: dict[str, Any]) -> float:
+    measured = kept.get("measured")
     return float(measured) if isinstance(measured, (int, float)) else 0.0
 
 
@@ -98,11 +95,3 @@ def _files(env: Path) -> Sequence[Any]:
     except OSError:
         conda = None
     return [record.digest_installed(env), conda]
-
-
-def _keep(env: Path, size: registry.Size) -> None:
-    kept = {"bytes": size.bytes, "shared": size.shared, "measured": time.time(), "files": _files(env)}
-    try:
-        record.write(env, _SIZE, kept)
-    except GpuenvError:
-        return  # a read-only environment is measured again the next time

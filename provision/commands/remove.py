@@ -52,12 +52,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
 
 def _preview(envs: list[Path]) -> Preview:
     """Return the folders to remove, and the bytes that nothing else shares."""
-    folders = [
-        f
-        for env in envs
-        for f in (env, *transaction.list_leftovers(env), *registry.list_own_pythons(env))
-        if os.path.lexists(f)
-    ]
+    folders = [folder for env in envs for folder in _list_folders(env)]
     sizes = [size for f in folders if (size := registry.measure(f))]
     kernels = [name for env in envs for name in kernel.list_registered(env)]
     notes = (f"Jupyter kernels would be removed too: {', '.join(kernels)}",) if kernels else ()
@@ -85,6 +80,12 @@ def _check(env: Path) -> None:
         transaction.check_removal(env)
 
 
+def _list_folders(env: Path) -> list[Path]:
+    """Return what is removed: the environment, what interrupted runs left beside it, and the Pythons for it alone."""
+    folders = (env, *transaction.list_leftovers(env), *registry.list_own_pythons(env))
+    return [folder for folder in folders if os.path.lexists(folder)]
+
+
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     from ..conda import activation
 
@@ -92,8 +93,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
         emit(Event("note", "remove", f"{env} is active in this shell; leave it with: deactivate"))
     with place.lock_place(env, emit):
         _check(env)
-        folders = [env, *transaction.list_leftovers(env), *registry.list_own_pythons(env)]
-        sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
+        sizes = [size for f in _list_folders(env) if (size := registry.measure(f))]
         with transaction.removal(env):
             for forget in (registry.remove_unused_pythons, registry.forget, activation.unregister):
                 try:

@@ -71,22 +71,33 @@ class ReportOptions:
 def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | FleetResults | ExportResult:
     """Return the report on this machine and an environment, without names, addresses and credentials.
 
-    With `hosts` return the results of many hosts.
+    With `hosts` return the results of many hosts, failed ones first, and write them as a page or as metrics.
     """
-    if options.hosts is not None:
-        if options.env is not None:
-            raise UsageError("ENV and --hosts are both given", hint="give one of them")
-        if options.form is None:
-            return report_hosts(options.hosts, options.output, emit, force=options.force)
-        if options.form != "prometheus":
-            raise UsageError(f"--format {options.form}: not prometheus")
-        return _write_metrics(options.hosts, options.output, force=options.force)
-    if options.output is not None or options.form is not None:
-        raise UsageError(
-            f"{'--format' if options.form else '--output'} requires --hosts",
-            hint="name the folder of a fleet's results: --hosts DIR. To save a report of this machine, redirect standard output",
-        )
-    return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
+    output, form = options.output, options.form
+    if options.hosts is None:
+        if output is not None or form is not None:
+            raise UsageError(
+                f"{'--format' if form else '--output'} requires --hosts",
+                hint="name the results of a fleet: --hosts FILE. To save a report of this machine, redirect standard output",
+            )
+        return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
+    if options.env is not None:
+        raise UsageError("ENV and --hosts are both given", hint="give one of them")
+    if form not in (None, "prometheus"):
+        raise UsageError(f"--format {form}: not prometheus")
+    results = _read(options.hosts)
+    if form is None:
+        if output:
+            refuse_to_replace(output, force=options.force)
+            write_html_page(output, "--output", lambda footer: fleet_page(results, footer))
+            emit(Event("note", "report", f"page written to {output}"))
+        return results
+    text = write_metrics(results)
+    if output is None or options.takes_stdout:
+        return ExportResult(format=form, path=None, text=text)
+    refuse_to_replace(output, force=options.force)
+    write_named(output, "--output", signed(text, "#"))  # in one step: the collector may read at any time
+    return ExportResult(format=form, path=str(output), text=text)
 
 
 # Longer than most functions: half of it is the list of facts.
@@ -166,20 +177,6 @@ def _whose() -> PersonalData:
     )
 
 
-def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) -> FleetResults:
-    """Return the results of a `gpuenv.fleet-results/1` document, failed hosts first, and write them as a
-    page.
-
-    Raises UsageError.
-    """
-    results = _read(file)
-    if output:
-        refuse_to_replace(output, force=force)
-        write_html_page(output, "--output", lambda footer: fleet_page(results, footer))
-        emit(Event("note", "report", f"page written to {output}"))
-    return results
-
-
 def _read(file: Path) -> FleetResults:
     shown = f"--hosts {file}"
     hint = f"expected a {FleetResults.SCHEMA} document; docs/reference/fleet.md has its fields"
@@ -201,16 +198,6 @@ def _stdin() -> str:
     if len(text) > _MOST:
         raise ValueError(f"longer than {_MOST >> 20} MiB")
     return text.decode()
-
-
-def _write_metrics(file: Path, output: Path | None, *, force: bool) -> ExportResult:
-    """Return the metrics. A file gets them in one step: the collector may read at any time."""
-    text = write_metrics(_read(file))
-    if output is None or is_stdout(output):
-        return ExportResult(format="prometheus", path=None, text=text)
-    refuse_to_replace(output, force=force)
-    write_named(output, "--output", signed(text, "#"))
-    return ExportResult(format="prometheus", path=str(output), text=text)
 
 
 def write_metrics(results: FleetResults) -> str:
