@@ -15,7 +15,7 @@ from packaging.version import Version
 from ..conda import engine
 from ..config.options import Choices
 from ..errors import LockError
-from ..index.config import is_pytorch, pip_settings, pytorch_address, split_pytorch
+from ..index.config import is_pytorch, pytorch_address, split_pytorch
 from ..index.downloads import Addresses, Download, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
@@ -109,7 +109,7 @@ class BundledPackages:
 
     @functools.cached_property
     def http(self) -> Http:
-        return Http(pip_settings(process.environ()))
+        return Http()
 
     def _sizes(self, packages: Sequence[LockedPackage]) -> dict[str, int | None]:
         """Return the sizes of packages, or nothing if a server does not answer."""

@@ -93,7 +93,8 @@ def build_requires(path: Path) -> tuple[str, ...]:
     Further requirements of the build backend are known only when it runs.
     """
     try:
-        data = tomllib.loads(archives.read_of_sdist(path, "pyproject.toml").decode())
+        text = archives.list_sdist(path, "pyproject.toml".__eq__)["pyproject.toml"] or b""
+        data = tomllib.loads(text.decode())
         named = data["build-system"]["requires"]
         return tuple(str(Requirement(text)) for text in named)
     except (KeyError, TypeError, InvalidRequirement, *archives.DAMAGED):

@@ -61,14 +61,6 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
         ) from error
 
 
-def read_of_sdist(path: Path, file: str) -> bytes:
-    """Read NAME-VERSION/`file` of a source archive.
-
-    Raises KeyError if it is missing, LockError if it is too large, and one of DAMAGED.
-    """
-    return list_sdist(path, file.__eq__)[file] or b""
-
-
 def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
     """Return the regular files of a source archive, by their path below its top folder.
 

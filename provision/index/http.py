@@ -29,7 +29,7 @@ from .. import __version__
 from ..errors import LockError
 from ..system import process
 from ..system.redaction import clean_line, redact, redact_text
-from .config import PipConfig
+from .config import PipConfig, pip_settings
 from .refusals import Cause, Refusal, explain_cause, explain_status, unreadable
 
 TRIES = 4
@@ -77,15 +77,16 @@ class Stream(NamedTuple):
 class Http:
     """A client for indexes, with pip's proxy and certificates.
 
-    If `config` has none, proxies and certificates of the environment (https_proxy, SSL_CERT_FILE) apply.
+    `config` is by default the user's. If it has none, proxies and certificates of the environment (https_proxy,
+    SSL_CERT_FILE) apply.
     """
 
     def __init__(
         self, config: PipConfig | None = None, *, timeout: float | None = None, tries: int = TRIES
     ) -> None:
-        self._proxy, self._cert = (config.proxy, config.cert) if config else (None, None)
-        self._trusted = frozenset(config.trusted_hosts if config else ())
-        self._timeout = timeout or (config and config.timeout) or TIMEOUT
+        config = config or pip_settings(process.environ())
+        self._proxy, self._cert, self._trusted = config.proxy, config.cert, frozenset(config.trusted_hosts)
+        self._timeout = timeout or config.timeout or TIMEOUT
         self._tries = tries
         self._lock = threading.Lock()
         self._pools: dict[tuple[str | None, ssl.SSLContext | None], urllib3.PoolManager] = {}

@@ -283,7 +283,7 @@ class UploadTimes:
         fresh = [n for n in dict.fromkeys(map(_project, _UNDATED.findall(log))) if n not in self.exempt]
         from .http import Http  # plans need no HTTP
 
-        http = Http(pip_settings(process.environ()))
+        http = Http()
         for name in fresh:
             if name in pytorch_packages(self.plan):
                 indexes = [pytorch_address(self.sources.pytorch, self.plan)]

@@ -186,11 +186,10 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
         plan = state.fitting.plan(builds, plan.python or "", named_pins)
-    if not (candidate.loose or candidate.fixed) and exceeded(state, builds, answer):
-        return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
-    if why := differs(plan, answer.packages, state.context.sources, state.context.demands.needs):
-        if candidate.fixed:
-            raise why
+    why = differs(plan, answer.packages, state.context.sources, state.context.demands.needs)
+    if why and candidate.fixed:
+        raise why
+    if why or not (candidate.loose or candidate.fixed or not exceeded(state, builds, answer)):
         return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
     return Solution(
         asked=candidate, plan=plan, builds=builds, answer=answer,

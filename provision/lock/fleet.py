@@ -68,9 +68,10 @@ def plan_targets(
     classes = _classes(groups)
     parts = [part for group, members in classes for part in _parts(group, members, emit, no_code=no_code)]
     named = any(part.request.request.packages or part.request.demands.needs for part in parts)
-    answer = fleet.plan_fleet(parts, packages.plan, left_out, packages if named else None, plans)
+    asked = packages if named else None
+    answer = fleet.plan_fleet(parts, packages.plan, left_out, asked, plans)
     if not no_code and (open_parts := _leave_out_closed(parts, answer, emit)):
-        answer = fleet.plan_fleet(open_parts, packages.plan, left_out, packages if named else None, plans)
+        answer = fleet.plan_fleet(open_parts, packages.plan, left_out, asked, plans)
     if plans and plans.isdecimal() and len(answer.fleet.plans) > int(plans):
         raise ResolveError(
             f"--plans {plans}: the hosts need at least {answer.fleet.at_least} plans",

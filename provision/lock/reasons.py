@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -62,9 +63,8 @@ def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
     The builds of an index that does not respond are among them, unless this index is the reason.
     """
     for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
-        build, newer = _newer(state, chosen, wanted)
-        usable = _usable(state, wanted, newer)
-        closed = () if _only_there(state, chosen, wanted, newer) else [b for b in usable if b not in chain]
+        build, _, usable = _newer(state, chosen, wanted)
+        closed = () if _only_there(state, chosen, chain, usable) else [b for b in usable if b not in chain]
         because = "the requested packages conflict with it"
         if usable:
             because = _excluded(state, chosen, usable[0])
@@ -75,18 +75,16 @@ def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
 
 def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
-    build, newer = _newer(state, chosen, wanted)
+    build, newer, usable = _newer(state, chosen, wanted)
     if not newer or state.context.request.cuda:
         return None
-    newest = newer[0].version
-    fits = any(b.version == newest for b in state.fitting.chain(wanted.name))
-    usable = _usable(state, wanted, newer)
+    newest, chain = newer[0].version, state.fitting.chain(wanted.name)
     price: str | None = None
-    if closed := _only_there(state, chosen, wanted, newer):
+    if closed := _only_there(state, chosen, chain, usable):
         name = "PyTorch index" if closed.index == "pytorch" else "default index"
         cuda = f" for CUDA {closed.cuda}" if closed.cuda else ""
         because = f"the {name} does not respond; it has {closed.framework} {closed.version}{cuda}, which fits"
-    elif fits:
+    elif any(b.version == newest for b in chain):
         because = _excluded(state, chosen, usable[0])
         price = _price(state, chosen, wanted.name, newest)
     elif usable and (why := _decided(state, chosen, wanted.name, newest, usable[:1])):
@@ -100,8 +98,13 @@ def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> Held
     )
 
 
-def _newer(state: State, chosen: Solution, wanted: FrameworkRequest) -> tuple[Build, list[Build]]:
-    """Return the chosen build of a framework, and the newer ones within the bounds and of its kind, newest first."""
+def _newer(
+    state: State, chosen: Solution, wanted: FrameworkRequest
+) -> tuple[Build, list[Build], list[Build]]:
+    """Return the chosen build of a framework, the newer ones within the bounds and of its kind, and those that fit.
+
+    Both are sorted, newest first. Those of an index that does not respond fit too.
+    """
     build = next(b for b in chosen.builds if b.framework == wanted.name)
     bound = state.fitting.bounds(wanted, chosen.plan.python)
     newer = [
@@ -110,33 +113,26 @@ def _newer(state: State, chosen: Solution, wanted: FrameworkRequest) -> tuple[Bu
         and not b.yanked and version(b.version) > version(build.version) and meets(b.version, bound)
         and (not version(b.version).is_prerelease or state.context.request.pre)
     ]  # fmt: skip
-    return build, sorted(newer, key=lambda b: version(b.version), reverse=True)
-
-
-def _usable(state: State, wanted: FrameworkRequest, newer: Sequence[Build]) -> list[Build]:
-    """Return those of the newer builds that fit, newest first, also those of an index that does not respond."""
-    chain, closed = state.fitting.chain(wanted.name), state.context.supply.unreachable
-    others = [
-        b for b in newer if b.index in closed
+    closed = [
+        b for b in newer if b.index in state.context.supply.unreachable
         and {r.code for r in objections(state.fitting.question, wanted, b)} == {"index_unreachable"}
     ]  # fmt: skip
     releases = {b.version for b in newer}
-    fitting = [
-        b for b in chain if b.version in releases
-    ]  # a local wheel is no row, but may be of such a release
-    return sorted([*fitting, *others], key=lambda b: version(b.version), reverse=True)
+    # A local wheel is no row, but may be of such a release.
+    fitting = [b for b in state.fitting.chain(wanted.name) if b.version in releases]
+    by_age = partial(sorted, key=lambda b: version(b.version), reverse=True)
+    return build, by_age(newer), by_age([*fitting, *closed])
 
 
 def _only_there(
-    state: State, chosen: Solution, wanted: FrameworkRequest, newer: Sequence[Build]
+    state: State, chosen: Solution, chain: Sequence[Build], usable: Sequence[Build]
 ) -> Build | None:
     """Return the newest build that is only on an index that does not respond.
 
     None if a package excludes it, which would decide with this index too.
     """
-    chain = state.fitting.chain(wanted.name)
     elsewhere = {b.version for b in chain}
-    closed = (b for b in _usable(state, wanted, newer) if b not in chain and b.version not in elsewhere)
+    closed = (b for b in usable if b.version not in elsewhere)
     return next((b for b in closed if not _decided(state, chosen, b.framework, b.version, [b])), None)
 
 

@@ -15,7 +15,6 @@ from packaging.version import Version
 from ..environment.uv_install import hint_dependencies_alone, read_failure, write_project_key
 from ..errors import LockError
 from ..index import refusals
-from ..index.config import pip_settings
 from ..index.places import list_indexes
 from ..index.simple_api import project_files, version_of
 from ..index.uv import LONGEST_SOLVE
@@ -217,7 +216,7 @@ def _read_holdings(
     from ..index.downloads import add_credentials
     from ..index.http import Http
 
-    http = Http(pip_settings(process.environ()), tries=1, timeout=10.0)
+    http = Http(tries=1, timeout=10.0)
     sentences, every, unread = [], set[Version](), None
     for index in list_indexes(sources):
         try:

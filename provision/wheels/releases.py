@@ -28,7 +28,7 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 from packaging.version import Version
 
 from ..errors import BuildError, LockError
-from ..index.config import own_cache, pip_settings
+from ..index.config import own_cache
 from ..index.places import list_indexes
 from ..index.simple_api import (
     ACCEPT,
@@ -43,7 +43,7 @@ from ..index.simple_api import (
 from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
 from ..model.values import dataclass
-from ..system import process, trust, untrusted
+from ..system import trust, untrusted
 from ..system.cache import cache_folder
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
@@ -137,7 +137,7 @@ class IndexMetadata:
         """The connection to the indexes."""
         from ..index.http import Http
 
-        return Http(pip_settings(process.environ()), tries=self.tries, timeout=self.timeout)
+        return Http(tries=self.tries, timeout=self.timeout)
 
     @cached_property
     def _cache(self) -> Path:

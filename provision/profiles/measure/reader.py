@@ -207,7 +207,6 @@ class Reader:
         opened, counter = open_wheel(self.http, file.url, step)
         header = HeaderParser().parsestr(read_metadata(opened, file.name))
         return {
-            "name": file.name,
             "requires": header.get_all("Requires-Dist") or [],
             "requires_python": header.get("Requires-Python"),
             **(measure(opened) if measure else {}),

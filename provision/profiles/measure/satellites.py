@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from ... import model
 from ...errors import LockError
-from ...index.archives import DAMAGED, read_of_sdist
+from ...index.archives import DAMAGED, list_sdist
 from ...index.simple_api import File
 from ...model.values import dataclass
 from ...system.elf import ElfError, read_elf
@@ -274,6 +274,7 @@ MOST = 64 << 20
 """Bytes of a source archive. Those of the packages that are measured have up to 10 MB."""
 _DOWNLOADS = re.compile(rb'NVIDIA_PIP_INDEX_URL|build-backend *= *"(?:wheel|nvidia)_stub\b')
 """A build that downloads a wheel from NVIDIA's own index."""
+_BUILDING = ("setup.py", "pyproject.toml")
 
 
 def _read_source(reader: Reader, file: File) -> Row:
@@ -286,29 +287,22 @@ def _read_source(reader: Reader, file: File) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"source{suffix}"
         path.write_bytes(answer.body)
-        header = HeaderParser().parsestr(_text(path, "PKG-INFO").decode("utf-8", "replace"))
-        setup = _text(path, "setup.py", missing_ok=True)
-        project = _text(path, "pyproject.toml", missing_ok=True)
+        try:
+            files = list_sdist(path, (*_BUILDING, "PKG-INFO").__contains__)
+        except (LockError, *DAMAGED) as error:
+            raise ValueError(f"it cannot be read: {error}") from error
+    about = files.get("PKG-INFO")
+    if about is None:
+        raise ValueError("it has no PKG-INFO")
+    header = HeaderParser().parsestr(about.decode("utf-8", "replace"))
     return {
-        "name": file.name,
         "requires": header.get_all("Requires-Dist") or [],
         "requires_python": header.get("Requires-Python"),
-        "form": "download" if _DOWNLOADS.search(setup + project) else "source",
+        "form": "download" if any(_DOWNLOADS.search(files.get(n) or b"") for n in _BUILDING) else "source",
         "size": len(answer.body),
         "bytes": len(answer.body),
         "sha256": file.sha256,
     }
-
-
-def _text(path: Path, name: str, *, missing_ok: bool = False) -> bytes:
-    try:
-        return read_of_sdist(path, name)
-    except KeyError:
-        if missing_ok:
-            return b""
-        raise ValueError(f"it has no {name}") from None
-    except (LockError, *DAMAGED) as error:
-        raise ValueError(f"its {name} cannot be read: {error}") from error
 
 
 # --- installed packages -------------------------------------------------------------------------------
