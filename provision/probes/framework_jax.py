@@ -12,8 +12,7 @@ def import_jax():
     wait_for_turn()
     built = _jax_cuda_versions()
     if built is not None and hasattr(built, "cudnn_build_version"):
-        number = built.cuda_runtime_build_version()
-        facts["cuda"] = "%d.%d" % (number // 1000, number % 1000 // 10)
+        facts["cuda"] = cuda_version(built.cuda_runtime_build_version())
         facts["cudnn_built"] = built.cudnn_build_version()
         tell("framework", **facts)
     if ASKED["device"] == "cpu":

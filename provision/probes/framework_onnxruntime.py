@@ -87,21 +87,7 @@ def _driver_devices():
     """Return the GPUs that this process sees, from libcuda. ONNX Runtime does not list them."""
     import ctypes
 
-    cuda, count, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
-        return []
-    found = []
-    for index in range(count.value):
-        device, name, capability = ctypes.c_int(), ctypes.create_string_buffer(256), []
-        cuda.cuDeviceGet(ctypes.byref(device), index)
-        cuda.cuDeviceGetName(name, 256, device)
-        for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
-            cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-            capability.append(str(number.value))
-        found.append(
-            {"index": index, "name": name.value.decode(), "capability": ".".join(capability), "uuid": None}
-        )
-    return found
+    return list_devices(ctypes.CDLL("libcuda.so.1"))
 
 
 def prepare_onnxruntime(onnxruntime):

@@ -11,15 +11,6 @@ import signal
 import stat
 
 
-def driver_call(cuda, call, *arguments):
-    code = getattr(cuda, call)(*arguments)
-    if code:
-        name = ctypes.c_char_p()
-        if hasattr(cuda, "cuGetErrorName"):
-            cuda.cuGetErrorName(code, ctypes.byref(name))
-        raise Failed(call, code, name.value.decode() if name.value else None)
-
-
 def put(cudart, numbers):
     """Return float32 numbers on the current device."""
     host, device = (ctypes.c_float * len(numbers))(*numbers), ctypes.c_void_p()
@@ -69,14 +60,12 @@ def driver():
             raise Failed("dlopen libcuda.so.1", text=str(error))
         paths = mapped(r"^libcuda\.so")
         values["libcuda"] = paths[0] if paths else None
-        begin("driver", "calling cuInit")
-        driver_call(cuda, "cuInit", 0)
         number = ctypes.c_int()
-        driver_call(cuda, "cuDriverGetVersion", ctypes.byref(number))
-        values["cuda"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
-        driver_call(cuda, "cuDeviceGetCount", ctypes.byref(number))
-        for ordinal in range(number.value):
-            values["devices"].append(_device(cuda, ordinal))
+        if not cuda.cuDriverGetVersion(ctypes.byref(number)):  # answers before cuInit, which may hang
+            values["cuda"] = cuda_version(number.value)
+        tell("begin", stage="driver", doing="calling cuInit", values=values)
+        driver_call(cuda, "cuInit", 0)
+        values["devices"] = list_devices(cuda)
         if not values["devices"]:
             raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
         if any(d["uuid"].startswith("MIG-") for d in values["devices"]):
@@ -137,34 +126,6 @@ def _major_of(name):
     return next((int(r[0]) for r in rows if len(r) == 2 and r[1] == name and r[0].isdigit()), None)
 
 
-def _device(cuda, ordinal):
-    device, name, uuid = ctypes.c_int(), ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
-    driver_call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
-    driver_call(cuda, "cuDeviceGetName", name, 256, device)
-    values = []
-    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, _COMPUTE_MODE of cuda.h
-    for attribute in (75, 76, 20):
-        value = ctypes.c_int()
-        driver_call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-        values.append(value.value)
-    # the _v2 form names a MIG instance, not the card around it; drivers before R470 lack it
-    call = "cuDeviceGetUuid_v2" if hasattr(cuda, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
-    driver_call(cuda, call, uuid, device)
-    total = ctypes.c_size_t()
-    driver_call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(total), device)
-    text = bytes(uuid).hex()
-    return {
-        "index": ordinal,
-        "name": name.value.decode("utf-8", "replace"),
-        "capability": "%d.%d" % tuple(values[:2]),
-        "compute_mode": values[2],
-        # CUDA names a MIG device by its card and its profile: "NVIDIA H200 MIG 1g.18gb"
-        "uuid": ("MIG-" if b" MIG " in name.value else "GPU-")
-        + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
-        "memory_mib": total.value >> 20,
-    }
-
-
 def _mig_devices(visible):
     """Return the UUIDs of the MIG devices that this process may use.
 
@@ -200,7 +161,7 @@ def runtime(paths, ordinals):
         values["libcudart"] = (mapped(r"^libcudart") or [path])[0]
         number = ctypes.c_int()
         runtime_call(cudart, "cudaRuntimeGetVersion", ctypes.byref(number))
-        values["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        values["version"] = cuda_version(number.value)
         begin("runtime", "calling cudaGetDeviceCount")
         runtime_call(cudart, "cudaGetDeviceCount", ctypes.byref(number))
         for ordinal in ordinals:

@@ -118,6 +118,11 @@ def libraries():
     return [[path, loaded_version(path)] for path in mapped(ASKED["pattern"])]
 
 
+def cuda_version(number):
+    """Return 12080 as "12.8"."""
+    return "%d.%d" % (number // 1000, number % 1000 // 10)
+
+
 def loaded_version(path):
     """Return the version that a mapped NVIDIA library reports, or None.
 
@@ -140,7 +145,7 @@ def loaded_version(path):
         return "%d.%d.%d" % (value // major, value % major // 100, value % 100)
     if name.startswith("libcudart"):
         failed = library.cudaRuntimeGetVersion(ctypes.byref(number))
-        return None if failed else "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        return None if failed else cuda_version(number.value)
     if stem in ("cublas", "cublasLt"):
         parts = []
         for which in range(3):

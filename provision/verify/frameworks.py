@@ -254,7 +254,7 @@ def ask_framework(
     talkative = _TALKATIVE if name == "tensorflow" else {}
     return run_probe(
         run.env.python,
-        ("report", f"framework_{name}", "operations", "framework"),
+        ("report", "devices", f"framework_{name}", "operations", "framework"),
         request,
         environ={**environ, **_make_child_variables(device), **talkative},
         timeout=run.options.timeout,
@@ -415,7 +415,7 @@ def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
     }
     return run_probe(
         run.env.python,
-        ("report", *(f"framework_{name}" for name in order), "operations", "framework"),
+        ("report", "devices", *(f"framework_{name}" for name in order), "operations", "framework"),
         request,
         environ={**run.environ, **_make_child_variables(run.device)},
         timeout=run.options.timeout,

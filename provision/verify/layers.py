@@ -17,6 +17,7 @@ from typing import Any
 
 from ..model import Evidence, Finding, Machine, format_cudnn
 from ..profiles.findings import make_finding
+from ..system.probes import Record
 from .causes import (
     describe_call,
     explain_cuda_call,
@@ -28,7 +29,7 @@ from .causes import (
 )
 from .disk import explain_unloaded, judge_libraries
 from .libraries import is_inside, map_owners, pick_library, read_built_major
-from .probe import ProbeReport, Record, run_probe
+from .probe import ProbeReport, run_probe
 from .settings import find_suspects, search_settings
 from .verification import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
 

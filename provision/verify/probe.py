@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pkgutil
 import re
 import select
 import threading
@@ -17,10 +16,10 @@ from typing import Any
 from ..model import Evidence
 from ..model.values import dataclass
 from ..system import process
+from ..system.probes import Record, join_sources, parse_records
 from ..system.redaction import clean
 from ..system.scratch import make_scratch
 
-Record = dict[str, Any]
 NO_ANSWER = "no answer within"
 ENDED_BY = "the process was ended by"
 """How the words begin that say how a probe's process ended."""
@@ -102,12 +101,6 @@ class ProbeReport:
         return tuple(Evidence(line[:500], "stderr") for line in shown)
 
 
-def join_sources(*names: str) -> str:
-    """Return the text of some probes as one program. They share code because they are in one file."""
-    parts = [pkgutil.get_data("provision", f"probes/{name}.py") or b"" for name in names]
-    return "\n".join(part.decode("utf-8") for part in parts)
-
-
 def run_probe(
     python: str,
     probes: Sequence[str],
@@ -157,21 +150,6 @@ def run_probe(
         log=log.text,
         malformed=next(filter(None, wrong), None),
     )
-
-
-def parse_records(report: bytes, word: str | None = None) -> tuple[Record, ...]:
-    """Return the records of a report that contain the run's word.
-
-    A crash may cut the last line short, and the size limit the first.
-    """
-    records = []
-    for line in report.split(b"\n"):
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            is_record = isinstance(record, dict) and isinstance(record.get("kind"), str)
-            if is_record and record.pop("run", None) == word:
-                records.append(record)
-    return tuple(records)
 
 
 # --- the form of a report ------------------------------------------------------------------------

@@ -36,9 +36,10 @@ from ..model import (
 )
 from ..model.values import dataclass
 from ..system import process
+from ..system.probes import Record
 from ..system.redaction import clean
 from .libraries import InstalledLibraries, PythonPaths, read_installed
-from .probe import ProbeReport, Record, run_probe
+from .probe import ProbeReport, run_probe
 
 if TYPE_CHECKING:
     from .drift import WrongSizes
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
 SECONDS = 120.0
-PROBES = ("report", "gpu")
+PROBES = ("report", "devices", "gpu")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 LibraryPaths = Mapping[str, Any]

@@ -85,7 +85,7 @@ def test_a_failed_nvidia_smi_gives_no_rows():
 def test_no_text_breaks_the_parsers(text):
     for parse in (parse_proc_version, parse_library_version):
         assert parse(text) is None or text
-    assert parse_answer(text).gpus == ()
+    assert parse_answer(text.encode()).gpus == ()
     gpus, driver = parse_smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
     assert driver is None
     assert len(gpus) <= 1

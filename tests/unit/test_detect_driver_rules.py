@@ -12,29 +12,38 @@ from provision.detect.query import DriverAnswer, Trouble, parse_answer
 from provision.model import HardwareDevice, HostContext
 
 
-def told(*facts):
-    return "".join(json.dumps(fact) + "\n" for fact in facts)
+def told(*records):
+    return "".join(json.dumps({"run": None, **record}) + "\n" for record in records).encode()
+
+
+def stage(call, code=None, text=None, **values):
+    failed = {"call": call, "code": code, "name": None, "text": text}
+    return {"kind": "stage", "stage": "driver", "failed": failed, "values": {"devices": [], **values}}
 
 
 def test_a_report_cut_in_the_middle_keeps_what_came_before():
-    text = told(
-        {"step": "load", "path": "/lib/libcuda.so.1"},
-        {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
-    )
-    answer = parse_answer(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
+    values = {"libcuda": "/lib/libcuda.so.1", "cuda": "12.2", "devices": []}
+    begun = {"kind": "begin", "stage": "driver", "doing": "calling cuInit", "values": values}
+    answer = parse_answer(told(begun) + b'{"kind": "sta', "did not return within 60 s", hung=True)
     assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
+    assert answer.error == "libcuda: cuInit did not return within 60 s"
 
 
 def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
-    answer = parse_answer(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
+    said = "libcuda.so.1: cannot open shared object file"
+    answer = parse_answer(told(stage("dlopen libcuda.so.1", text=said)))
     assert answer.code is None
-    assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
+    assert answer.error == f"libcuda: {said}"
 
 
 def test_library_chatter_is_passed_over():
-    facts = ({"step": "load", "path": None}, {"step": "cuInit", "code": 802, "name": None})
-    answer = parse_answer("hello\n" + told(*facts))
+    answer = parse_answer(b"hello\n" + told(stage("cuInit", 802)))
     assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
+
+
+def test_a_stub_library_has_no_version_of_a_driver():
+    answer = parse_answer(told(stage("cuInit", 34, libcuda="/cuda/stubs/libcuda.so.580.1")))
+    assert (answer.code, answer.driver) == (34, None)
 
 
 def test_driver_versions_are_compared_by_number():

@@ -11,7 +11,8 @@ from detected_drivers import DATA
 
 from driver_stub import B200, T4, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
-from provision.detect.query import parse_answer
+from provision.detect.query import PROBES, parse_answer
+from provision.system.probes import join_sources
 
 
 def calls(libraries, what):
@@ -49,11 +50,11 @@ def test_the_stubs_libcuda_heeds_cuda_visible_devices(tmp_path, visible, boards)
         **os.environ,
         **scenario(build(tmp_path / "driver"), "535-v100-t4"),
         "CUDA_VISIBLE_DEVICES": visible,
+        "GPUENV_REPORT": "1",
     }
-    from provision.detect.query import PROGRAM
-
+    program = join_sources(*PROBES)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], env=env, capture_output=True, stdin=subprocess.DEVNULL, check=True
     )
     assert [gpu.name for gpu in parse_answer(done.stdout).gpus] == boards
 

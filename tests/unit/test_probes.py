@@ -15,6 +15,7 @@ import pytest
 from rows import rows
 
 from provision.system import process
+from provision.system.probes import join_sources, parse_records
 from provision.verify import probe, verification
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
@@ -37,8 +38,8 @@ def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path)
 
 def test_probes_are_never_imported_and_come_with_the_package():
     assert not (FOLDER / "__init__.py").exists()
-    assert "def tell(" in probe.join_sources("report")
-    assert probe.join_sources("report", "framework").count('"""Begins every probe') == 1
+    assert "def tell(" in join_sources("report")
+    assert join_sources("report", "framework").count('"""Begins every probe') == 1
 
 
 LOADED = {
@@ -61,7 +62,7 @@ def test_a_loaded_library_tells_its_version(tmp_path):
     for name, (code, _) in LOADED.items():
         argv = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", tmp_path / name]
         subprocess.run(argv, input=code, text=True, check=True)
-    program = probe.join_sources("report") + (
+    program = join_sources("report") + (
         "\nimport ctypes, glob\nkept = [ctypes.CDLL(path) for path in glob.glob(ASKED['folder'] + '/lib*')]\n"
         "tell('loaded', files=libraries())\n"
     )
@@ -130,11 +131,11 @@ def test_the_low_level_probe_reports_a_driver_that_does_not_load(tmp_path):
 
 def run_text(text, timeout=300.0, stdin=None):
     """Run a probe made of the shared head and some text, as `probe.run` does."""
-    report = probe.join_sources("report")
+    report = join_sources("report")
     finished = process.run(
         [sys.executable, "-c", report + text], timeout=timeout, stdin=stdin, report="GPUENV_REPORT"
     )
-    return probe.ProbeReport(records=probe.parse_records(finished.report), finished=finished, seconds=timeout)
+    return probe.ProbeReport(records=parse_records(finished.report), finished=finished, seconds=timeout)
 
 
 def test_a_report_from_before_a_crash_is_kept():
@@ -191,7 +192,7 @@ def prepare_stub(framework):
 
 ASKED.update(framework="stub", device="cpu", cases=["conv2d"], pattern="^$")
 """
-    told = run_text(probe.join_sources("operations") + stub + probe.join_sources("framework"))
+    told = run_text(join_sources("operations") + stub + join_sources("framework"))
     assert {r["kind"] for r in told.records} & {"unserved", "failed"} == kinds
 
 
@@ -206,7 +207,7 @@ def prepare_stub(framework):
 
 ASKED.update(framework="stub", device="auto", ordinals=[0], cases=[], products=["matmul"], attentions=["causal_64"], pattern="^$")
 """
-    told = run_text(probe.join_sources("operations") + stub + probe.join_sources("framework"))
+    told = run_text(join_sources("operations") + stub + join_sources("framework"))
     assert told.last("done") is not None
     assert told.death is None, told.finished.stderr
 
@@ -293,7 +294,7 @@ def zeros(shape):
 @pytest.fixture(scope="module")
 def grade():
     names = {"ASKED": {}, "tell": lambda *a, **k: None, "begin": lambda *a, **k: None}
-    exec(compile(probe.join_sources("operations"), "operations.py", "exec"), names)
+    exec(compile(join_sources("operations"), "operations.py", "exec"), names)
     return names
 
 
@@ -394,7 +395,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.join_sources("gpu")
+    text = join_sources("gpu")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2
