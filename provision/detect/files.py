@@ -135,11 +135,11 @@ def name_platform(system: str, machine: str, glibc: str | None) -> str:
 
 
 def read_glibc() -> str | None:
-    """Return the glibc of this Python ("2.36"), or None without glibc (musl, macOS, Windows)."""
+    """Return the glibc of this Python ("2.36"), or None without glibc (musl, macOS)."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (AttributeError, OSError, ValueError):
-        return None  # musl knows the name, but has no value
+    except (OSError, ValueError):
+        return None  # macOS does not know the name; musl has no value
     return version if name == "glibc" else None
 
 

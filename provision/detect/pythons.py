@@ -20,7 +20,7 @@ from .files import list_entries, read_text, under
 
 OLDEST = (3, 8)
 _SECONDS = 10.0  # for a Python to say its version
-EXECUTABLE = r"python(3(\.\d+)?)?(\.exe)?"
+EXECUTABLE = r"python(3(\.\d+)?)?"
 CONDA_HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")
 ASK = (
     "import sys, sysconfig, json; "
@@ -64,11 +64,8 @@ def _find_uv_folder(environ: Mapping[str, str], home: Path) -> Path:
     """Return the folder in which uv installs Pythons."""
     if named := environ.get("UV_PYTHON_INSTALL_DIR"):
         return Path(named)
-    if os.name == "posix":  # uv follows the XDG rules on macOS too
-        return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("uv", appauthor=False, roaming=True)) / "python"
+    # uv follows the XDG rules on macOS too
+    return Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
 
 
 def _list_conda_prefixes(root: Path, environ: Mapping[str, str], home: Path) -> list[Path]:
@@ -88,7 +85,7 @@ def _list_managed(root: Path, environ: Mapping[str, str], home: Path) -> Iterato
         found.append((prefix, "conda", [path.name for path in list_entries(prefix / "conda-meta")]))
     for prefix, source, names in found:
         stated = read_stated_version(source, names)
-        programs = (prefix / name for name in ("bin/python3", "bin/python", "python.exe"))
+        programs = (prefix / name for name in ("bin/python3", "bin/python"))
         if stated and (path := next(filter(is_there, programs), None)):
             yield _PythonCandidate(path=path, source=source, version=stated[0], free_threaded=stated[1])
 
@@ -116,7 +113,7 @@ def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_Python
     An entry of PATH in a manager's folder is named after that manager. Other programs of an active environment are left
     out: its Python is no base of another environment, and `detect` runs no code of an environment.
     """
-    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
+    home = Path(environ.get("HOME") or Path.home())
     managed = list(_list_managed(root, environ, home))
     known = {candidate.path.resolve(): candidate for candidate in managed}
     active = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]

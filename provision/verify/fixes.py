@@ -50,7 +50,7 @@ class LinuxDistribution:
 
 def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     """Return the distribution of this machine."""
-    needs_sudo = hasattr(os, "geteuid") and os.geteuid() != 0
+    needs_sudo = os.geteuid() != 0
     try:
         text = untrusted.read_text(root / "etc" / "os-release")
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -305,13 +306,13 @@ class Log:
 def collect_log(folder: Path) -> Iterator[Log]:
     """Collect the log of the processes that run within the block.
 
-    All of it is read at the end of the block. If the system has no pipes, a file in `folder` takes the log.
+    All of it is read at the end of the block. If the disk has no pipes, a file in `folder` takes the log.
     """
     path = folder / "cudnn.log"
     log = Log(path)
     try:
         os.mkfifo(path)
-    except (AttributeError, OSError):  # another system, or a disk without pipes
+    except OSError:  # a disk without pipes
         yield log
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -339,8 +340,6 @@ def _drain(reading: int, stopping: int, log: Log) -> None:
     cuDNN writes line by line, and each read slows the framework. So a pipe that holds a whole chunk collects lines
     between two reads. Otherwise it holds 64 KiB.
     """
-    import fcntl
-
     try:
         wide = fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, _CHUNK) == _CHUNK
     except (AttributeError, OSError):  # not Linux; a user who has too many pipes
