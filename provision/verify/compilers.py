@@ -88,9 +88,7 @@ def find_headers(include: str, python: str) -> Lack | None:
 def make_lack_finding(lacks: Lacks, env: Environment, sites: Sequence[str] = ()) -> Finding:
     """Return one finding on all that is lacking. Installed one by one, each would reveal the next."""
     each = {lack.what: lack for found in lacks.values() for lack in found}
-    system = fixes.read_distribution().family
-    known = [f"distribution={'debian' if system == 'deb' else 'fedora'}"] if system else []
-    known += ["manager=conda"] if env.manager == "conda" else []
+    known = [*fixes.read_distribution().conditions, *(["manager=conda"] if env.manager == "conda" else [])]
     steps = [x.fix or find_fix(x.cause, [*known, *x.known], x.facts) for x in each.values() if not x.install]
     if install := [x.install for x in each.values() if x.install]:
         steps.append(f"{make_pip_command(env, sites, install)}.")

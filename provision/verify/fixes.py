@@ -20,6 +20,7 @@ from packaging.version import Version
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
 from ..model.values import dataclass
+from ..profiles.findings import find_fix
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
 from .libraries import make_pip_command, name_nvidia_wheel
@@ -30,6 +31,7 @@ Missing = Mapping[str, Collection[str]]
 
 # --- libraries of the system ---------------------------------------------------------------------
 
+_CAUSE = "system_library_missing"
 _DEB, _RPM = ("debian", "ubuntu"), ("fedora", "rhel", "centos", "suse")
 _T64 = {"debian": 13.0, "ubuntu": 24.04}
 """The first releases with packages named after a 64-bit time_t."""
@@ -46,6 +48,12 @@ class LinuxDistribution:
     family: str | None
     t64: bool = False
     needs_sudo: bool = False
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions of a fix's row that it fulfils."""
+        names = {"deb": "debian", "rpm": "fedora"}
+        return (f"distribution={names[self.family]}",) if self.family else ()
 
 
 def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
@@ -64,60 +72,31 @@ def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
     return LinuxDistribution(family, t64, needs_sudo)
 
 
-def describe_missing(
-    missing: Missing,
-    rows: Profiles,
-    system: LinuxDistribution,
-    env: Environment,
-    sites: Sequence[str],
-) -> str:
-    """Return how to install libraries: packages of the system, and wheels with those of NVIDIA."""
-    names = dict.fromkeys(n for found in missing.values() for n in found)
+def describe_missing(missing: Missing, rows: Profiles, system: LinuxDistribution) -> str:
+    """Return how to install libraries of the system, and which packages do without them."""
     known = {row.soname: row for row in rows.system_libraries}
-    steps = _make_commands([known[n] for n in names if n in known], system)
-    unknown = [n for n in names if n not in known]
-    wheels = {n: wheel for n in unknown if (wheel := name_nvidia_wheel(n))}
-    if wheels:
-        steps.append(make_pip_command(env, sites, list(dict.fromkeys(wheels.values()))))
-    if rest := [n for n in unknown if n not in wheels]:
-        first = shlex.quote(rest[0])
-        shown = f" (`apt-file search {first}` names it)" if system.family else ""
-        step = f"Install the system package that contains {', '.join(rest)}{shown}"
-        if system.family == "rpm":
-            sudo = "sudo " if system.needs_sudo else ""
-            step = f"{sudo}dnf install {' '.join(map(_format_capability, rest))}"
-        steps.append(step)
+    by_package: list[SystemLibrary] = []
+    texts: list[str] = []
+    for name in dict.fromkeys(n for found in missing.values() for n in found):
+        if name in known or system.family == "rpm":
+            by_package.append(known.get(name, SystemLibrary(name)))
+        else:  # a name that a shell reads otherwise is not for a command
+            facts = {"missing": name} if shlex.quote(name) == name else {}
+            texts.append(find_fix(_CAUSE, system.conditions, facts))
+    if by_package:
+        deb = ((row.deb_t64 if system.t64 else None) or row.deb or "" for row in by_package)
+        # dnf accepts the RPM capability of a library (rpm's elfdeps) as a package
+        rpm = (row.rpm or shlex.quote(f"{row.soname}()(64bit)") for row in by_package)
+        facts = {name: " ".join(dict.fromkeys(names)) for name, names in (("deb", deb), ("rpm", rpm))}
+        texts.insert(0, find_fix(_CAUSE, system.conditions, facts))
     replaced = " and ".join(
         f"{row.instead} in place of {name}"
         for name, libraries in missing.items()
         for row in rows.replacements
         if row.package == name and set(libraries) <= set(row.without)
     )
-    return f"{'; '.join(steps)}.{f' Or install {replaced}.' if replaced else ''}"
-
-
-def _make_commands(rows: Sequence[SystemLibrary], system: LinuxDistribution) -> list[str]:
-    deb = _join_names((row.deb_t64 if system.t64 else None) or row.deb for row in rows)
-    rpm = _join_names(row.rpm or _format_capability(row.soname) for row in rows)
-    sudo = "sudo " if system.needs_sudo else ""
-    commands = (
-        ("deb", deb, f"{sudo}apt-get install {deb}", "Debian, Ubuntu: "),
-        ("rpm", rpm, f"{sudo}dnf install {rpm}", "Fedora, RHEL: "),
-    )
-    return [
-        command if system.family else who + command
-        for family, names, command, who in commands
-        if names and system.family in (None, family)
-    ]
-
-
-def _format_capability(soname: str) -> str:
-    """Return the RPM capability of a library (rpm's elfdeps), which dnf accepts as a package name."""
-    return shlex.quote(f"{soname}()(64bit)")
-
-
-def _join_names(names: Iterable[str | None]) -> str:
-    return " ".join(dict.fromkeys(name for names_ in names if names_ for name in names_.split()))
+    text = " ".join((*texts, *([f"Or install {replaced}."] if replaced else ())))
+    return text if system.needs_sudo else text.replace("sudo ", "")
 
 
 def describe_unsearched(folders: Sequence[str]) -> str:

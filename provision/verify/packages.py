@@ -575,4 +575,4 @@ def _describe_fix(
     missing = {
         package.name: list(dict.fromkeys(p.library for p in found)) for package, found in problems_of.items()
     }
-    return fixes.describe_missing(missing, rows, fixes.read_distribution(), env, paths.sites)
+    return fixes.describe_missing(missing, rows, fixes.read_distribution())

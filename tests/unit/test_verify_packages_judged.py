@@ -196,20 +196,20 @@ ROWS = Profiles(
 
 
 def fix(here, *sonames, name="opencv-python"):
-    env = Environment(path="/env", manager="venv", python="/env/bin/python")
-    return describe_missing({name: sonames}, ROWS, here, env, ["/site"])
+    return describe_missing({name: sonames}, ROWS, here)
 
 
 @rows(
     ("here", "sonames", "says"),
     [
-        (LinuxDistribution(family="deb"), ["libGL.so.1"], "apt-get install libgl1. Or install opencv-python-headless in place of opencv-python."),
-        (LinuxDistribution(family="rpm"), ["libGL.so.1"], "dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
-        (LinuxDistribution(family=None), ["libGL.so.1"], "Debian, Ubuntu: apt-get install libgl1; Fedora, RHEL: dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
-        (LinuxDistribution(family="deb"), ["libGL.so.1", "libasound.so.2"], "apt-get install libgl1 libasound2."),
-        (LinuxDistribution(family="deb", t64=True), ["libasound.so.2"], "apt-get install libasound2t64."),
-        (LinuxDistribution(family="rpm"), ["libasound.so.2"], "dnf install 'libasound.so.2()(64bit)'."),
-        (LinuxDistribution(family="deb"), ["libodd.so.3"], "Install the system package that contains libodd.so.3 (`apt-file search libodd.so.3` names it)."),
+        (LinuxDistribution(family="deb"), ["libGL.so.1"], "On the machine: `apt-get install libgl1`. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family="rpm"), ["libGL.so.1"], "On the machine: `dnf install mesa-libGL`. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family=None), ["libGL.so.1"], "On the machine: Debian and Ubuntu: `apt-get install libgl1`. Fedora and RHEL: `dnf install mesa-libGL`. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family="deb", needs_sudo=True), ["libGL.so.1", "libasound.so.2"], "On the machine: `sudo apt-get install libgl1 libasound2`."),
+        (LinuxDistribution(family="deb", t64=True), ["libasound.so.2"], "On the machine: `apt-get install libasound2t64`."),
+        (LinuxDistribution(family="rpm"), ["libasound.so.2"], "On the machine: `dnf install 'libasound.so.2()(64bit)'`."),
+        (LinuxDistribution(family="deb"), ["libodd.so.3"], "On the machine: install the system package that has libodd.so.3: `apt-file search libodd.so.3` or `dnf provides '*/libodd.so.3'` prints its name."),
+        (LinuxDistribution(family="deb"), ["lib;x.so"], "On the machine: install the system package that has the library of the message."),
     ],
 )  # fmt: skip
 def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
