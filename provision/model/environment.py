@@ -4,14 +4,14 @@ from typing import ClassVar, Literal
 
 from .values import dataclass
 
-ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu", "cudnn"]
+ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentChange:
     """One difference from the lock, as a sentence in `text`.
 
-    It is a package, the Python, the machine's driver and GPUs, or the loaded cuDNN. A package has another version, is
+    It is a package, the Python, or the machine's driver and GPUs. A package has another version, is
     missing, was changed after its installation, or was overwritten by the unlocked package `by`. `paths` are files
     that show it.
     """

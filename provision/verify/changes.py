@@ -39,7 +39,7 @@ from ..profiles.findings import make_finding
 from ..system import untrusted
 from ..system.kernels import how_they_run
 from .drift import find_drift
-from .libraries import CUDNN_PACKAGE, shorten_version
+from .libraries import CUDNN_PACKAGE
 from .verification import Judgement, Verification
 
 CHANGED = "changed_since_lock"
@@ -61,10 +61,8 @@ def judge_drift(run: Verification) -> None:
         Path(run.env.path), lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     )
     changes = list(drift.changes)
-    if locked and run.device != "cpu":
-        changes += _compare_loaded(run, lock)
-        if run.read_machine:
-            changes += compare_machine(lock, run.read_machine().target)
+    if locked and run.device != "cpu" and run.read_machine:
+        changes += compare_machine(lock, run.read_machine().target)
     failure = run.failed.detail if run.failed else ""
     changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
     run.drift = tuple(changes)
@@ -115,19 +113,6 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> list[Envi
     return changes
 
 
-def _compare_loaded(run: Verification, lock: Lock) -> list[EnvironmentChange]:
-    """Compare the cuDNN that each framework's process loaded with the plan's."""
-    wanted = lock.plan.cudnn
-    return [
-        EnvironmentChange(
-            kind="cudnn", name=v.name, locked=wanted, found=v.cudnn_loaded,
-            text=f"{v.name} loaded cuDNN {v.cudnn_loaded}, but the lock has {wanted}",
-        )
-        for v in run.verdicts
-        if wanted and v.cudnn_loaded not in (None, shorten_version(wanted))
-    ]  # fmt: skip
-
-
 # --- the cause -----------------------------------------------------------------------------------
 
 
@@ -176,7 +161,7 @@ def _get_weight(change: EnvironmentChange) -> int:
     """Return the rank of a change by its effect on convolutions. 0 is the strongest."""
     if change.kind == "python":
         return 0
-    if change.kind == "cudnn" or CUDNN_PACKAGE.match(change.name):
+    if CUDNN_PACKAGE.match(change.name):
         return 2
     if change.name in (*FRAMEWORKS, "pytorch", "jaxlib"):
         return 1
@@ -222,9 +207,9 @@ def _find_cause(run: Verification, lock: Lock, changes: Sequence[EnvironmentChan
     if lock.plan.device == "cuda":
         if any(_is_to_cpu(run, lock, c) for c in changes):
             return "cpu_only_build"
-        is_cudnn = main.kind == "cudnn" or CUDNN_PACKAGE.match(main.name)
+        is_cudnn = bool(CUDNN_PACKAGE.match(main.name))
         if is_cudnn or _NVIDIA.match(main.name):
-            return _find_library_cause(main, cudnn=bool(is_cudnn))
+            return _find_library_cause(main, cudnn=is_cudnn)
     jax = {p.name for p in lock.packages if re.match(r"jax(lib|-cuda\d+-(plugin|pjrt))?$", p.name)}
     changed = {c.name for c in changes if c.kind == "replaced"} & jax
     if main.name in changed and changed != jax:
@@ -256,7 +241,7 @@ def _find_library_cause(change: EnvironmentChange, *, cudnn: bool) -> str | None
         found = locked = Version("0")
     if not cudnn:
         return "cuda_lib_older_than_compiled" if found < locked else "nvidia_lib_symbol_mismatch"
-    if change.kind in ("replaced", "cudnn"):
+    if change.kind == "replaced":
         if found.major != locked.major:
             return "cudnn_major_mismatch"
         if found < locked:

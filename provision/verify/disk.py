@@ -69,7 +69,7 @@ def judge_libraries(run: Verification) -> Judgement:
         or (_find_not_locked(env, owners, lock) if lock else _find_unserved(env, installed.paths, owners))
         or _find_other_broken(env, packages, run.options.deep and not quick)
     )
-    return fail_with(finding) if finding else _judge_whole(run, owners, bundled, checked, elsewhere)
+    return fail_with(finding) if finding else _judge_whole(owners, bundled, checked, elsewhere)
 
 
 def _has_cudnn(package: LibraryPackage) -> bool:
@@ -100,35 +100,23 @@ def _judge_absent(env: Environment, installed: InstalledLibraries, elsewhere: Se
 
 
 def _judge_whole(
-    run: Verification,
     owners: Sequence[LibraryPackage],
     bundled: Sequence[str],
     checked: Mapping[str, list[FileProblem]],
     elsewhere: Sequence[str],
 ) -> Judgement:
-    """Judge an environment with a complete cuDNN by what else is there."""
+    """Judge an environment with a complete cuDNN by what else is there. The stage `lock` compares other packages."""
     whole = [p for p in owners if not checked[p.name]]
     summary = ", ".join(f"{p}, {len(p.files)} files" for p in whole)
-    here = {p.name: p.version for p in run.installed.packages}
-    differences = [
-        Evidence(f"{p.name} {here[p.name]} is installed, but the lock has {p.version}", "lock")
-        for p in (run.lock.packages if run.lock else ())
-        if p.name in here and here[p.name].split("+")[0] != p.version.split("+")[0]
-    ]
-    evidence = [Evidence("a second cuDNN is on the loader's path", p) for p in elsewhere[:8]]
+    evidence = tuple(Evidence("a second cuDNN is on the loader's path", p) for p in elsewhere[:8])
     if stale := next((p for p in owners if checked[p.name]), None):
         text = f"{stale} is also installed, but its files were overwritten. Do not uninstall it, because that would remove the correct files"
         return Judgement(
             "warn",
             f"{summary}; {stale.name} is left over from an earlier installation",
-            (Evidence(text, stale.files[0].path), *differences, *evidence),
+            (Evidence(text, stale.files[0].path), *evidence),
         )
-    if differences:
-        detail = f"{summary}; {len(differences)} other packages differ from the lock"
-        return Judgement("warn", detail, (*differences, *evidence))
-    return Judgement(
-        "pass", summary or f"{len(bundled)} files in {os.path.dirname(bundled[0])}", tuple(evidence)
-    )
+    return Judgement("pass", summary or f"{len(bundled)} files in {os.path.dirname(bundled[0])}", evidence)
 
 
 # --- the files of cuDNN --------------------------------------------------------------------------

@@ -101,15 +101,6 @@ def test_another_cudnn_than_the_locked_one_fails(judge):
     assert {s.status for s in on_cpu.stages} == {"skip"}
 
 
-def test_another_package_than_the_locks_is_a_warning(judge):
-    lock = locked("9.14.0.64")
-    other = LockedPackage(name="nvidia-cuda-runtime-cu12", version="12.9.79", url="file:///y.whl")
-    verdict = judge(lock=dataclasses.replace(lock, packages=(*lock.packages, other)))
-    assert verdict.verdict == "works"
-    assert stage(verdict, "libraries").status == "warn"
-    assert "but the lock has 12.9.79" in stage(verdict, "libraries").evidence[0].text
-
-
 def test_cudnn_bundled_in_torch_is_checked_too(judge, cudnn):
     site = cudnn.parents[2]
     shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
