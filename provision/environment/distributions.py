@@ -288,6 +288,10 @@ class CondaRecord:
         )
         return tuple(row for row in rows if row and not row.name.endswith(".pyc"))
 
+    def find_wrong_sizes(self) -> dict[str, str]:
+        """Return the files that are missing or of another size: path -> "missing" or "size"."""
+        return {row.path: how for row in self.rows if (how := compare_file(row, None))}
+
     def _make_row(self, row: dict[str, Any]) -> RecordRow | None:
         name, digest, size = row.get("_path"), row.get("sha256_in_prefix"), row.get("size_in_bytes")
         if not isinstance(name, str) or "\0" in name:

@@ -12,7 +12,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from packaging.utils import canonicalize_version
 
@@ -41,7 +40,7 @@ from ..system import untrusted
 from ..system.files import hash_readable
 
 Part = Distribution | CondaRecord
-WrongFiles = Mapping[str, Mapping[str, str]]
+WrongFiles = Mapping[Part, Mapping[str, str]]
 """By package its files that differ, each with how: missing, size or bytes."""
 
 _WORDS = {
@@ -54,17 +53,10 @@ _PATHS = 8  # that a change lists
 _NAMED = 3  # that its text names
 
 
-class WrongSizes(NamedTuple):
-    """The files of an environment that are missing or of another size: those of wheels, and of conda packages."""
-
-    wheels: WrongFiles
-    conda: WrongFiles
-
-
-def read_wrong_sizes(env: Path) -> WrongSizes:
+def read_wrong_sizes(env: Path) -> WrongFiles:
     """Read which files of installed packages are missing or have another size than RECORD or conda-meta lists."""
-    wheels = {n: ds[0] for n, ds in read_distributions(env).items()}
-    return WrongSizes(_find_wrong_sizes(wheels), _compare_rows(_read_conda(env), None, ()))
+    wheels = (several[0] for several in read_distributions(env).values())
+    return _find_wrong_sizes([*wheels, *list_conda_records(env)])
 
 
 def find_drift(
@@ -75,7 +67,7 @@ def find_drift(
     thorough: bool = False,
     deep: bool = False,
     fresh: Collection[str] = (),
-    sizes: WrongSizes | None = None,
+    sizes: WrongFiles | None = None,
 ) -> Drift:
     """Return the differences. `python` is the version of the environment's interpreter.
 
@@ -97,13 +89,13 @@ def find_drift(
     here = {n: found[n][0] for n in wheels if n not in replaced and n in found}
     built = [c for n, p in conda.items() if (c := _compare_build(p, records.get(n)))]
     unbuilt = {c.name for c in built}
+    parts: list[Part] = [*here.values()]
+    parts += (r for n, r in records.items() if n in conda and n not in unbuilt)
     if thorough:
-        wrong = _compare_rows(here, since, here if deep else fresh)
-        wrong_conda = _compare_rows(records, since, records if deep else fresh)
+        wrong = _compare_rows(parts, since, {p.name for p in parts} if deep else fresh)
     else:
-        wrong, wrong_conda = sizes or (_find_wrong_sizes(here), _compare_rows(records, None, ()))
-    changes += _list_modified(here, wrong) + built
-    changes += [c for c in _list_modified(records, wrong_conda) if c.name in conda and c.name not in unbuilt]
+        wrong = _find_wrong_sizes(parts) if sizes is None else sizes
+    changes += _list_modified(parts, wrong) + built
     added = [d for n, ds in found.items() if n not in wheels for d in ds]
     if conda and (added := [d for d in added if d.installer != "conda"]):
         infos = list_conda_infos(env)
@@ -192,32 +184,32 @@ def _compare_build(package: LockedPackage, record: CondaRecord | None) -> Enviro
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _find_wrong_sizes(wheels: Mapping[str, Distribution]) -> WrongFiles:
-    return {name: wrong for name, one in wheels.items() if (wrong := one.find_wrong_sizes())}
+def _find_wrong_sizes(parts: Sequence[Part]) -> WrongFiles:
+    return {one: wrong for one in parts if (wrong := one.find_wrong_sizes())}
 
 
-def _compare_rows(parts: Mapping[str, Part], since: float | None, read: Collection[str]) -> WrongFiles:
+def _compare_rows(parts: Sequence[Part], since: float | None, read: Collection[str]) -> WrongFiles:
     """Return the files that differ from their row. All bytes of the packages in `read` are compared."""
 
-    def wrong(name: str) -> dict[str, str]:
-        rows = parts[name].rows
-        return {r.path: how for r in rows if (how := compare_file(r, since, hashes=name in read))}
+    def wrong(one: Part) -> dict[str, str]:
+        hashes = one.name in read
+        return {r.path: how for r in one.rows if (how := compare_file(r, since, hashes=hashes))}
 
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter's lock
         return dict(zip(parts, pool.map(wrong, parts), strict=True))
 
 
-def _list_modified(parts: Mapping[str, Part], wrong: WrongFiles) -> list[EnvironmentChange]:
+def _list_modified(parts: Sequence[Part], wrong: WrongFiles) -> list[EnvironmentChange]:
     """Return the changes of packages with wrong files.
 
     If two packages list one file, either may have written it: it is right if it matches one of them.
     """
     paths = {path for files in wrong.values() for path in files}
-    listed = ((n, r.path) for n in parts if paths for r in parts[n].rows if r.path in paths)
-    right = {path for n, path in listed if path not in wrong.get(n, {})}
+    listed = ((one, r.path) for one in parts if paths for r in one.rows if r.path in paths)
+    right = {path for one, path in listed if path not in wrong.get(one, {})}
     changes = []
-    for name, one in parts.items():
-        files = {path: how for path, how in wrong.get(name, {}).items() if path not in right}
+    for one in parts:
+        files = {path: how for path, how in wrong.get(one, {}).items() if path not in right}
         changes += [make_change(one, files)] if files else []
     return changes
 

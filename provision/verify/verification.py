@@ -42,7 +42,7 @@ from .libraries import InstalledLibraries, PythonPaths, read_installed
 from .probe import ProbeReport, run_probe
 
 if TYPE_CHECKING:
-    from .drift import WrongSizes
+    from .drift import WrongFiles
 
 # cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -118,7 +118,7 @@ class EarlyProbes:
     driver_report: Future[ProbeReport] | None
     machine: Future[Machine] | None = None
     reading: Callable[[], Future[Any]] | None = None
-    sizes: Callable[[], Future[WrongSizes]] | None = None
+    sizes: Callable[[], Future[WrongFiles]] | None = None
 
     def read_ahead(self) -> None:
         """Start what is to be read while children are waited for."""
@@ -155,7 +155,7 @@ def begin(
     def once(call: Callable[[], Any]) -> Callable[[], Future[Any]]:
         return functools.cache(lambda: pool.submit(call))
 
-    def read_sizes() -> WrongSizes:
+    def read_sizes() -> WrongFiles:
         from .drift import read_wrong_sizes
 
         return read_wrong_sizes(Path(env.path))
