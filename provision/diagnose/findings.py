@@ -271,10 +271,6 @@ def _list_installs(lines: Sequence[Line]) -> dict[str, Evidence]:
 
 # --- processes that use the GPU's memory -------------------------------------------------------
 
-_SWITCH = {
-    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
-}
 _MEMORY = ("gpu_memory_exhausted", "preallocation_leaves_no_memory", "gpu_busy_exclusive")
 _HOLDERS = 3
 
@@ -297,24 +293,15 @@ def _add_processes(
         return finding
     evidence = list(finding.evidence)
     for holder in processes:
-        who = f"process {holder.pid} ({holder.name or 'unknown'}{f', {holder.framework}' if holder.framework else ''})"
         source = "/dev/nvidia*" if holder.gpu is None else "NVML, measured now"
-        evidence.append(Evidence(f"{who} {_describe_amount(holder)}", source))
+        evidence.append(Evidence(f"{holder} {holder.use} on this machine", source))
     first, busy = processes[0], finding.cause == "gpu_busy_exclusive"
     total = next((g.memory_mib for g in (machine.gpus if machine else ()) if g.index == first.gpu), None)
     # Ending a desktop's 300 MiB does not help a job.
     helps = first.memory_mib is None or first.memory_mib * 10 >= (total or 10240)
     fix = finding.fix
     if busy or helps:
-        switch = f", or start it with {_SWITCH[first.framework]}" if first.framework and not busy else ""
-        end = f"End process {first.pid} ({first.name or 'unknown'}), which {_describe_amount(first)}{switch}."
+        switch = f", or start it with {first.switch}" if first.switch and not busy else ""
+        end = f"End {first}, which {first.use} on this machine{switch}."
         fix = f"{end} {fix or ''}".strip()
     return replace(finding, evidence=tuple(evidence), fix=fix)
-
-
-def _describe_amount(holder: GpuMemoryHolder) -> str:
-    if holder.gpu is None:
-        return "has a GPU open on this machine"
-    if holder.memory_mib is None:
-        return f"uses GPU {holder.gpu} of this machine"
-    return f"holds {holder.memory_mib} MiB of GPU {holder.gpu} on this machine"

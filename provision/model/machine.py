@@ -182,6 +182,12 @@ class VariantProperties:
     properties: tuple[str, ...] = ()
 
 
+_SWITCHES = {
+    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuMemoryHolder:
     """A process that uses GPU memory.
@@ -195,3 +201,19 @@ class GpuMemoryHolder:
     memory_mib: int | None = None
     name: str | None = None
     framework: str | None = None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({', '.join(filter(None, (self.name or 'unknown', self.framework)))})"
+
+    @property
+    def use(self) -> str:
+        """What it does with a GPU, as the predicate of a sentence."""
+        if self.gpu is None:
+            return "has a GPU open"
+        amount = "uses" if self.memory_mib is None else f"holds {self.memory_mib} MiB of"
+        return f"{amount} GPU {self.gpu}"
+
+    @property
+    def switch(self) -> str | None:
+        """The variable that keeps its framework from reserving nearly the whole GPU."""
+        return _SWITCHES.get(self.framework or "")

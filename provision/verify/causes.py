@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..model import Confidence, Evidence, Finding
+from ..model import Confidence, Evidence, Finding, GpuMemoryHolder
 from ..profiles.findings import make_finding
 from ..system import process
 from .probe import ProbeReport
@@ -165,34 +165,36 @@ def list_memory(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
         Evidence(f"GPU {m['index']}: {m['free_mib']} of {m['total_mib']} MiB free", "cudaMemGetInfo")
         for m in seen.get("memory", ())
     ]
-    holders = [
-        Evidence(
-            f"process {h['pid']} ({h['name'] or 'unknown'}{', ' + h['framework'] if h.get('framework') else ''}) "
-            f"holds {'an unknown amount' if h['memory_mib'] is None else str(h['memory_mib']) + ' MiB'}"
-            f"{'' if h['gpu'] is None else ' of GPU ' + str(h['gpu'])}",
-            "/dev/nvidia*" if h["gpu"] is None else "NVML",
+    held = (
+        Evidence(f"{h} {h.use}", "/dev/nvidia*" if h.gpu is None else "NVML") for h in _list_holders(seen)
+    )
+    return (*free, *held)
+
+
+def _list_holders(seen: Mapping[str, Any]) -> list[GpuMemoryHolder]:
+    """Return the processes that the stage runtime saw on the GPUs, the largest first."""
+    found = [
+        GpuMemoryHolder(
+            pid=h["pid"], gpu=h["gpu"], memory_mib=h["memory_mib"], name=h["name"], framework=h["framework"]
         )
         for h in seen.get("holders", ())
     ]
-    return (*free, *holders)
+    return sorted(found, key=lambda h: -(h.memory_mib or 0))
 
 
 def explain_memory(
     situation: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...], confidence: Confidence
 ) -> Finding:
     """Return who holds the GPU's memory: a process, or a framework that reserves nearly all of it."""
-    first = max(seen.get("holders", ()), key=lambda h: h["memory_mib"] or 0, default=None)
-    if first and first.get("framework"):
-        switch = {
-            "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false (or XLA_PYTHON_CLIENT_MEM_FRACTION)",
-            "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
-        }[first["framework"]]
+    first = next(iter(_list_holders(seen)), None)
+    if first and first.switch:
         return make_finding(
-            "reserved_by_framework", evidence, confidence=confidence, situation=situation, pid=first["pid"],
-            framework=first["framework"], switch=switch,
+            "reserved_by_framework", evidence, confidence=confidence, situation=situation, pid=first.pid,
+            framework=first.framework, switch=first.switch,
         )  # fmt: skip
-    holder = f"process {first['pid']} ({first['name'] or 'unknown'})" if first else "the process"
-    return make_finding("gpu_memory_low", evidence, confidence=confidence, situation=situation, holder=holder)
+    return make_finding(
+        "gpu_memory_low", evidence, confidence=confidence, situation=situation, holder=first or "the process"
+    )
 
 
 # --- calls into cuDNN ----------------------------------------------------------------------------

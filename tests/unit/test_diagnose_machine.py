@@ -97,7 +97,7 @@ def test_who_holds_the_memory_is_named():
     tensorflow = GpuMemoryHolder(pid=4711, gpu=0, memory_mib=15200, name="python3", framework="tensorflow")
     finding, _ = held(tensorflow, GpuMemoryHolder(pid=9, gpu=1, memory_mib=5, name="x"))
     assert finding.fix.startswith(
-        "End process 4711 (python3), which holds 15200 MiB of GPU 0 on this machine, "
+        "End process 4711 (python3, tensorflow), which holds 15200 MiB of GPU 0 on this machine, "
         "or start it with TF_FORCE_GPU_ALLOW_GROWTH=true."
     )
     assert finding.evidence[-1] == Evidence(
