@@ -97,7 +97,7 @@ def unpack_python(folder: Path, plan: Plan, env: Path, emit: Emit) -> str | None
     return unpack_archive(folder, archive, sha256 or "", env)
 
 
-_PARTS = ("driver", "gpus", "context", "hardware", "environment")
+_PARTS = ("driver", "context", "hardware", "environment")
 
 
 def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) -> str:

@@ -100,9 +100,7 @@ def explain_failure(
 
 def detect_for_causes(*, cuda: bool) -> Machine:
     """Read this machine without its Pythons and CUDA libraries, which decide no cause."""
-    return detect.detect(
-        {"driver", "gpus", "context", "hardware", "environment", *(["cuda"] if cuda else [])}
-    )
+    return detect.detect({"driver", "context", "hardware", "environment", *(["cuda"] if cuda else [])})
 
 
 def find_own_module(folders: Sequence[Path], module: str) -> str | None:

@@ -328,5 +328,5 @@ def keep_verdict(env: Path, lock: Lock | None, verdict: Verdict, project: OwnPro
 def explain_no_gpu(doing: str = "", *, seconds: float = 30.0) -> str | None:
     """Return why the CPU is all that this machine has and what gpuenv is `doing` about it, or None if it has an NVIDIA
     GPU or its driver, working or not."""
-    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"}, seconds=seconds)
+    machine = detect.detect({"driver", "context", "hardware", "environment"}, seconds=seconds)
     return None if machine.gpus or list_nvidia_traces(machine) else explain_cpu(machine, doing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ __all__ = [
     "machine_for_verdict", "read_holders",
 ]  # fmt: skip
 
-PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
+PARTS = ("driver", "context", "hardware", "pythons", "libraries", "environment")
 WITH_CUDA = (*PARTS, "cuda")
 """With the part "cuda", CUDA is started also where NVML gives GPUs. It takes seconds where there are many GPUs."""
 
@@ -38,7 +37,8 @@ def detect(
     seconds: float = 30.0,
     cache: Path | None = None,
 ) -> Machine:
-    """Read this machine, but only some parts of it (of WITH_CUDA). Platform and glibc are always read.
+    """Read this machine, but only some parts of it (of WITH_CUDA). Platform and glibc are always read, the GPUs with the
+    driver.
 
     `root` is the folder of /proc, /sys, /dev and /etc. `environ` replaces this process's environment. `seconds`
     is the deadline of nvidia-smi and of the child that calls libcuda: cuInit takes seconds on machines with
@@ -54,21 +54,14 @@ def detect(
     platform, glibc = read_platform()
     machine = platform.split("-")[1]
     reading = DriverReading(driver=Driver())
-    if "driver" in parts or "gpus" in parts:
+    if "driver" in parts:
         reading = read_driver(root, environ, machine, seconds, start_cuda="cuda" in parts)
     hardware = read_hardware(root) if "hardware" in parts else ()
-    driver = reading.driver if "driver" in parts else Driver()
-    gpus = reading.gpus if "gpus" in parts else ()
     found = (*reading.findings, *judge_platform(platform), *judge_hardware(hardware))
     return Machine(
-        target=_make_target(
-            platform,
-            glibc,
-            replace(reading, driver=driver, gpus=gpus),
-            wsl="driver" in parts and read_wsl(root),
-        ),
-        driver=driver,
-        gpus=gpus,
+        target=_make_target(platform, glibc, reading, wsl="driver" in parts and read_wsl(root)),
+        driver=reading.driver,
+        gpus=reading.gpus,
         context=read_context(root, environ) if "context" in parts else HostContext(),
         hardware=hardware,
         pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
@@ -120,7 +113,7 @@ def list_pythons(cache: Path | None) -> tuple[PythonInstallation, ...]:
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
     """Return what a verdict depends on: driver, GPUs and relevant variables."""
-    return detect({"driver", "gpus", "environment"}, seconds=seconds)
+    return detect({"driver", "environment"}, seconds=seconds)
 
 
 def explain_idle_gpu(plan: Plan | None, device: str, *, elsewhere: bool) -> str | None:
@@ -130,6 +123,6 @@ def explain_idle_gpu(plan: Plan | None, device: str, *, elsewhere: bool) -> str 
     """
     if plan is None or plan.device != "cpu" or device != "auto" or elsewhere:
         return None
-    machine = detect({"driver", "gpus", "context", "hardware", "environment"})
+    machine = detect({"driver", "context", "hardware", "environment"})
     found, why = judge_device("auto", machine)
     return why if found == "cuda" else None

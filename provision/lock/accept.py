@@ -31,7 +31,7 @@ from ..system.versions import meets
 from .formats import get_locks
 from .request import read_named
 
-_PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
+_PARTS = ("driver", "context", "hardware", "environment", "pythons")
 
 
 def accept_lock(lock: Lock, choices: Choices) -> Machine | None:

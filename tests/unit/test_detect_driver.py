@@ -28,7 +28,7 @@ def module(version):
 def detected(tmp_path):
     """Run the real detect in a child, under a made root, with the stub driver on the loader's path."""
 
-    def run(what, files=None, *, seconds=30, parts=("driver", "gpus"), **more):
+    def run(what, files=None, *, seconds=30, parts=("driver",), **more):
         return detected_machine(tmp_path, what, files or {}, parts, seconds=seconds, **more)
 
     return run
@@ -113,13 +113,10 @@ def test_a_cuda_compat_libcuda_is_forward_compatibility(detected):
     assert machine["findings"] == []
 
 
-def test_driver_and_gpus_can_be_read_separately(detected):
-    driver = detected("580-h200", parts=("driver",))
-    assert driver["gpus"] == driver["target"]["gpus"] == []
-    assert driver["target"]["driver"] == "580.159.04"
-    gpus = detected("580-h200", parts=("gpus",))
-    assert len(gpus["gpus"]) == 1
-    assert gpus["target"]["driver"] is gpus["driver"]["library"] is None
+def test_a_driver_that_is_not_asked_for_is_not_read(detected):
+    machine = detected("580-h200", parts=("context", "hardware"))
+    assert machine["gpus"] == machine["target"]["gpus"] == machine["findings"] == []
+    assert machine["target"]["driver"] is machine["driver"]["library"] is None
 
 
 def test_a_machine_without_driver_and_gpu_says_so(detected):
@@ -178,14 +175,14 @@ def test_a_cuda_that_does_not_start_is_found_only_when_asked(detected, code, cau
     answers = spec(driver="580.159.04", cuda=13000, gpus=[H200], cu_init=code)
     unasked = detected(answers, module("580.159.04"))
     assert unasked["findings"] == [] and unasked["driver"]["problem"] is None
-    machine = detected(answers, module("580.159.04"), parts=("driver", "gpus", "cuda"))
+    machine = detected(answers, module("580.159.04"), parts=("driver", "cuda"))
     assert causes(machine) == [cause]
     assert machine["driver"]["problem"] == machine["findings"][0]["title"]
     assert (machine["driver"]["library"], len(machine["gpus"])) == ("580.159.04", 1)
 
 
 def test_cuda_that_starts_is_no_finding(detected):
-    with_cuda = detected("580-h200", module("580.159.04"), parts=("driver", "gpus", "cuda"))
+    with_cuda = detected("580-h200", module("580.159.04"), parts=("driver", "cuda"))
     assert with_cuda == detected("580-h200", module("580.159.04"))
 
 
@@ -320,7 +317,7 @@ def test_nvidia_smi_is_used_where_it_alone_works(detected, tmp_path):
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver")
 def test_this_machine_without_a_driver_has_a_finding():
-    machine = as_document(detect.detect(("driver", "gpus"), seconds=30))
+    machine = as_document(detect.detect(("driver",), seconds=30))
     assert machine["driver"]["problem"]
     assert causes(machine)
     assert "libcuda.so.1: cannot open shared object file" in json.dumps(machine)
