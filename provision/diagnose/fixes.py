@@ -15,7 +15,6 @@ from packaging.version import Version
 
 from ..errors import DataError
 from ..model import (
-    CONFIDENCES,
     FRAMEWORKS,
     FailureFix,
     FailureRule,
@@ -27,7 +26,7 @@ from ..model import (
     TargetGpu,
     format_label,
 )
-from ..profiles.findings import PLACES, fill_text, render_step
+from ..profiles.findings import PLACES, SLOT, choose_fix, fill_text, list_slots, render_step
 from ..system.versions import major
 from .facts import CONDITIONS
 from .hardware import find_cuda_built
@@ -36,9 +35,7 @@ from .lines import Line, package_of, read_frame
 from .rules import Candidate, Case, compile_pattern, list_rows
 from .signs import list_programs
 
-_SLOT = re.compile(r"\{(\w+)\}")
 _OPERATOR = re.compile(r"[=<>!~]")
-_OPTIONAL = re.compile(r"\[\[.*?\]\]")
 _COMMON = 12  # the CUDA major that most drivers in use support
 _PAGE = "https://download.pytorch.org/whl/"
 _PROGRAM_SLOTS = (
@@ -69,28 +66,19 @@ SLOTS = frozenset(
 
 def make_fix(found: Candidate, case: Case, values: Mapping[str, str]) -> str:
     """Return the fix of a candidate. `values` are its slots."""
-    for row in case.profiles.fixes:
-        if row.cause == found.cause and _applies(row, case, values):
-            owner, container = case.facts.first("owner"), _is_in_container(case)
-            fix = " ".join(
-                render_step(step, values, owner=owner, in_container=container) for step in row.steps
-            )
-            said = find_proposal(case, found)
-            return f'The message proposes: "{said}". {fix}' if said else fix
-    return ""
 
-
-def _applies(row: FailureFix, case: Case, values: Mapping[str, str]) -> bool:
     def holds(condition: str) -> bool:
         name, equals, value = condition.partition("=")
         if name in values and (not equals or value == values[name]):
             return True
-        if condition == "container":
-            return _is_in_container(case)
-        return bool(case.shows(condition))
+        return _is_in_container(case) if condition == "container" else bool(case.shows(condition))
 
-    known = all(slot in values for slot in _list_needed(row))
-    return known and all(map(holds, row.wants)) and not any(map(holds, row.lacks))
+    row = choose_fix(case.profiles.fixes, found.cause, holds, values)
+    owner, container = case.facts.first("owner"), _is_in_container(case)
+    steps = row.steps if row else ()
+    fix = " ".join(render_step(step, values, owner=owner, in_container=container) for step in steps)
+    said = find_proposal(case, found)
+    return f'The message proposes: "{said}". {fix}' if said else fix
 
 
 def _is_in_container(case: Case) -> bool:
@@ -111,7 +99,7 @@ def check_tables(profiles: Profiles) -> None:
 
 
 def find_mistakes(profiles: Profiles) -> list[str]:
-    """Return mistakes in the tables: an unknown name, an invalid pattern or weight, or a cause whose last fix has a
+    """Return mistakes in the tables: an unknown name, an invalid pattern, or a cause whose last fix has a
     condition or a slot."""
     causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
     wrong: list[str] = []
@@ -131,10 +119,6 @@ def find_mistakes(profiles: Profiles) -> list[str]:
                 compile_pattern("message" if text[0] == "@" else text)
             except ValueError as error:
                 wrong.append(f"{row.name}: {error}")
-    weights = [str(n) for n in range(1, 101)]
-    for rule in profiles.failures:
-        refuse(rule.name, [rule.confidence], CONFIDENCES, f"is not a confidence ({', '.join(CONFIDENCES)})")
-        refuse(rule.name, [rule.weight], weights, "is not a weight (1 to 100)")
     for row in profiles.catalogue:
         refuse(row.name, row.causes or ("no cause",), causes, "is not in the table of causes")
     last: dict[str, FailureFix] = {}
@@ -152,7 +136,7 @@ def find_mistakes(profiles: Profiles) -> list[str]:
                 )
     for fix in profiles.fixes:
         last[fix.cause] = fix
-        refuse(fix.name, _SLOT.findall(" ".join(fix.steps)), SLOTS, "is no slot")
+        refuse(fix.name, SLOT.findall(" ".join(fix.steps)), SLOTS, "is no slot")
         places = (step.partition(": ")[0] for step in fix.steps if "`" in step)
         refuse(
             fix.name, places, PLACES, f"begins a step with a command, and is no place ({', '.join(PLACES)})"
@@ -161,17 +145,12 @@ def find_mistakes(profiles: Profiles) -> list[str]:
     wrong += [
         f"{fix.name}: the last fix of a cause has no condition and no slot"
         for fix in last.values()
-        if fix.wants or fix.lacks or _list_needed(fix)
+        if fix.wants or fix.lacks or list_slots(fix)
     ]
     for program in profiles.programs:
         texts = " ".join(getattr(program, name) or "" for name in _PROGRAM_SLOTS)
-        refuse(program.program, _SLOT.findall(texts), SLOTS, "is no slot")
+        refuse(program.program, SLOT.findall(texts), SLOTS, "is no slot")
     return wrong
-
-
-def _list_needed(row: FailureFix) -> list[str]:
-    """Return the slots that a fix needs."""
-    return _SLOT.findall(_OPTIONAL.sub("", " ".join(row.steps)))
 
 
 # --- what the message proposes -----------------------------------------------------------------
@@ -271,7 +250,7 @@ def _add_programs(values: dict[str, str], found: Candidate, case: Case) -> None:
     for slot in _PROGRAM_SLOTS:
         mine = rows[:1] if slot == "install" else rows
         text = next((t for r in mine if (t := getattr(r, slot))), None)
-        if text and all(n in values for n in _SLOT.findall(text)):
+        if text and all(n in values for n in SLOT.findall(text)):
             values.setdefault(slot, fill_text(f"> {text}", values).removeprefix("> "))
 
 

@@ -316,7 +316,7 @@ def apply_rules(case: Case) -> list[Candidate]:
         if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
             continue
         also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
-        confidence = cast("Confidence", rule.confidence)  # one of three words: `check_tables`
+        confidence = cast("Confidence", rule.confidence)  # one of three words: profiles/files.py
         found.append(
             candidate(
                 rule.cause,

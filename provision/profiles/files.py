@@ -185,6 +185,8 @@ _PATTERNS = {
     "cxx11": "0|1",
     "parts": "[1-4]",
     "extras": r"[a-z0-9]+(-[a-z0-9]+)*",
+    "confidence": "|".join(model.CONFIDENCES),
+    "weight": r"[1-9]\d?|100",
     "local": r"([a-z0-9.]|\{(minor|digits|label|cuda|abi)\})+",
 }
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ..model import Confidence, Evidence, FailureCause, FailureFix, Finding, FindingText
+
+SLOT = re.compile(r"\{(\w+)\}")
 
 
 def make_finding(
@@ -44,26 +46,43 @@ def fill_text(template: str, facts: Mapping[str, str]) -> str:
     """Return a title or fix with its facts. A part in [[brackets]] is left out for an unknown fact."""
 
     def fill_part(match: re.Match[str]) -> str:
-        names = re.findall(r"\{(\w+)\}", match.group(1))
+        names = SLOT.findall(match.group(1))
         return match.group(1) if all(n in facts for n in names) else ""
 
     text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", fill_part, template)
     text = " ".join(text.split())
     if text.partition(" ")[0].islower():  # not "cuDNN"
         text = text[:1].upper() + text[1:]
-    return re.sub(r"\{(\w+)\}", lambda m: facts.get(m.group(1), m.group(0)), text)
+    return SLOT.sub(lambda m: facts.get(m.group(1), m.group(0)), text)
 
 
 def find_fix(cause: str, known: Collection[str] = (), facts: Mapping[str, str] | None = None) -> str:
     """Return the fix of a cause for a stage that reads no text: the first whose conditions are `known` and whose slots
     are `facts`."""
     facts = facts or {}
-    for row in _read_texts()[2]:
-        slots = re.findall(r"\{(\w+)\}", re.sub(r"\[\[.*?\]\]", "", "".join(row.steps)))
-        suits = row.cause == cause and set(row.wants) <= set(known) and not set(row.lacks) & set(known)
-        if suits and all(slot in facts for slot in slots):
-            return " ".join(render_step(s, facts, in_container="container" in known) for s in row.steps)
-    return ""
+    row = choose_fix(_read_texts()[2], cause, known.__contains__, facts)
+    steps = row.steps if row else ()
+    return " ".join(render_step(s, facts, in_container="container" in known) for s in steps)
+
+
+def choose_fix(
+    rows: Iterable[FailureFix], cause: str, holds: Callable[[str], bool], facts: Collection[str]
+) -> FailureFix | None:
+    """Return the first fix of a cause whose conditions hold, and whose slots are names of `facts`."""
+    for row in rows:
+        if (
+            row.cause == cause
+            and all(slot in facts for slot in list_slots(row))
+            and all(map(holds, row.wants))
+            and not any(map(holds, row.lacks))
+        ):
+            return row
+    return None
+
+
+def list_slots(row: FailureFix) -> list[str]:
+    """Return the slots that a fix needs."""
+    return SLOT.findall(re.sub(r"\[\[.*?\]\]", "", " ".join(row.steps)))
 
 
 PLACES = {

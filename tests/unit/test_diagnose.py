@@ -76,7 +76,21 @@ def test_a_wrong_row_is_named():
     known = dataclasses.replace(KNOWN, failures=(row,))
     with pytest.raises(DataError) as caught:
         findings_of([], known)
-    assert len(caught.value.problems) == 6
+    assert len(caught.value.problems) == 4
+
+
+def test_a_confidence_and_a_weight_are_of_their_range(tmp_path):
+    path = tmp_path / "failures.yaml"
+    text = (profiles.directory() / "failures.yaml").read_text()
+    text = text.replace('confidence: "possible", weight: "50"', 'confidence: "sure", weight: "0"', 1)
+    text = text.replace('confidence: "possible", weight: "62"', 'confidence: "possible", weight: "101"', 1)
+    path.write_text(text)
+    said = [problem.partition(", ")[2] for problem in read_file(path)[1]]
+    assert said == [
+        "confidence: 'sure' is not a confidence",
+        "weight: '0' is not a weight",
+        "weight: '101' is not a weight",
+    ]
 
 
 def test_the_file_is_written_as_the_loader_writes_it():
