@@ -316,18 +316,13 @@ def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
     shows = [e for e in ends if last is None or (e.line or 0) >= last.number]
     if not shows:
         return []
-    facts = case.facts
     if case.said("container"):
-        without = facts.holds("gpu_flag=no")
-        weight = 90 if without else 60
-        rest = [("driver_missing", 40), ("visible_devices_invalid", 38)]
-        return [candidate(cause, w, shows) for cause, w in (("container_without_gpu", weight), *rest)]
-    if facts.holds("system=wsl"):
-        return [
-            candidate("wsl_driver_missing", 60, shows),
-            candidate("wsl_libcuda_wrong_or_unlinked", 45, shows),
-        ]
-    first = ("driver_missing", 58) if facts.holds("owner=notebook") else ("cpu_only_build", 50)
-    rest = [("cpu_only_build", 42), ("driver_missing", 40), ("visible_devices_invalid", 38)]
-    weights = dict([*rest, first])
+        without = 90 if case.facts.holds("gpu_flag=no") else 60
+        weights = {"container_without_gpu": without, "driver_missing": 40, "visible_devices_invalid": 38}
+    elif case.facts.holds("system=wsl"):
+        weights = {"wsl_driver_missing": 60, "wsl_libcuda_wrong_or_unlinked": 45}
+    elif case.facts.holds("owner=notebook"):
+        weights = {"driver_missing": 58, "cpu_only_build": 42, "visible_devices_invalid": 38}
+    else:
+        weights = {"cpu_only_build": 50, "driver_missing": 40, "visible_devices_invalid": 38}
     return [candidate(cause, weight, shows) for cause, weight in weights.items()]
