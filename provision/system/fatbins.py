@@ -53,14 +53,13 @@ class _ForwardReader:
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
-    def skip(self, count: int) -> bool:
+    def skip(self, count: int) -> None:
         while len(self._buffer) < count:
             count -= len(self._buffer)
             self._buffer = b""
             if not self._read_more():
-                return False
+                return
         self._buffer = self._buffer[count:]
-        return True
 
     def seek_magic(self) -> bool:
         """Skip to the first byte after the next magic. Return whether there is one."""
@@ -100,8 +99,7 @@ def read_fatbins(
             if kind not in (PTX, ELF) or header_size < 64:
                 break
             seen.add((kind, struct.unpack_from("<I", entry, 28)[0]))
-            if not stream.skip(header_size - 64 + payload):
-                break
+            stream.skip(header_size - 64 + payload)
             left -= header_size + payload
         kinds |= seen
         whole += bool(seen)

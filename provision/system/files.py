@@ -188,12 +188,8 @@ class Draft:
                     raise
                 self._folder.remove(self._name)  # a link, or an unreadable file of another user
                 continue
-            try:
-                if self._is_new(number):
-                    return number
-            except BaseException:
-                os.close(number)
-                raise
+            if self._is_new(number):
+                return number
             os.close(number)
 
     def _is_new(self, number: int) -> bool:

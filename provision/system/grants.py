@@ -118,13 +118,13 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
     to = origin(expanded)
     written = re.match(_WRITTEN_SERVER, address)
     server = f"{written['scheme']}://{written['server']}" if written else ""
-    if to is None:
-        refuse_reference(address, where)
-    if server and not names_in(server) and origin(server) != to:
+    if server and not names_in(server) and origin(server) not in (None, to):
         raise UsageError(
             f"{where}: the value of {' or '.join(names)} changes the server of the address",
             hint="write /, ?, #, @ and \\ in the value in their encoded form, such as %2F",
         )
+    if to is None:
+        refuse_reference(address, where)
     known = _read_variable(environ)
     allowed = {name for name, granted in [*known, *_granted] if granted == to}
     lacking = [name for name in names if to not in _own_origins and name not in allowed]

@@ -14,20 +14,6 @@ _SCRATCH = "gpuenv-scratch-"
 _YOUNG = 600.0  # seconds until a new folder has its final name
 
 
-def _lock(number: int, *, wait: bool) -> bool:
-    """Lock a descriptor, and return whether that succeeded. The kernel unlocks it when this process ends.
-
-    On a file system without locks it always succeeds.
-    """
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:
-        return wait
-    return True
-
-
 @contextlib.contextmanager
 def make_scratch(purpose: str) -> Iterator[Path]:
     """Yield an empty temporary folder and remove it after the block. Raises OSError.
@@ -46,7 +32,8 @@ def make_scratch(purpose: str) -> Iterator[Path]:
             kept.callback(shutil.rmtree, folder, ignore_errors=True)
         number = os.open(folder_path, os.O_RDONLY)
         kept.callback(os.close, number)
-        _lock(number, wait=True)
+        with contextlib.suppress(OSError):  # a file system without locks, where no run sweeps
+            fcntl.flock(number, fcntl.LOCK_EX)  # until this process ends
         folder_path.rename(path)
         yield path
 
@@ -72,7 +59,8 @@ def _sweep(folder: Path) -> None:
                 continue
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                if os.fstat(number).st_uid == os.geteuid() and _lock(number, wait=False):
+                if os.fstat(number).st_uid == os.geteuid():
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(number)

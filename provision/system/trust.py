@@ -203,8 +203,6 @@ def find_program(name: str, path: str | None) -> Path | None:
             if os.access(program, os.X_OK) and not program.is_dir():
                 may_start(program)
                 return program
-        except OSError:
-            continue
         except UntrustedError as error:
             note(error.message)
     return None
@@ -538,9 +536,12 @@ def _describe_home(home: Path) -> str | None:
 def _is_closed(folder: Path) -> bool:
     """Return whether a folder exists, or may exist, where this user may not enter it."""
     try:
-        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
         return True
+    return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
 
 
 def _find_cache_fault(kept: Path) -> str | None:

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from packaging.tags import Tag
-from packaging.utils import BuildTag, InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import BuildTag, parse_wheel_filename
+from packaging.version import Version
 
 NULL = "null"
 """The label of the variant without properties, which every system supports."""
@@ -27,10 +27,7 @@ class WheelName(NamedTuple):
 
 def parse_wheel(file: str) -> WheelName:
     """Return the parts of a wheel's name. Raises InvalidWheelFilename."""
-    try:
-        name, version, build, tags = parse_wheel_filename(plain_name(file))
-    except InvalidVersion as error:
-        raise InvalidWheelFilename(str(error)) from error
+    name, version, build, tags = parse_wheel_filename(plain_name(file))
     return WheelName(str(name), version, build, tags, label_of(file))
 
 

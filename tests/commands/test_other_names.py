@@ -10,7 +10,8 @@ import pytest
 
 import provision
 from provision import __version__
-from provision.system.cache import CacheFolder, cache_folder
+from provision.errors import BuildError
+from provision.system.cache import CacheFolder, cache_folder, remove_entries
 
 PROVISION = Path(provision.__file__).parent
 
@@ -108,6 +109,12 @@ def test_clean_removes_each_folder_of_the_cache(gpuenv, cache, name):
 def test_every_folder_of_the_cache_is_opened_by_its_listed_name():
     joined = re.compile(r"(own_cache|get_cache_dir)\([^()]*\) /")
     assert [p.name for p in PROVISION.rglob("*.py") if joined.search(p.read_text())] == []
+
+
+def test_what_cannot_be_removed_is_named(tmp_path):
+    with pytest.raises(BuildError, match="/proc/self/status cannot be removed"):
+        remove_entries([Path("/proc/self/status")])
+    assert remove_entries([tmp_path / "removed by another run"]) == (1, 0)
 
 
 def test_clean_follows_no_link(gpuenv, cache):

@@ -189,6 +189,15 @@ def test_what_an_index_answers_names_no_variable():
     assert grants.names_in(package.url) == [] and "HOME" in package.url
 
 
+@pytest.mark.parametrize("value", ["@evil.example/", "/@evil.example", "x/y", "a?b", "a#b"])
+def test_a_value_cannot_change_the_server_of_its_address(value):
+    """The address names a server that was granted, and the value would send itself to another one."""
+    environ = {"WORD": value, "GPUENV_GRANT": "WORD=https://h"}
+    with pytest.raises(UsageError, match="WORD changes the server") as caught:
+        grants.expand("https://me:${WORD}@h/simple", "here", environ)
+    assert value not in caught.value.message
+
+
 def test_texts_are_restored_in_linear_time(monkeypatch):
     grants.expand("http://h/${TOKEN}/simple", "here", VALUES)
 

@@ -1,6 +1,7 @@
 """What gpuenv writes stays in the folder that the user named: no link leads a write out of it."""
 # ruff: noqa: F811  # fixtures are imported by their names
 
+import contextlib
 import os
 import shutil
 import stat
@@ -21,7 +22,7 @@ from loopback import Index, serving
 
 from provision.environment import kernel
 from provision.errors import BuildError
-from provision.system import files
+from provision.system import files, untrusted
 from provision.system.files import (
     LinkError,
     make_folder,
@@ -101,21 +102,32 @@ def test_links_at_and_above_the_named_folder_are_followed(tmp_path, root):
     assert (root / "a").read_text() == "a" and (root / "x" / "b").read_text() == "b"
 
 
-def test_a_folder_exchanged_for_a_link_in_the_meantime_is_refused(root, outside, monkeypatch):
-    """Between the look at the path and the write the folder becomes a link."""
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_folder_exchanged_for_a_link_in_the_meantime_is_refused(root, outside, monkeypatch, look):
+    """Between a look at the path and the write the folder becomes a link."""
     (root / "a").mkdir()
-    resolve = files.resolve
+    resolve, looks = files.resolve, []
 
     def exchanged(path, top):
         found = resolve(path, top)
-        if not (root / "a").is_symlink():
+        looks.append(path)
+        if len(looks) == look:
             (root / "a").rmdir()
             (root / "a").symlink_to(outside)
         return found
 
     monkeypatch.setattr(files, "resolve", exchanged)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(LinkError):
         write_file(root / "a" / "new", "new", root=root)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_folder_in_the_place_of_the_draft_is_an_error_and_stays(root):
+    (root / ".file.gpuenv-new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_file(root / "file", "new")
+    assert [p.name for p in root.iterdir()] == [".file.gpuenv-new"]
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a link to itself"])
@@ -165,6 +177,15 @@ def test_a_file_is_written_in_a_folder_that_cannot_be_listed(root):
 
 
 # --- pipes and devices ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "endless"), [("/dev/zero", True), ("/dev/null", False), ("/dev/fd/0", False)]
+)
+def test_devices_and_what_is_closed(name, endless):
+    assert not files.is_stdout(Path("/dev/fd/999"))
+    with pytest.raises(OSError, match="is a device") if endless else contextlib.nullcontext():
+        untrusted.refuse_endless(Path(name))
 
 
 def test_output_goes_into_a_pipe(root):

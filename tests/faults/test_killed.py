@@ -9,12 +9,13 @@ import sys
 import time
 
 import pytest
+from powerless import shut
 
 from provision import __main__
 from provision.environment import place, transaction
 from provision.errors import BuildError
 from provision.system.files import write_file
-from provision.system.scratch import make_scratch
+from provision.system.scratch import _sweep, make_scratch
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -290,3 +291,8 @@ def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_
         with make_scratch("z") as other:
             assert set(tmp_path.iterdir()) == {one, other, begun}
     assert list(tmp_path.iterdir()) == [begun]
+
+
+def test_an_unreadable_temporary_folder_is_not_swept(tmp_path):
+    with shut(tmp_path):
+        _sweep.__wrapped__(tmp_path)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from detect_files import DATA, program
 from hypothesis import given, strategies as st
+from powerless import shut
 
 from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
 from provision.detect.query import ask_smi
 from provision.model import Gpu
-from provision.system.loader_cache import loader_cache, parse_loader_cache
+from provision.system.loader_cache import is_there, loader_cache, parse_loader_cache
 
 
 def libraries_of(folder, *names):
@@ -90,6 +91,16 @@ def test_a_damaged_loaders_cache_is_no_failure(data, count):
     head = b"glibc-ld.so.cache1.1" + count.to_bytes(4, sys.byteorder)
     assert parse_loader_cache(data, None) == ()
     assert parse_loader_cache(head + data, None) == () or count < 10
+
+
+def test_a_loaders_cache_that_cannot_be_read_has_no_libraries(tmp_path):
+    header = b"glibc-ld.so.cache1.1" + (9).to_bytes(4, sys.byteorder) + bytes(24)
+    assert parse_loader_cache(header + bytes(24 * 8), None) == ()
+    assert len(parse_loader_cache(header + bytes(24 * 9), None)) == 9
+    (tmp_path / "etc" / "ld.so.cache").mkdir(parents=True)
+    assert loader_cache(tmp_path, "x86_64") == ()
+    with shut(tmp_path / "etc"):
+        assert not is_there(tmp_path / "etc" / "ld.so.cache")
 
 
 SMI = """#!/bin/sh

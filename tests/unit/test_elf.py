@@ -3,6 +3,7 @@
 import contextlib
 import io
 import random
+import struct
 import sys
 import sysconfig
 from pathlib import Path
@@ -14,7 +15,7 @@ from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 
-from provision.system.elf import ElfError, Version, parse, read_elf
+from provision.system.elf import ElfError, Version, open_elf, parse, read_elf, read_undefined_symbols
 
 
 def real_libraries():
@@ -100,6 +101,8 @@ def test_damaged_files_raise_one_error(tmp_path):
         cut = data[:size]
         with pytest.raises(ElfError):
             parse(lambda start, n, cut=cut: cut[start : start + n], len(cut))
+    with pytest.raises(ElfError, match="truncated"):  # it shrinks while it is read
+        parse(lambda start, n: data[:100][start : start + n], len(data))
     for _ in range(3000):
         changed = bytearray(data)
         for _ in range(chance.randrange(1, 6)):
@@ -123,3 +126,22 @@ def test_what_is_no_library_is_refused_with_the_reason(tmp_path, make, why):
     make(tmp_path / "libx.so")
     with pytest.raises(ElfError, match=why):
         read_elf(tmp_path / "libx.so")
+
+
+def test_a_disk_that_cannot_be_read_is_the_same_error():
+    with pytest.raises(ElfError, match="Input/output error"), open_elf("/proc/self/mem") as (read, _):
+        read(0, 64)
+
+
+def test_a_name_without_an_end_and_a_file_without_symbols(tmp_path):
+    data = bytearray(library(tmp_path / "libx.so").read_bytes()) + b"x"
+    table, count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
+    kinds = {struct.unpack_from("<I", data, table + i * 56)[0]: table + i * 56 for i in range(count)}
+    dynamic = struct.unpack_from("<Q", data, kinds[2] + 8)[0]
+    at = next(p for p in range(dynamic, len(data), 16) if struct.unpack_from("<Q", data, p)[0] == 6)
+    without = data[:at] + struct.pack("<Q", 0x6FFFFEFF) + data[at + 8 :]
+    assert read_undefined_symbols(lambda start, n: bytes(without[start : start + n]), len(without)) == ()
+    note = kinds[4]  # it becomes the path of the loader, at the last byte
+    struct.pack_into("<I4xQ", data, note, 3, len(data) - 1)
+    with pytest.raises(ElfError, match="unterminated"):
+        parse(lambda start, n: bytes(data[start : start + n]), len(data))

@@ -27,7 +27,7 @@ def fatbin(*entries):
     """A fat binary of (kind, architecture) entries, each with a payload that holds no magic."""
     body = b""
     for kind, arch in entries:
-        payload = bytes(40)
+        payload = bytes(40 if arch < 200 else fatbins.CHUNK)  # the last one lies in two reads
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
     return fatbins.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
@@ -51,6 +51,14 @@ def test_the_magic_alone_is_no_fat_binary():
         assert fatbins.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
     half = fatbin((2, 80))[:50]
     assert fatbins.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+
+
+def test_an_entry_longer_than_a_read_is_skipped():
+    library = fatbin((2, 86), (2, 210), (2, 90)) + bytes(9) + fatbin((2, 120))
+    found = fatbins.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert (fatbins.from_binaries(found), found.fatbins) == ("8.6 9.0 12.0 21.0", 2)
+    cut = fatbins.read_fatbins(io.BytesIO(library[: fatbins.CHUNK // 2]), enough=9, budget=1 << 20)
+    assert (fatbins.from_binaries(cut), cut.fatbins) == ("8.6 21.0", 1)
 
 
 def test_the_magic_across_two_reads_is_seen():

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from rows import rows
 
+from provision.errors import UsageError
 from provision.system import process
+from provision.system.process import children, gpu
 
 PY = sys.executable
 
@@ -33,6 +35,26 @@ def test_a_signal_has_its_name():
     assert not done.timed_out
 
 
+@rows(("number", "name", "end"), [(-signal.SIGKILL, "SIGKILL", None), (-40, "signal 40", 1), (3, None, None)])
+def test_every_signal_has_a_name(number, name, end):
+    assert children.signal_name(number) == name
+    assert end is None or children.die_of(name) == end
+
+
+def test_a_call_in_a_fork_ends_with_its_answer_its_exception_or_a_signal(capfd):
+    def fail(error):
+        raise error
+
+    assert children.call(lambda: "answer", 60) == children.Called("answer")
+    assert children.call(lambda: os.kill(os.getpid(), signal.SIGKILL), 60).signal == "SIGKILL"
+    with pytest.raises(ZeroDivisionError):
+        children.call(lambda: fail(ZeroDivisionError()), 60)
+    assert "in fail" in capfd.readouterr().err  # where it failed is known only there
+    with pytest.raises(UsageError):
+        children.call(lambda: fail(UsageError("told")), 60)
+    assert capfd.readouterr().err == ""
+
+
 IN_A_FORK = """
 import os, signal
 from provision.system import process
@@ -40,6 +62,28 @@ signal.signal(signal.SIG, process.unwind)
 os.register_at_fork(after_in_parent=lambda: [os.kill(os.getpid(), signal.SIG), [i for i in range(1000)]])
 process.run(["sleep", "600"])
 """
+
+
+EARLY = """
+import os, signal
+from provision.system.process import foreground
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+print(foreground.attend(["sleep", "600"], os.environ).signal)
+"""
+
+
+def test_a_signal_before_the_program_runs_is_sent_on():
+    assert process.run([PY, "-c", EARLY], timeout=300).stdout == "SIGTERM\n"
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_context(monkeypatch):
+    gone = 1 << 23  # above every limit of numbers
+    number = os.open("/dev/null", os.O_RDONLY)
+    (entry,) = [e for e in os.scandir("/proc/self/fd") if e.name == str(number)]
+    os.close(number)
+    assert not gpu._is_device(entry) and not gpu._opens_device(gone) and not gpu._has_context(gone)
+    monkeypatch.setattr(os, "getpid", lambda: gone)
+    assert gpu._list_family() == set()
 
 
 IN_A_CALLBACK = """

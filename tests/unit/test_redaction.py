@@ -95,11 +95,13 @@ def test_credentials_are_removed_from_values_of_a_document():
         ("SG." + "aB3-" * 5 + "." + "xY9_" * 10, "***"),
         ("-----BEGIN RSA PRIVATE KEY-----\nab\n-----END RSA PRIVATE KEY-----\nx", "***\nx"),
         ("it is open-sesame-77!", "it is ***!"),
+        ("TOKEN=my-open sesame 88 x", "TOKEN=****** x"),  # one secret begins in another
         ("pass\x1b[0mword=abc \x1b]8;;http://h\x07x\u202e", "password=*** x"),
     ],
 )
 def test_secrets_are_found_by_their_structure(monkeypatch, text, shown):
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "open-sesame-77")
+    monkeypatch.setenv("OTHER_TOKEN", "open sesame 88")
     assert clean(text) == shown and clean(shown) == shown
 
 

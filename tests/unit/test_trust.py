@@ -8,10 +8,12 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from powerless import shut
 
 from provision.detect import pythons
 from provision.system import trust
@@ -41,6 +43,14 @@ def file(tmp_path):
 
 def give(path, uid=NOBODY, gid=-1):
     os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def test_notes_that_nobody_heard_are_told_to_the_first_listener(notes, monkeypatch):
+    monkeypatch.setattr(trust._Session, "tell", None)
+    trust.note("early")
+    trust.listen(notes.append)
+    trust.note("early")
+    assert notes == ["early"]
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -156,6 +166,17 @@ def test_a_configuration_of_a_stranger_is_skipped_with_one_note_and_refused_wher
     assert trust.read_configuration(file.with_name("missing"), named=True) is None
 
 
+def test_a_configuration_that_cannot_be_read_is_skipped_unless_it_is_named(file):
+    with shut(file.parent):
+        assert trust.read_configuration(file) is None
+        with pytest.raises(PermissionError):
+            trust.read_configuration(file, named=True)
+
+
+def test_a_group_without_a_name_has_its_number():
+    assert trust._name_group(0).endswith("(gid 0)") and trust._name_group(777009) == "gid 777009"
+
+
 # --- caches ----------------------------------------------------------------------------------------
 
 
@@ -191,6 +212,31 @@ def test_a_cache_that_was_open_to_others_is_emptied_where_they_can_have_written(
     assert stat.S_IMODE((tmp_path / "uv").stat().st_mode) == 0o700
     assert module.exists() == (not notes) == (fault == "none")
     assert fault == "none" or list((tmp_path / "uv").iterdir()) == []
+
+
+def test_a_cache_is_emptied_without_the_caches_of_installers_or_not_used(tmp_path, notes, monkeypatch):
+    """They settle themselves, and hold gigabytes."""
+
+    def fill():
+        for name in ("uv", "pages"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "entry").write_text("")
+        (tmp_path / "pages" / "entry").chmod(0o666)
+        tmp_path.chmod(0o777)
+        trust.settle_cache.cache_clear()
+
+    fill()
+    trust.settle_cache(tmp_path)
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["uv", "uv/entry"] and len(
+        notes
+    ) == 1
+    fill()
+    monkeypatch.setattr(shutil, "rmtree", Path.rmdir)
+    with pytest.raises(
+        trust.UntrustedError, match=f"{tmp_path}/pages cannot be removed: Directory not empty"
+    ):
+        trust.settle_cache(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) != 0o700  # the next run tries again
 
 
 def test_a_cache_that_uv_made_is_kept(tmp_path, notes):
@@ -326,6 +372,22 @@ def test_another_folder_replaces_a_cache_of_a_stranger(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     assert STRANGER in (trust.settle_home() or "")
     assert Path(os.environ["XDG_CACHE_HOME"]).is_relative_to(tmp_path / "gpuenv-0")
+
+
+def test_a_folder_of_the_user_that_cannot_be_entered_is_replaced(tmp_path, monkeypatch):
+    (tmp_path / "home" / "config").mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as free:
+        Path(free).chmod(0o777)
+        monkeypatch.setattr("tempfile.tempdir", free)
+        for name, place, shown in (
+            ("XDG_CONFIG_HOME", "home/config", "home/config cannot be read"),
+            ("HOME", "home", "home folder .*/home cannot be read"),
+        ):
+            monkeypatch.setenv("HOME", "/")
+            monkeypatch.setenv(name, str(tmp_path / place))
+            with shut(tmp_path / "home"):
+                assert re.search(shown, trust.settle_home(cache=False) or "")
+            assert os.environ[name].startswith(free)
 
 
 # --- whole folders, for the node check --------------------------------------------------------------

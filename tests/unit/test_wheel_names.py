@@ -7,6 +7,7 @@ from packaging.utils import InvalidWheelFilename
 
 from provision.index.simple_api import parse_project
 from provision.model import LockedPackage
+from provision.system.versions import meets
 from provision.system.wheel_file import parse_wheel, plain_name
 from provision.wheels.pylock import file_name
 
@@ -41,6 +42,14 @@ def test_a_name_has_the_parts_of_pep_825(file, parts):
 def test_other_names_are_refused(file):
     with pytest.raises(InvalidWheelFilename):
         parse_wheel(file)
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "within"),
+    [("2.0rc1", ">=1", True), ("2", "<2", False), ("", "", True), ("git", ">=0", False), ("1", ">=x", False)],
+)
+def test_a_version_without_an_order_is_within_no_bounds(version, bounds, within):
+    assert meets(version, bounds) == within
 
 
 def test_nothing_else_parses_names_of_wheels():

@@ -73,20 +73,16 @@ def end_descendants() -> None:
         for pid in running:
             try:
                 os.kill(pid, signal.SIGKILL)
-            except PermissionError:
-                _OTHERS.add(pid)  # it runs as another user (sudo)
-            except ProcessLookupError:
-                pass  # it has ended and was reaped elsewhere
+            except (PermissionError, ProcessLookupError):
+                _OTHERS.add(pid)  # it runs as another user (sudo), or was reaped elsewhere
         time.sleep(0.001)
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
     """Kill a child, its session, and its descendants in other sessions."""
     others = find_descendants(child.pid)  # before their parents end and they get another parent
-    try:
+    with contextlib.suppress(ProcessLookupError):  # it has been waited for
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        child.kill()
     for pid in others:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -54,11 +54,9 @@ def _list_family() -> set[int]:
         try:
             lists = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
             children = {int(word) for one in lists for word in one.read_bytes().split()}
-        except FileNotFoundError:
-            if pid == os.getpid():  # a kernel without these lists
+        except OSError:  # it has ended, or the kernel has no such lists
+            if pid == os.getpid():
                 return find_descendants(pid)
-            continue
-        except OSError:
             continue
         todo += children - found
         found |= children
