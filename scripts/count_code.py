@@ -64,7 +64,8 @@ def count_module(source: str) -> Counter[str]:
     counts = Counter(files=1, lines=source.count("\n"), tokens=count_tokens(source, tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            counts["dataclasses"] += any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+            made_by = map(ast.unparse, (*node.decorator_list, *node.bases))
+            counts["dataclasses"] += any("dataclass" in name or name == "Value" for name in made_by)
         elif isinstance(node, ast.Lambda):
             counts["lambdas"] += 1
         elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Callable"):

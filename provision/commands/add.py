@@ -9,12 +9,10 @@ from ..config.file import CONFIG_NAME
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.declare import argument
-from ..model.values import dataclass
 from ..requirements.quote import suggest_version
 from .edit import EditOptions, PackageEdit, apply_edit
 
 
-@dataclass(frozen=True, kw_only=True)
 class AddOptions(EditOptions):
     """The options of `add`."""
 

@@ -46,11 +46,10 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import argument, dry_run_option, force_option, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class BundleOptions:
+class BundleOptions(Value):
     """The options of `bundle`."""
 
     folder: Path = argument(metavar="DIR", help="Folder of the bundle: a new one, or a bundle to continue.")

@@ -8,19 +8,17 @@ from typing import ClassVar
 from ..config.options import Choices, get_cache_dir
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.declare import group
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import cache
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheDirOptions:
+class CacheDirOptions(Value):
     """The options of `cache dir`."""
 
     choices: Choices = group(Choices, "cache_dir")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachePruneOptions:
+class CachePruneOptions(Value):
     """The options of `cache prune`."""
 
     NAMES_WHAT_IS_REMOVED: ClassVar = ("cache_dir",)
@@ -28,8 +26,7 @@ class CachePruneOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheCleanOptions:
+class CacheCleanOptions(Value):
     """The options of `cache clean`."""
 
     NAMES_WHAT_IS_REMOVED: ClassVar = ("cache_dir",)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from ..model import Emit, Event, Machine, VariantProperties, drop_event
 from ..model.declare import option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.trust import settle_cache
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectOptions:
+class DetectOptions(Value):
     """The options of `detect`."""
 
     variant_properties: bool = option(

@@ -21,11 +21,9 @@ from ..model import (
     requirement_name,
 )
 from ..model.declare import argument
-from ..model.values import dataclass
 from .edit import EditOptions, PackageEdit, apply_edit
 
 
-@dataclass(frozen=True, kw_only=True)
 class DropOptions(EditOptions):
     """The options of `drop`."""
 

@@ -23,7 +23,7 @@ from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
-from ..model.values import dataclass
+from ..model.values import Value
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -34,8 +34,7 @@ OPTIONS = (
 """The options that `add` and `drop` share with `create`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackageEdit:
+class PackageEdit(Value):
     """A change of packages: the requirements to add, or the names of packages to drop."""
 
     add: Sequence[str] = ()
@@ -76,8 +75,7 @@ class PackageEdit:
                 raise UsageError(f"{name} is not among the {where}", hint=hint)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EditOptions(BuildOptions):
+class EditOptions(BuildOptions, Value):
     """The options that `add` and `drop` have in common."""
 
     env: Path | None = env_option()

@@ -7,12 +7,11 @@ from pathlib import Path
 from ..config.options import Choices
 from ..model import VENV_LOCK, Emit, Event, InitResult, drop_event
 from ..model.declare import group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitOptions:
+class InitOptions(Value):
     """The options of `init`."""
 
     gpuenv_from: str | None = option(

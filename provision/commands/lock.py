@@ -25,14 +25,13 @@ from ..lock.project import lock_name
 from ..lock.request import make_request
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, force_option, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockOptions:
+class LockOptions(Value):
     """The options of `lock`. `packages` are those that `upgrade` moves; without any it moves all."""
 
     output: Path | None = option(

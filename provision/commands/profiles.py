@@ -16,7 +16,7 @@ from ..index.http import Http
 from ..index.places import default_index
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.declare import argument, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles import measure
 from ..profiles.files import difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name
@@ -26,23 +26,20 @@ from ..system.cache import cache_folder
 from ..system.files import suggest_fix, write_file
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfilesListOptions:
+class ProfilesListOptions(Value):
     """The options of `profiles list`."""
 
     choices: Choices = group(Choices, "profiles")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfilesShowOptions:
+class ProfilesShowOptions(Value):
     """The options of `profiles show`."""
 
     names: list[str] = argument(list, help="Names of profiles, such as torch.  [default: all]")
     choices: Choices = group(Choices, "profiles")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfilesCheckOptions:
+class ProfilesCheckOptions(Value):
     """The options of `profiles check`."""
 
     folders: list[Path] = argument(
@@ -51,8 +48,7 @@ class ProfilesCheckOptions:
     choices: Choices = group(Choices, "profiles")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfilesUpdateOptions:
+class ProfilesUpdateOptions(Value):
     """The options of `profiles update`."""
 
     names: list[str] = argument(

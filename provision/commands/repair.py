@@ -29,7 +29,7 @@ from ..model import (
     normalize_name,
 )
 from ..model.declare import checks_option, dry_run_option, env_argument, group, option, quick_option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 _ROUNDS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepairOptions(BuildOptions):
+class RepairOptions(BuildOptions, Value):
     """The options of `repair`."""
 
     env: Path | None = env_argument()

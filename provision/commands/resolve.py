@@ -43,7 +43,7 @@ from ..model import (
     requirement_name,
 )
 from ..model.declare import group, iterate_options, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve import plan_request
 from ..resolve.pip import install_lines, pip_gaps
 from ..system import process
@@ -57,8 +57,7 @@ _INSTALL = "`sudo apt install g++` (Debian, Ubuntu) or `sudo dnf install gcc-c++
 _WORDS = {"with_": "--with", "requirement": "-r"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolveOptions:
+class ResolveOptions(Value):
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Show every build and the reasons against it.")

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import GpuenvError, LockError, UsageError
 from ..index.refusals import CONDA_CHANNEL, find_refusal
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch
@@ -201,8 +201,7 @@ _IGNORED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client
             "denylist_channels", "whitelist_channels")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Configuration:
+class Configuration(Value):
     """The configuration. `notes` are about keys that gpuenv ignores."""
 
     values: dict[str, Any] = field(default_factory=dict)

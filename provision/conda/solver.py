@@ -38,7 +38,7 @@ from ..model import (
     TargetGpu,
     VersionBound,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.question import Question
 from ..system import process
 from ..system.kernels import how_they_run
@@ -65,8 +65,7 @@ Virtual = Mapping[str, str]
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class Bounds(Value):
     """The limits of the target's driver and GPUs.
 
     `cuda` is the newest version that the driver supports. `oldest` and `newest` are the CUDA releases that support every
@@ -79,8 +78,7 @@ class Bounds:
     cudnn: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChannelQuery:
+class ChannelQuery(Value):
     """The inputs of a solve.
 
     `channels` are names or addresses, best first. `bounds` and `virtual` come from the target, `limits` from the
@@ -99,8 +97,7 @@ class ChannelQuery:
     cache_dir: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Solution:
+class Solution(Value):
     """The records of a solution, and what no channel has: frameworks (`lacking`) and other packages (`wheels`)."""
 
     records: tuple[Record, ...]

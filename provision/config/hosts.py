@@ -22,7 +22,7 @@ from ..model import (
     from_plain,
     name_few,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import trust
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, STDIN, Choices
 from .project import apply_project
@@ -40,8 +40,7 @@ _KEYS = {
 _KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
 
 
-@dataclass(frozen=True)
-class FleetHosts:
+class FleetHosts(Value, kw_only=False):
     """Hosts that are planned with the same options. Targets of gpuenv.yaml can have their own options."""
 
     choices: Choices

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS
 from ..model.declare import CHOICE, SOURCES, TARGET, make_flag, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import trust
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ STDIN = "-"
 """The value of --target that reads hosts from standard input."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choices:
+class Choices(Value):
     """The options of target, build and package sources, as the user wrote them."""
 
     target: Path | None = option(

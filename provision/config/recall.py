@@ -13,7 +13,7 @@ from ..environment import place, record, registry
 from ..errors import BuildError, DataError, GpuenvError
 from ..model import Check, Emit, Event, Lock, Machine, Verdict, as_plain, requirement_name
 from ..model.declare import iterate_options
-from ..model.values import dataclass
+from ..model.values import Value
 from ..requirements.nodes import MAX_BYTES
 from ..system import trust
 from ..system.redaction import redact_value
@@ -43,8 +43,7 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
     return frozenset(canonicalize_name(n) for n in names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnProject:
+class OwnProject(Value):
     """A project's file and its checks.
 
     `problem` states why the file was not read; there are no checks then. `missing` is true if the file does

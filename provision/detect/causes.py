@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
-from ..model.values import dataclass
+from ..model.values import Value
 from .files import DeviceFile, read_text, under
 from .query import DriverAnswer
 
@@ -27,8 +27,7 @@ def make_finding(name: str, evidence: tuple[Evidence, ...] = (), /, **facts: Any
     return findings.make_finding(name, evidence, **facts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverFacts:
+class DriverFacts(Value):
     """The facts about a driver that does not work.
 
     `libcuda` is the file that the loader finds. `library` is the version of the driver's libraries, by their
@@ -95,8 +94,7 @@ _DENIED = (errno.EACCES, errno.EPERM)
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Uvm:
+class Uvm(Value):
     """The state of nvidia_uvm. `major` is its device number in /proc/devices, or None if it is not listed.
 
     `node` is the major number of its device file: None if the file is missing, 0 if it is not a character

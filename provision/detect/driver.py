@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..model import Driver, Evidence, Finding, Gpu
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.loader_cache import is_there
 from .causes import (
     NVML_GPU_LOST,
@@ -30,8 +30,7 @@ from .host import read_context, read_hardware
 from .query import NOT_THERE, DriverAnswer, Trouble, ask_libcuda, ask_nvml, ask_smi
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverReading:
+class DriverReading(Value):
     """The driver, its GPUs, the CUDA version of a cuda-compat libcuda in use, and the findings."""
 
     driver: Driver

@@ -25,7 +25,7 @@ from ..model import (
     Target,
     Verdict,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from .facts import Facts
 from .lines import Line
 
@@ -39,8 +39,7 @@ _SHOWN = 4
 _NO_GPU_HERE = ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
+class Ran(Value):
     """The end of a program that gpuenv ran, and its environment. None means unknown. All sizes are in bytes.
 
     `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the processes that
@@ -63,8 +62,7 @@ class Ran:
     has_module: Callable[[str], bool] = lambda _: False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
+class Installed(Value):
     """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
 
     `made_by_gpuenv` is true if gpuenv made it. `why` says what names the environment.
@@ -78,8 +76,7 @@ class Installed:
     made_by_gpuenv: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Circumstances:
+class Circumstances(Value):
     """The machine, the environment and the program of a failure, as far as they are known.
 
     `here` is true if the program ran on `machine` just now, `is_named` if the user named the machine of the texts.
@@ -106,8 +103,7 @@ class Circumstances:
         return self.here or self.is_named
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Diagnosis:
+class Diagnosis(Value):
     """The findings of a text, the likeliest first, and notes that are no findings.
 
     `crash` describes a crash without a finding, with the next command. `environment` names the environment that was read,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
 from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, format_cuda, format_cudnn, normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import meets
 from .lines import Line, ShellCommand, read_commands
 
@@ -27,8 +27,7 @@ CONDITIONS = frozenset(
 _MOST = 40  # values of one fact
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Value, kw_only=False):
     """A value in the text, and its line."""
 
     value: str

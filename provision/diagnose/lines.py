@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
 from ..model import Evidence
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.redaction import clean, mask_secrets, remove_controls
 
 BLOCK = 1 << 20
@@ -42,8 +42,7 @@ _SHOWN = 300  # characters of a line that evidence shows
 _PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value, kw_only=False):
     """One line of a log with its number (from 1), without escapes and control characters."""
 
     source: str
@@ -328,8 +327,7 @@ _FRAME = re.compile(r"^.{0,80}?File [\"']([^\"']{1,400})[\"'], line (\d{1,7})(?:
 _SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Value, kw_only=False):
     """An exception in a text: its type without modules, message, line, and the file of the frame before it."""
 
     kind: str

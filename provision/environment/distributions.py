@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model import normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import untrusted
 from ..system.files import hash_readable
 
@@ -40,8 +40,7 @@ class RecordRow(NamedTuple):
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Value, kw_only=False):
     """A distribution in a site-packages folder. `name` is in normal form, `folder` is its dist-info."""
 
     name: str
@@ -249,8 +248,7 @@ def _parse_size(cell: str) -> int | None:
 # --- conda-meta ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CondaRecord:
+class CondaRecord(Value, kw_only=False):
     """A record of conda-meta: `stem` is "numpy-2.3.1-py311h1_0"."""
 
     root: Path

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from ..index.wheel_names import applies
 from ..model import WHEEL_NAMES, normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
 from .distributions import Distribution, list_conda_records, list_distributions
@@ -30,8 +30,7 @@ _DEPENDS = re.compile(r'"depends": ?\[([^\]]*)\]')
 _META = re.compile(r'"_path": ?"(lib/python3[^/"]*/site-packages/[^"]+\.so(?:\.[0-9]+)*)"')
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Value, kw_only=False):
     """An installed package. `files` are the absolute paths of its shared libraries.
 
     `site` is the folder that Python imports them from. A conda package has no `info`, and has `depends`.
@@ -135,8 +134,7 @@ FRAMEWORK_KINDS = ("framework", "symbol")
 """The kinds of problems of files that were built for another release of a framework."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Value, kw_only=False):
     """Why the loader refuses a file. `file` needs `library`. `kind` is missing, unsearched, version, damaged,
     framework, or symbol.
 

@@ -20,14 +20,13 @@ from ..model import (
     UnlockedPackage,
     normalize_name,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 
 if TYPE_CHECKING:
     from ..model import Emit, PackageSources
 
 
-@dataclass(frozen=True, kw_only=True)
-class Building:
+class Building(Value):
     """The inputs of building an environment.
 
     `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
@@ -104,8 +103,7 @@ _OTHER_BUILDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class RepairWork:
+class RepairWork(Value):
     """The packages to restore with their differences, those to remove, and those to keep."""
 
     packages: tuple[LockedPackage, ...] = ()
@@ -194,8 +192,7 @@ def join_work(one: RepairWork, more: RepairWork) -> RepairWork:
     )
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Value, kw_only=False):
     """The packages that a new lock removes from an environment (names) and installs."""
 
     out: tuple[str, ...]

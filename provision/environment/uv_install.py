@@ -38,7 +38,7 @@ from ..model import (
     format_bytes,
     normalize_name,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, untrusted
 from ..system.files import find_existing, write_file
 from ..system.redaction import clean, redact_value
@@ -100,8 +100,7 @@ def is_wheel(package: LockedPackage) -> bool:
     return urlsplit(package.url).path.endswith(".whl")
 
 
-@dataclass(frozen=True)
-class UvInstall:
+class UvInstall(Value, kw_only=False):
     """Packages to install into an environment with uv.
 
     `reinstall` also replaces installed packages. `target` is another folder for the files, beside an existing

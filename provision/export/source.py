@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import untrusted
 from ..system.files import suggest_fix, write_file
 from ..system.redaction import redact
@@ -43,8 +43,7 @@ def check_address(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuenvWheel:
+class GpuenvWheel(Value):
     """The wheel of the running gpuenv, and its place beside an export."""
 
     path: Path

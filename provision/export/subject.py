@@ -17,13 +17,12 @@ from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
 from ..model import BaseImage, Lock, LockedPackage, find_lock_target, format_label
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.wheel_file import plain_name
 from ..templates import fill, oneline
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstalledPart:
+class InstalledPart(Value):
     """A distribution in an environment's site-packages, for its bill of materials.
 
     `state` is "locked", "replaced" (another version than the lock's) or "added". `requires` are the names
@@ -39,8 +38,7 @@ class InstalledPart:
     license_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuenvSource:
+class GpuenvSource(Value):
     """The source of gpuenv for an image, a dev container or a workflow.
 
     It is the path of a wheel from the export's folder with its sha256, or an address. It is never the bare name, because an
@@ -61,8 +59,7 @@ class GpuenvSource:
         return f"{lock_file} and {self.wheel}" if self.wheel else lock_file
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class Subject(Value):
     """A lock without credentials, and the other values that exports need.
 
     `lock_file` is the path of the lock relative to the export, and `lock_text` its text for formats that are

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..model import Fleet, FleetPlan, HostClass, Plan, RequestContext, UnservedHosts
-from ..model.values import dataclass
+from ..model.values import Value
 from .classes import group as group
 from .cover import PackageCover
 from .differences import Served, explain_pairs
@@ -26,8 +26,7 @@ from .prices import prices, spread
 PlanFor = Callable[[RequestContext], Plan]
 
 
-@dataclass(frozen=True)
-class FleetAnswer:
+class FleetAnswer(Value, kw_only=False):
     """A fleet, and the request of each plan, for which its lock is solved."""
 
     fleet: Fleet

@@ -27,7 +27,7 @@ from ..model import (
     RequestContext,
     Target,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.choice import candidates, fit, in_order
 from ..resolve.objections import fits
 from ..resolve.question import Question
@@ -56,8 +56,7 @@ def once(method: Method) -> Method:
     return cast("Method", known)
 
 
-@dataclass(frozen=True)
-class Fitting:
+class Fitting(Value, kw_only=False):
     """The builds that fit each target of one platform."""
 
     request: Request
@@ -263,16 +262,14 @@ class Packages(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class HostGroup:
+class HostGroup(Value, kw_only=False):
     """Host classes of one platform and device, and their request. The request's target is not used."""
 
     request: RequestContext
     classes: tuple[HostClass, ...]
 
 
-@dataclass(frozen=True)
-class PlannedGroup:
+class PlannedGroup(Value, kw_only=False):
     """The classes of a group by kind, in the order of their first class, and the possible plans. Plans are sets of kinds, as bits.
 
     `lost` are the feature releases that a kind may lose to share a plan, or None for any number.

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import LockError
 from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, PackageSources, Plan
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import trust
 
 _VARIABLES = {
@@ -211,8 +211,7 @@ _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "
          "default-timeout")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PipConfig:
+class PipConfig(Value):
     """pip's settings for the sources of packages.
 
     URLs are as written, with credentials. Show them only after `redact`.

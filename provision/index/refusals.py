@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import LockError
 from ..model import normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.redaction import redact
 from .config import find_origin
@@ -25,16 +25,14 @@ Cause = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerKind:
+class ServerKind(Value):
     """A kind of server: its name in messages, and the hints that differ from the table."""
 
     name: str
     hints: Mapping[Cause, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(Value):
     """The cause of a failed request. `words` follow the name of the server in a message."""
 
     cause: Cause
@@ -42,8 +40,7 @@ class Refusal:
     hint: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _Row(Value):
     """`words` follow the name of the server. {item} is the file or the package that was requested.
 
     `pattern` matches the cause without a status in texts of the HTTP library of uv and rattler.
@@ -190,8 +187,7 @@ def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
 # --- logs of uv --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UvFailure:
+class UvFailure(Value):
     """A failure of uv with its cause. `address` is the requested URL, or None if uv does not name it.
 
     `index_unavailable` is True if other requests to the same index would fail too.

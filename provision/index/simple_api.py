@@ -18,7 +18,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.redaction import clean_line, redact
 from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
 from .refusals import unreadable
@@ -31,8 +31,7 @@ VARIANTS = "-variants.json"
 """The end of the name of the file with the properties of a release's variants (PEP 825)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class File:
+class File(Value):
     """A file on an index.
 
     `size` is in bytes. `yanked` is the reason ("" without one), or None. `uploaded` is the time of the upload (PEP

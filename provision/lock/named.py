@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import is_exact
 
 
@@ -22,8 +22,7 @@ def requirement(text: str) -> Requirement | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedPackage:
+class NamedPackage(Value):
     """A named package with its bounds, and the lines that state them.
 
     `index` is the only index that has it, or None for the configured ones.

@@ -15,7 +15,7 @@ from ..config.sources import is_current
 from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
-from ..model.values import dataclass
+from ..model.values import Value
 from . import solve_near
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
@@ -124,8 +124,7 @@ def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
     return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
-@dataclass(frozen=True, kw_only=True)
-class SolvedRequest:
+class SolvedRequest(Value):
     """A solved lock that is not written to `path` yet, because the project's file must be written first.
 
     `project_lock` is the existing lock.

@@ -23,7 +23,7 @@ from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
 from ..index.wheel_names import rank_wheel, wheel_tags
 from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.choice import in_order
 from ..resolve.objections import device_objections, objections
 from ..resolve.question import Question, ask_on_all
@@ -39,8 +39,7 @@ _TIMEOUT = 8.0
 """Seconds for a page that only adds builds."""
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Value, kw_only=False):
     """The wheels of a release that has variants, and the properties of each label."""
 
     name: str
@@ -156,8 +155,7 @@ def _own_indexes(sources: PackageSources) -> list[str]:
 # --- the variant of a release that uv chose --------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Value, kw_only=False):
     """The variant of a release. `requirement` gives uv a file with its metadata, under its plain name."""
 
     package: LockedPackage

@@ -6,7 +6,7 @@ Rows are named tuples: there are thousands, of thirty kinds, and a frozen datacl
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .values import dataclass
+from .values import Value
 from .words import Confidence
 
 
@@ -639,8 +639,7 @@ class PythonRelease(NamedTuple):
     released: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Profiles:
+class Profiles(Value):
     """All rows of the profiles."""
 
     builds: tuple[Build, ...] = ()

@@ -2,13 +2,12 @@
 
 from typing import ClassVar, Literal
 
-from .values import dataclass
+from .values import Value
 
 ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentChange:
+class EnvironmentChange(Value):
     """One difference from the lock, as a sentence in `text`.
 
     It is a package, the Python, or the machine's driver and GPUs. A package has another version, is
@@ -25,8 +24,7 @@ class EnvironmentChange:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnlockedPackage:
+class UnlockedPackage(Value):
     """An installed package that the lock does not name.
 
     `over` are the locked packages that share files with it, with other bytes. `requires` are the names that it
@@ -40,16 +38,14 @@ class UnlockedPackage:
     conda: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drift:
+class Drift(Value):
     """All differences between an environment and its lock."""
 
     changes: tuple[EnvironmentChange, ...] = ()
     strangers: tuple[UnlockedPackage, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Environment:
+class Environment(Value):
     """A built environment: absolute `path`, its `python` executable, and whether it was `changed`.
 
     `drift` are its differences from the lock. It is empty if they were not compared or if a verdict has them.
@@ -66,8 +62,7 @@ class Environment:
     drift: tuple[EnvironmentChange, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstalledPackage:
+class InstalledPackage(Value):
     """A distribution when it was installed: the sha256 of its RECORD, or None without a RECORD."""
 
     name: str
@@ -75,8 +70,7 @@ class InstalledPackage:
     record: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstallRecord:
+class InstallRecord(Value):
     """The packages that a lock installed, written when the environment was built: `.gpuenv/installed.json`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.installed/1"
@@ -84,8 +78,7 @@ class InstallRecord:
     packages: tuple[InstalledPackage, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedFramework:
+class ListedFramework(Value):
     """A framework that an environment was created for."""
 
     name: str
@@ -93,8 +86,7 @@ class ListedFramework:
     cuda: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedEnvironment:
+class ListedEnvironment(Value):
     """An environment that gpuenv made, as `list` shows it.
 
     `verdict` is the last one, and `verified` its time (ISO 8601, UTC). `bytes` is its size on disk, or None if the
@@ -113,8 +105,7 @@ class ListedEnvironment:
     shared_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentList:
+class EnvironmentList(Value):
     """The environments that gpuenv made on this machine."""
 
     SCHEMA: ClassVar[str] = "gpuenv.list/1"
@@ -122,8 +113,7 @@ class EnvironmentList:
     environments: tuple[ListedEnvironment, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemovedEnvironment:
+class RemovedEnvironment(Value):
     """A removed environment: its size, the space that was freed, and its removed Jupyter kernels."""
 
     path: str
@@ -132,8 +122,7 @@ class RemovedEnvironment:
     kernels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoveResult:
+class RemoveResult(Value):
     """The result of `remove`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.remove/1"

@@ -5,12 +5,11 @@ from typing import ClassVar, Literal
 
 from .machine import Target
 from .plan import HostClass, Lock, Plan
-from .values import dataclass
+from .values import Value
 from .words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetPlan:
+class FleetPlan(Value):
     """One plan and the ids of its host classes, those with most hosts first. `hosts` counts their hosts.
 
     The plan's target has the oldest driver and glibc of the classes, and all their capabilities.
@@ -21,8 +20,7 @@ class FleetPlan:
     hosts: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanDifference:
+class PlanDifference(Value):
     """The reason why two plans cannot be one.
 
     `plans` are two positions in the list of plans, and `classes` one class of each. `reason` has the objections to
@@ -35,8 +33,7 @@ class PlanDifference:
     would_merge: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnservedHosts:
+class UnservedHosts(Value):
     """Hosts without a plan: classes that no build fits, or one `host` whose driver cannot be used.
 
     `host` is the line or the file of a document that is no host.
@@ -49,16 +46,14 @@ class UnservedHosts:
     host: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VersionCount:
+class VersionCount(Value):
     """Versions of the frameworks and named packages, and the number of hosts that get them."""
 
     versions: dict[str, str]
     hosts: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldHosts:
+class HeldHosts(Value):
     """Hosts of one plan that others hold back.
 
     The classes `by` hold back `classes` at `versions`. With more plans most of these get `newer`. `upgrade` is the change of
@@ -74,8 +69,7 @@ class HeldHosts:
     upgrade: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanPrice:
+class PlanPrice(Value):
     """What a number of plans gives: hosts by their versions, and those that are held back.
 
     `chosen` marks the answer. `more` is the number of further plans that makes the held hosts newer, usually 1.
@@ -88,8 +82,7 @@ class PlanPrice:
     held: tuple[HeldHosts, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fleet:
+class Fleet(Value):
     """The plans for many hosts.
 
     `exact` says that this number of plans is proved to be the best. `at_least` is the number that is proved to be
@@ -108,8 +101,7 @@ class Fleet:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetLock:
+class FleetLock(Value):
     """The lock of one plan of a fleet, and its file."""
 
     file: str
@@ -117,8 +109,7 @@ class FleetLock:
     lock: Lock
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetLocks:
+class FleetLocks(Value):
     """The locks of a fleet, one for each plan."""
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet-locks/1"
@@ -137,8 +128,7 @@ These are `planned` (a dry run), `no_plan` (no build fits the host), `error` (a 
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostResult:
+class HostResult(Value):
     """The result of one host.
 
     `ok` says whether the command succeeded. `cause` is the reason for a failure, and `hint` its fix. `seconds` is the
@@ -155,8 +145,7 @@ class HostResult:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastResult:
+class PastResult(Value):
     """What a host had at a time ("2026-01-31T12:00:00Z")."""
 
     FORMS: ClassVar[dict[str, str]] = {"when": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"}
@@ -166,8 +155,7 @@ class PastResult:
     ok: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetResults:
+class FleetResults(Value):
     """The results of all hosts, failures first, and the last ones of each host, the newest first."""
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet-results/1"
@@ -176,8 +164,7 @@ class FleetResults:
     history: dict[str, tuple[PastResult, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BundleFile:
+class BundleFile(Value):
     """A file of a bundle: its path in it (with /), its bytes and hash (None until the file exists)."""
 
     path: str
@@ -185,8 +172,7 @@ class BundleFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BundlePython:
+class BundlePython(Value):
     """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
 
     FORMS: ClassVar[dict[str, str]] = {
@@ -199,8 +185,7 @@ class BundlePython:
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BundlePlan:
+class BundlePlan(Value):
     """One plan of a bundle for several machines: the file of its lock and the classes of hosts that it serves. The
     other fields are those of Bundle, for this plan."""
 
@@ -213,8 +198,7 @@ class BundlePlan:
     archive: BundlePython | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bundle:
+class Bundle(Value):
     """The manifest of a bundle for machines without a network: gpuenv-bundle.json.
 
     `lock` is the file name of its lock, and `gpuenv` the version that made it. `asked` is a digest of its options.

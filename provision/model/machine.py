@@ -4,12 +4,11 @@ import dataclasses
 from dataclasses import field
 from typing import ClassVar
 
-from .values import dataclass
+from .values import Value
 from .words import Confidence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetGpu:
+class TargetGpu(Value):
     """A GPU that a plan must support: its compute capability ("9.0"), and the name of the board if known."""
 
     FORMS: ClassVar[dict[str, str]] = {"capability": r"\d{1,2}\.\d{1,2}"}
@@ -18,8 +17,7 @@ class TargetGpu:
     name: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class Target(Value):
     """The properties of a machine that a plan depends on.
 
     `driver` None means no limit by the driver. No `gpus` mean no limit by GPUs. `driver_os` is "windows" in WSL,
@@ -52,8 +50,7 @@ class Target:
         return None if "geforce" in names or "titan" in names else self.forward_compat
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Value):
     """One physical GPU. `index` is NVML's, and `memory_mib` the whole memory in MiB.
 
     `mig` are the UUIDs of its MIG devices, empty if MIG is off.
@@ -67,8 +64,7 @@ class Gpu:
     mig: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Driver:
+class Driver(Value):
     """Versions of the user-mode driver library and of the kernel module, which must be equal.
 
     `source` is nvml, libcuda, proc, sys or nvidia-smi. `libcuda` is the file that the loader finds for libcuda.so.1.
@@ -83,8 +79,7 @@ class Driver:
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostContext:
+class HostContext(Value):
     """The surroundings of this process.
 
     `container` is a kind ("docker", "podman", "kubernetes", "apptainer", "other"). `slurm` is "login" or "job".
@@ -96,8 +91,7 @@ class HostContext:
     slurm: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HardwareDevice:
+class HardwareDevice(Value):
     """A display or accelerator device on the PCI bus, or a board recognized in another way."""
 
     vendor: str
@@ -105,8 +99,7 @@ class HardwareDevice:
     device: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonInstallation:
+class PythonInstallation(Value):
     """A CPython on this machine. `source` is path, pyenv, uv, conda or system."""
 
     path: str
@@ -114,8 +107,7 @@ class PythonInstallation:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryFile:
+class LibraryFile(Value):
     """A cuDNN or CUDA file. `owner` is its distribution.
 
     `inside` says whether it is in the environment, and is None without an environment. `ran` says whether evidence
@@ -130,8 +122,7 @@ class LibraryFile:
     ran: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Value, kw_only=False):
     """A quotation that shows something: its `source`, and its line (from 1)."""
 
     text: str
@@ -139,8 +130,7 @@ class Evidence:
     line: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(Value):
     """A cause (a label of the taxonomy), its evidence, and its fix."""
 
     cause: str
@@ -150,8 +140,7 @@ class Finding:
     confidence: Confidence = "likely"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Value):
     """The result of `detect`. Parts that were not read are empty."""
 
     SCHEMA: ClassVar[str] = "gpuenv.machine/1"
@@ -167,8 +156,7 @@ class Machine:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariantProperties:
+class VariantProperties(Value):
     """What NVIDIA's provider of wheel variants reports for a machine, the preferred property first (PEP 825).
 
     It speaks of one GPU, whose `capability` is the highest. `left_out` are the capabilities of the other GPUs.
@@ -188,8 +176,7 @@ _SWITCHES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuMemoryHolder:
+class GpuMemoryHolder(Value):
     """A process that uses GPU memory.
 
     `gpu` is NVML's index, or None if only its open device file is known. `framework` is one that reserves nearly the

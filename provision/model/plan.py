@@ -5,12 +5,11 @@ from dataclasses import field
 from typing import ClassVar
 
 from .machine import Target
-from .values import dataclass
+from .values import Value
 from .words import Device, Manager
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetHost:
+class FleetHost(Value):
     """A host by its name, with the target and the device of its plan."""
 
     name: str
@@ -18,8 +17,7 @@ class FleetHost:
     device: Device
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostClass:
+class HostClass(Value):
     """Hosts for which every plan is the same: one platform, glibc, driver, set of capabilities and device.
 
     `target` has each capability once. `hosts` are names, sorted.
@@ -33,8 +31,7 @@ class HostClass:
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldBackPackage:
+class HeldBackPackage(Value):
     """A named package that is not locked in the newest release within its bounds.
 
     It has the reason, and the cost of the newest release, or None if no set has that release.
@@ -47,8 +44,7 @@ class HeldBackPackage:
     alternative: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageSet:
+class PackageSet(Value):
     """A solution that was compared.
 
     `builds` are "torch 2.14.1 (CUDA 13.0)", and `packages` "vllm 0.33.0". `oldest` is the package that is furthest
@@ -64,16 +60,14 @@ class PackageSet:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RejectionReason:
+class RejectionReason(Value, kw_only=False):
     """An objection to a build: its code, and a sentence with both numbers."""
 
     code: str
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RejectedBuild:
+class RejectedBuild(Value):
     """A rejected build, with all objections to it."""
 
     framework: str
@@ -83,8 +77,7 @@ class RejectedBuild:
     reasons: tuple[RejectionReason, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedBuild:
+class PlannedBuild(Value):
     """One framework's build in a plan.
 
     `requirements` are its pins, as PEP 508 strings. `cudnn` is the four-part version, or None for a CPU build.
@@ -111,8 +104,7 @@ class PlannedBuild:
         return named[0] if named else self.framework
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Value):
     """The result of `resolve`. If no build fits, `builds` is empty and `hint` says what would help.
 
     For a request with named packages, `held_back` are those without their newest release. `sets` are the best sets
@@ -141,8 +133,7 @@ class Plan:
     uv: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockedPackage:
+class LockedPackage(Value):
     """One locked file.
 
     `index` is its index or channel, or None for a local file. `size` is in bytes. `depends` are the requirements of a
@@ -183,8 +174,7 @@ class LockedPackage:
         return self.stem.rpartition("-")[2]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExcludeNewer:
+class ExcludeNewer(Value):
     """A limit on upload times: later files than `cutoff` (UTC) are ignored.
 
     `span` is the duration in the user's option, or None for a date. `excepted` are the indexes without a limit:
@@ -198,8 +188,7 @@ class ExcludeNewer:
     excepted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
+class Lock(Value):
     """The exact files to install, and the hardware that they were chosen for.
 
     `inputs` is a digest of the requirements of the project's files when the lock was made, or None without files.

@@ -6,23 +6,21 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from .machine import Machine, Target
-from .values import dataclass
+from .values import Value
 from .words import CheckKind, Device, Manager, normalize_name
 
 if TYPE_CHECKING:
     from .catalog import Build, Profiles
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkRequest:
+class FrameworkRequest(Value):
     """A requested framework, with its version bounds in PEP 440 form ("" for any)."""
 
     name: str
     specifier: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VersionBound:
+class VersionBound(Value):
     """A bound on a framework from a project's file: PEP 440, without local labels.
 
     `origin` is its place ("requirements.txt line 4"). `pythons` are the minor versions for which its marker holds, or
@@ -43,8 +41,7 @@ PROJECT_FOLDER = "the project's folder"
 """The origin of the requirement of the project itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequirementLine:
+class RequirementLine(Value):
     """A requirement of a project's file that the solver handles.
 
     `text` is PEP 508 with absolute paths, and markers and extras as written. `name` is None if only the file at an
@@ -78,8 +75,7 @@ class RequirementLine:
         return bool(self.local or self.vcs or "@" in self.text.partition(";")[0])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CpuOnlyFramework:
+class CpuOnlyFramework(Value):
     """A framework of which a project's files name only the CPU build, such as jax without extras.
 
     `names` are the packages with their origins, and `needs` the lines for the solver. `as_framework` are the
@@ -92,8 +88,7 @@ class CpuOnlyFramework:
     as_framework: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectRequirements:
+class ProjectRequirements(Value):
     """The requirements of a project's files.
 
     These are the named frameworks, the place that names each first, their bounds, the requirements for the solver, and the addresses of sources as
@@ -123,8 +118,7 @@ class ProjectRequirements:
     computed: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Check(Value):
     """A module to import, a command to run, or a built-in check.
 
     `subject` is the module, the command line (run without a shell), or the framework of `compile`. `timeout` is in
@@ -147,8 +141,7 @@ class Check:
         return tuple(shlex.split(self.subject))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectTarget:
+class ProjectTarget(Value):
     """A named target of gpuenv.yaml: `file` (the JSON of detect), or a description of the machine.
 
     `python`, `cuda`, `device` and `manager` replace those of the project.
@@ -166,8 +159,7 @@ class ProjectTarget:
     manager: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectConfig:
+class ProjectConfig(Value):
     """The content of gpuenv.yaml. Paths are as written, relative to the file's folder.
 
     `project` is the folder of a pyproject.toml to include, with its `extras` and `groups`. `install` says whether the
@@ -196,8 +188,7 @@ class ProjectConfig:
     guard: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Value):
     """A user's request.
 
     `pythons` are the allowed minor versions, best first. An empty tuple allows any version that a build supports.
@@ -231,8 +222,7 @@ class Request:
     file: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AvailableWheel:
+class AvailableWheel(Value):
     """An available wheel file. `tags` are its expanded tags ("cp312-cp312-manylinux_2_28_x86_64")."""
 
     name: str
@@ -241,8 +231,7 @@ class AvailableWheel:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AvailableWheels:
+class AvailableWheels(Value):
     """The wheels that are available.
 
     `only_wheels` is set offline and with a bundle, and means that no other wheels exist. `unreachable` are the
@@ -254,8 +243,7 @@ class AvailableWheels:
     unreachable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageSources:
+class PackageSources(Value):
     """The sources of packages: the user's pip and uv configuration, with the options on top.
 
     `default` None means the installer's default index. `pytorch` is the base address of the PyTorch index. URLs may
@@ -294,8 +282,7 @@ class PackageSources:
 _NO_DEMANDS = ProjectRequirements()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestContext:
+class RequestContext(Value):
     """The input of the stages: the request, its target, and the sources of packages.
 
     `machine` is None if the options describe another machine. `reason` says why the request has its device.

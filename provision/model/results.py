@@ -6,12 +6,11 @@ from typing import Any, ClassVar
 from .environment import Environment
 from .machine import Finding, Machine
 from .plan import Lock, Plan
-from .values import dataclass
+from .values import Value
 from .verdict import Verdict, is_expected
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageChange:
+class PackageChange(Value):
     """A package before and after a command, None if it is missing. `size` is that of the file to download, in bytes."""
 
     name: str
@@ -20,8 +19,7 @@ class PackageChange:
     size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class Preview(Value):
     """The effects that a command with `--dry-run` would have.
 
     `path` is the environment or folder to change. `writes` and `removes` are paths. `download_bytes` is an upper
@@ -41,8 +39,7 @@ class Preview:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheUsage:
+class CacheUsage(Value):
     """The folder of gpuenv's cache. The counts are None for a command that only shows the folder."""
 
     SCHEMA: ClassVar[str] = "gpuenv.cache/1"
@@ -52,8 +49,7 @@ class CacheUsage:
     freed_bytes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IssueReport:
+class IssueReport(Value):
     """A text for an issue. `hidden` counts the parts that were removed from it, by kind."""
 
     SCHEMA: ClassVar[str] = "gpuenv.report/1"
@@ -63,8 +59,7 @@ class IssueReport:
     hidden: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportResult:
+class ExportResult(Value):
     """A lock in another tool's format: its `text`, and its file if one was written."""
 
     SCHEMA: ClassVar[str] = "gpuenv.export/1"
@@ -74,8 +69,7 @@ class ExportResult:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenFile:
+class WrittenFile(Value):
     """A file of `init`. `done` is written, changed or kept."""
 
     path: str
@@ -83,8 +77,7 @@ class WrittenFile:
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitDecision:
+class InitDecision(Value):
     """A value of gpuenv.yaml, with the file and line that decided it.
 
     `key` is its key there, or "left open" for keys without a value, "not read" for files that state requirements and are
@@ -96,8 +89,7 @@ class InitDecision:
     origin: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InitResult:
+class InitResult(Value):
     """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, each file, and what was decided."""
 
     SCHEMA: ClassVar[str] = "gpuenv.init/1"
@@ -109,8 +101,7 @@ class InitResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileTable:
+class ProfileTable(Value):
     """A table of a profile file, unchanged. `count` is the number of its rows."""
 
     file: str
@@ -126,8 +117,7 @@ class ProfileTable:
         return dataclasses.replace(self, rows=(), count=len(self.rows))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileTables:
+class ProfileTables(Value):
     """The tables that `gpuenv profiles` shows."""
 
     SCHEMA: ClassVar[str] = "gpuenv.profiles/1"
@@ -135,8 +125,7 @@ class ProfileTables:
     tables: tuple[ProfileTable, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RestoredPackage:
+class RestoredPackage(Value):
     """A restored package: the version it `had` (None if it was missing), and has `now`."""
 
     name: str
@@ -145,8 +134,7 @@ class RestoredPackage:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemovedPackage:
+class RemovedPackage(Value):
     """A removed package that the lock does not name."""
 
     name: str
@@ -154,16 +142,14 @@ class RemovedPackage:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptPackage:
+class KeptPackage(Value):
     """A package that the lock does not name, and that was kept."""
 
     name: str
     version: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepairResult:
+class RepairResult(Value):
     """The result of `repair`. `packages` and `removed` are empty if the environment equalled its lock."""
 
     SCHEMA: ClassVar[str] = "gpuenv.repair/1"
@@ -175,8 +161,7 @@ class RepairResult:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepFailure:
+class StepFailure(Value):
     """The failure of a last step, with the name of the error's class ("usage", "build")."""
 
     name: str
@@ -184,8 +169,7 @@ class StepFailure:
     hint: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CreateResult:
+class CreateResult(Value):
     """The result of `create`, with the values of all stages that ran.
 
     `packages` are those that an update of an environment added, removed or replaced. `kernel` is the name of a requested Jupyter kernel, and `kernel_error` the reason why there is none.
@@ -203,8 +187,7 @@ class CreateResult:
     kernel_error: StepFailure | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunResult:
+class RunResult(Value):
     """The result of `gpuenv run`: the program's exit code, and the diagnosis of its failure.
 
     For a program that a signal ended, the exit code is 128 plus the signal's number, and `signal` its name.

@@ -4,12 +4,11 @@ from typing import ClassVar
 
 from .environment import EnvironmentChange
 from .machine import Evidence, Finding, LibraryFile
-from .values import dataclass
+from .values import Value
 from .words import CheckKind, Device, Outcome, Status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
+class CheckResult(Value):
     """The result of a check.
 
     `returncode` is None if the program did not start. `output` are the last lines that it printed.
@@ -27,8 +26,7 @@ class CheckResult:
     output: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageResult:
+class StageResult(Value):
     """The result of one stage: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks are last."""
 
     stage: str
@@ -40,8 +38,7 @@ class StageResult:
     evidence: tuple[Evidence, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GradedResult:
+class GradedResult(Value):
     """One graded result. `max_error` is relative, by norm, against a float64 reference.
 
     `pass_` is forward or a gradient, as grad_input or grad_key (`pass` in JSON).
@@ -55,8 +52,7 @@ class GradedResult:
     ok: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceVerdict:
+class DeviceVerdict(Value):
     """A device as the framework sees it: `index` is the CUDA ordinal (-1 for the CPU)."""
 
     index: int
@@ -73,8 +69,7 @@ class DeviceVerdict:
         return (*self.convolutions, *self.matmuls, *self.attentions)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkVerdict:
+class FrameworkVerdict(Value):
     """The results of one framework. cuDNN versions here have three parts, as cuDNN reports them."""
 
     name: str
@@ -86,8 +81,7 @@ class FrameworkVerdict:
     libraries: tuple[LibraryFile, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Verdict(Value):
     """The verdict on an environment: the worst of its stages.
 
     It is `unproven` if no stage that runs code of the environment passed. `drift` is the differences from its lock.
@@ -115,8 +109,7 @@ class Verdict:
         return next((s for s in self.stages if s.status == "fail"), None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeVerdict:
+class NodeVerdict(Value):
     """The answer whether a machine has a fault, from the verdict on one environment.
 
     `cause` is a label of the taxonomy or the name of a stage, also for other failures. `text` is one line of fewer
@@ -132,8 +125,7 @@ class NodeVerdict:
     hung: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ContextValue:
+class ContextValue(Value):
     """What a text says of its program or its place, and the line that says it."""
 
     name: str
@@ -141,8 +133,7 @@ class ContextValue:
     evidence: Evidence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
+class Findings(Value):
     """The findings of `diagnose`, the likeliest first, and the context of the logs."""
 
     SCHEMA: ClassVar[str] = "gpuenv.findings/1"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Literal, get_args
 
-from .values import dataclass
+from .values import Value
 
 Device = Literal["auto", "cuda", "cpu"]
 
@@ -40,8 +40,7 @@ ASSUMED_GLIBC = "2.17"
 NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Value, kw_only=False):
     """A message of a stage while it works.
 
     `kind` is start, progress, note, warning or done. Three more kinds are next (the command that follows a success),

@@ -9,15 +9,14 @@ from functools import cached_property
 from typing import Any, get_args, get_origin
 
 from .. import model
-from ..model.values import dataclass
+from ..model.values import Value
 
 Row = dict[str, Any]
 TABLE_KEYS = ("table", "framework", "source", "read", "kept", "note")
 ROW_EXTRA = ("source", "read", "note")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Value, kw_only=False):
     """A kind of table, and the class of its rows, which says what its columns hold.
 
     `key` identifies a row. `also` are columns that are required beside the fields without a default. `lists` are columns
@@ -201,8 +200,7 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class Table(Value):
     """A table of a file: `head` are its scalars, `rows` its rows as plain data.
 
     `lines` has the line of each row, from 1. It is empty for a table that is not from a file.

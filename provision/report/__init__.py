@@ -23,7 +23,7 @@ from ..model import (
     is_stack_package,
     normalize_name,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.redaction import STARS, clean, redact_text
 
 __all__ = ["PersonalData", "ReportFacts", "write_report"]
@@ -36,8 +36,7 @@ _LIBRARIES = re.compile(
 _LINES, _LONG = 12, 400
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportFacts:
+class ReportFacts(Value):
     """The facts of a report. `sources` are the package sources, `problems` the unreadable files.
 
     What checks printed is part of the report only with `include_checks`.
@@ -217,8 +216,7 @@ def _format_evidence(evidence: tuple[Evidence, ...]) -> Iterator[str]:
 # An ambiguous text is hidden, because a missing version can be requested later. `redaction` has removed the secrets before.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PersonalData:
+class PersonalData(Value):
     """The data that identifies a machine and its user: home folders, user and real names, host names."""
 
     homes: tuple[str, ...] = ()

@@ -8,12 +8,11 @@ from dataclasses import field
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CondaName, ImportName, RemovedNames
-from ..model.values import dataclass
+from ..model.values import Value
 from .quote import quote_text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageFacts:
+class PackageFacts(Value):
     """Facts about packages, and the rows of profiles/package_names.yaml by name.
 
     `companions` maps a package that comes with a framework's build to the framework. `stack` are packages that the plan

@@ -17,7 +17,7 @@ from packaging.markers import Marker
 
 from ..errors import MissingPathError, UsageError
 from ..model import RequirementLine, normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import grants
 from ..system.untrusted import file_name_of_url
 from . import quote
@@ -85,8 +85,7 @@ _EXTRAS = re.compile(r"[A-Za-z0-9._,\s-]*")
 _MARKED = re.compile(r"\s;|;\s")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceLine:
+class SourceLine(Value):
     """A requirement as written in a file. A relative path may start from any of `folders`.
 
     Paths lead only into the trees `roots`; without roots the user typed them, and they may lead anywhere.
@@ -107,8 +106,7 @@ class SourceLine:
         return kind(f"{self.origin}: {quote.quote_text(self.text)!r}: {what}", hint=hint)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedRequirement:
+class ParsedRequirement(Value):
     """The parts of a requirement. `url` is an absolute address, `local` the folder that it names."""
 
     line: SourceLine

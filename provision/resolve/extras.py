@@ -9,13 +9,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import is_exact, major, meets, specifiers
 from .satellites import SatelliteRows, series
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedExtras:
+class NamedExtras(Value):
     """A requested package: all requirements and constraints on it, merged."""
 
     name: str

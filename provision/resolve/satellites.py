@@ -10,15 +10,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from ..model import Build, Profiles, Satellite, TargetGpu
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.kernels import how_they_run
 from ..system.versions import has_prefix, is_exact, major, meets, specifiers, version
 from .boards import named
 from .question import Question
 
 
-@dataclass(frozen=True)
-class SatelliteRows:
+class SatelliteRows(Value, kw_only=False):
     """The profile rows for one platform, by package and version. Rows of one version are alternatives."""
 
     profiles: Profiles

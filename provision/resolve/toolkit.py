@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease, requirement_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import major, meets, version
 from .question import Question
 
@@ -21,8 +21,7 @@ _META = "cuda-toolkit"
 _SUFFIX = re.compile(r"-cu\d+$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestedPart:
+class RequestedPart(Value):
     """A requested part: the requirement, and its place in a file, or None for an option."""
 
     need: Requirement

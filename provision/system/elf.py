@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ..model.values import dataclass
+from ..model.values import Value
 
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes from an offset, fewer only at the end of the file."""
@@ -52,16 +52,14 @@ class ElfError(Exception):
         self.foreign = foreign
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Value, kw_only=False):
     """A symbol version that a file requires from a library: ("libc.so.6", "GLIBC_2.34")."""
 
     library: str
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Elf:
+class Elf(Value):
     """The dynamic section of a file.
 
     `rpath` and `runpath` are as written. `requires` are the versions that the loader insists on, `defines` the versions

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..model import Check, CheckResult, Emit, Environment, Event, Evidence, Finding, StageResult, Verdict
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.process import foreground
 from ..system.redaction import clean, clean_line
@@ -30,16 +30,14 @@ _SEARCHED = 100  # lines in which the error is searched
 _LONGEST = 500  # characters of a line that is shown
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlacedCheck:
+class PlacedCheck(Value):
     """A check and its working directory. None means an empty folder."""
 
     check: Check
     folder: Path | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckOutcome:
+class CheckOutcome(Value):
     """How a check ended: its result, its output, and the system tools that it misses.
 
     `before` is the kernel's count of killed processes at the start of the check.

@@ -24,7 +24,7 @@ from ..environment.distributions import (
     list_distributions,
 )
 from ..model import FRAMEWORKS, Environment, normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
 
@@ -34,8 +34,7 @@ _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
 _FRAMEWORKS = re.compile(r"(jax|jaxlib|tensorflow)(-|$)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonPaths:
+class PythonPaths(Value):
     """The folders that the target's Python searches, and its `version`.
 
     `sites` are its site-packages folders in the order of sys.path. `roots` are the folders of the environment's
@@ -52,8 +51,7 @@ class PythonPaths:
     include: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LibraryPackage:
+class LibraryPackage(Value):
     """An installed package that contains NVIDIA libraries, or that may require them."""
 
     name: str
@@ -69,8 +67,7 @@ class LibraryPackage:
         return bool(CUDNN_PACKAGE.match(self.name))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstalledLibraries:
+class InstalledLibraries(Value):
     """The CUDA packages and libraries of an environment. `files` are paths of libraries. `builds` is framework ->
     whether it is a CUDA build."""
 
@@ -254,8 +251,7 @@ def shorten_version(version: str | None) -> str | None:
 # --- files as their packages list them -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FileProblem:
+class FileProblem(Value, kw_only=False):
     """A file that differs from its package's list. `kind` is missing, short, size or bytes."""
 
     kind: str

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from ..environment.distributions import list_distributions
 from ..model import Evidence, Finding, RemovedNames, StageResult
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import make_finding
 from ..system.redaction import clean_line
 
@@ -27,8 +27,7 @@ _MOST_BYTES = 1 << 20
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectImport:
+class ProjectImport(Value, kw_only=False):
     """A module that a project's programs cannot run without, the first of them, and the package that brings the module.
 
     `names` maps what they import of it ("torch.nn:Module", "torch.nn:") to the first of them.
@@ -40,8 +39,7 @@ class ProjectImport:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AbsentName:
+class AbsentName(Value, kw_only=False):
     """A name that a program imports and that the installed release of its package does not have."""
 
     name: str

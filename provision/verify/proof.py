@@ -20,7 +20,7 @@ from ..model import (
     LibraryFile,
     format_cudnn,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from .causes import (
@@ -43,8 +43,7 @@ from .probe import GRADED, ProbeReport
 from .verification import Judgement, Verification, fail_with
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkOutcome:
+class FrameworkOutcome(Value, kw_only=False):
     """The judgements of a framework's stages, and its verdict.
 
     `wrong` is true if numbers were wrong, or another cuDNN than the environment's ran.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import make_finding
 from ..system import process
 from ..system.search import find_smallest
@@ -41,8 +41,7 @@ _KEPT = (
 """Causes that a variable only brings about: they stay the cause where it is guilty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Value, kw_only=False):
     """A setting that can be removed: a variable, or one part of its value.
 
     `files` are the libraries that this part could bring into a process.

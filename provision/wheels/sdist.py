@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
 from ..model import requirement_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.toml import tomllib
 
 Files = Mapping[str, "bytes | None"]
@@ -27,8 +27,7 @@ _EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _EGG_INFO = re.compile(r"(?:[^/]+/)?[^/]+\.egg-info/(?:PKG-INFO|requires\.txt)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceArchive:
+class SourceArchive(Value):
     """A source archive, described by its files.
 
     `requires` is Requires-Dist as stated, or None if no file states it. `changeable` says that a build may state

@@ -28,7 +28,7 @@ from ...index.http import AT_ONCE, Http
 from ...index.simple_api import File, project_files
 from ...index.wheel_names import applies, cpython_markers, glibc_of
 from ...model import PLATFORMS
-from ...model.values import dataclass
+from ...model.values import Value
 from ...system import trust
 from ...system.redaction import redact
 from ...system.versions import numbers
@@ -39,8 +39,7 @@ Documents = dict[str, list[dict[str, Any]]]
 """The hand-kept tables of a profile file by name, for what no wheel tells."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelFile:
+class WheelFile(Value):
     """A wheel that an index lists. `platform` is one of model.PLATFORMS or "any".
 
     `python` is a minor version ("3.12") or None for any. `glibc` comes from its tag, `order` is its build tag.

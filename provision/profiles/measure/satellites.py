@@ -22,7 +22,7 @@ from ... import model
 from ...errors import LockError
 from ...index.archives import DAMAGED, list_sdist
 from ...index.simple_api import File
-from ...model.values import dataclass
+from ...model.values import Value
 from ...system.elf import ElfError, read_elf
 from ...system.fatbins import FatBinaries, from_binaries
 from ...system.versions import numbers
@@ -310,8 +310,7 @@ def _read_source(reader: Reader, file: File) -> Row:
 _OF_FRAMEWORKS = ("libtorch", "libc10", "libtensorflow")
 
 
-@dataclass(frozen=True)
-class InstalledWheel:
+class InstalledWheel(Value, kw_only=False):
     """A package in site-packages: its files and requirements, and the platform and Python of the environment."""
 
     package: str
