@@ -118,9 +118,11 @@ def test_certificates_are_those_of_pip_and_of_the_environment(tmp_path, monkeypa
                 Http(PipConfig(cert=str(ca), proxy=proxy), tries=1).get(f"{secure.url}/a")
         assert not [headers for _, _, headers in secure.seen if "Proxy-Authorization" in headers]
         with pytest.raises(LockError, match=untrusted):
-            Http().get(f"{secure.url}/a")
+            Http(PipConfig()).get(f"{secure.url}/a")
+        monkeypatch.setenv("PIP_CERT", str(ca))
+        assert Http().get(f"{secure.url}/a").body == b"ok", "without a configuration it is pip's"
         monkeypatch.setenv("SSL_CERT_FILE", str(ca))
-        assert Http().get(f"{secure.url}/a").body == b"ok"
+        assert Http(PipConfig()).get(f"{secure.url}/a").body == b"ok"
         assert not plain.seen
 
 
