@@ -4,10 +4,8 @@
 def import_jax():
     begin("framework", "importing jax")
     import jax
-    import jaxlib
 
-    facts = {"version": jax.__version__, "jaxlib": jaxlib.__version__, "file": jax.__file__, "devices": []}
-    facts["cuda"] = None
+    facts = {"version": jax.__version__, "cuda": None, "file": jax.__file__, "devices": []}
     tell("framework", **facts)
     wait_for_turn()
     built = _jax_cuda_versions()

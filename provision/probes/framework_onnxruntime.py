@@ -6,17 +6,15 @@ def import_onnxruntime():
     import onnxruntime
     from onnxruntime.capi import build_and_package_info as build
 
-    providers = onnxruntime.get_available_providers()
     facts = {
         "version": onnxruntime.__version__,
         "cuda": getattr(build, "cuda_version", None) or None,
         "file": onnxruntime.__file__,
-        "available": "CUDAExecutionProvider" in providers,
         "devices": [],
     }
     tell("framework", **facts)
     wait_for_turn()
-    if ASKED["device"] != "cpu" and facts["available"]:
+    if ASKED["device"] != "cpu" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         begin("framework", "creating a session of ONNX Runtime on the GPU")
         facts["preloaded"] = hasattr(onnxruntime, "preload_dlls")
         if facts["preloaded"]:

@@ -9,12 +9,9 @@ def import_torch():
     facts = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
     tell("framework", **facts)
     wait_for_turn()
-    if getattr(torch.version, "hip", None):
-        facts["hip"] = torch.version.hip
     if cuda and ASKED["device"] != "cpu":
         begin("framework", "asking torch for its GPUs")
         facts["kernels"] = torch.cuda.get_arch_list()
-        facts["available"] = torch.cuda.is_available()
         facts["cudnn_enabled"] = torch.backends.cudnn.enabled
         torch.cuda.init()
         facts["devices"] = [_torch_device(torch, i) for i in range(torch.cuda.device_count())]

@@ -323,10 +323,10 @@ def cudnn(cudart, path, helpers, ordinals):
     `helpers` are libraries of the same environment that cuDNN opens by name. cuDNN 9 finds them alone, and
     loading them takes a tenth of a second. So they are loaded for cuDNN 9 only after a failure.
     """
-    values, failure = {"libcudnn": path, "mapped": []}, None
+    values, failure, finds_helpers = {}, None, path.endswith(".so.9")
     try:
-        if not path.endswith(".so.9"):
-            _load_all(helpers, values)
+        if not finds_helpers:
+            _load_all(helpers)
         begin("cudnn", "loading " + path)
         try:
             library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -335,12 +335,12 @@ def cudnn(cudart, path, helpers, ordinals):
         library.cudnnGetVersion.restype = ctypes.c_size_t
         values["number"] = library.cudnnGetVersion()
         try:
-            _try_all(library, cudart, ordinals, values)
+            _try_all(library, cudart, ordinals)
         except Failed:
-            if "helpers" in values:
+            if not finds_helpers:
                 raise
-            _load_all(helpers, values)
-            _try_all(library, cudart, ordinals, values)
+            _load_all(helpers)
+            _try_all(library, cudart, ordinals)
     except Failed as failed:
         failure = failed.record
     values["mapped"] = libraries()
@@ -348,19 +348,17 @@ def cudnn(cudart, path, helpers, ordinals):
     return failure is None
 
 
-def _load_all(helpers, values):
-    values["helpers"] = helpers
+def _load_all(helpers):
     for helper in helpers:
         begin("cudnn", "loading " + helper)
         try:
             ctypes.CDLL(helper, mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            values.setdefault("problems", []).append(str(error))
+        except OSError:
+            continue  # cuDNN's own failure names what it lacks
 
 
-def _try_all(library, cudart, ordinals, values):
+def _try_all(library, cudart, ordinals):
     for ordinal in ordinals:
-        values["device"] = ordinal
         runtime_call(cudart, "cudaSetDevice", ordinal)
         handle = ctypes.c_void_p()
         begin("cudnn", "calling cudnnCreate on device %d" % ordinal)

@@ -25,7 +25,7 @@ def _import(name):
 def import_modules():
     for name in ASKED["first"]:
         begin("packages", "importing " + name)
-        tell("required", module=name, error=_import(name))
+        _import(name)
     for name in ASKED["modules"]:
         begin("packages", "importing " + name)
         tell("imported", module=name, error=_import(name))

@@ -15,15 +15,13 @@ def _origin(name):
         return {"error": "%s: %s" % (type(error).__name__, error)}
     if spec is None:
         return None
-    return {"origin": spec.origin, "folders": list(spec.submodule_search_locations or ())}
+    return {"origin": spec.origin}
 
 
 tell(
     "where",
     version="%d.%d.%d" % sys.version_info[:3],
-    executable=sys.executable,
     prefix=sys.prefix,
-    base_prefix=sys.base_prefix,
     include=sysconfig.get_path("include", "posix_prefix"),
     path=[p for p in sys.path if p],
     sites=sorted(

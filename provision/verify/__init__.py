@@ -88,7 +88,7 @@ def verify(
         if run.device == "cpu":
             from . import frameworks
 
-            frameworks.import_frameworks(run)
+            frameworks.run_frameworks(run)
     else:
         from . import frameworks
 

@@ -182,7 +182,6 @@ _FORMS = {
     "extension": "package:text path:text error:text?",
     "numpy": "version:text error:text",
     "needs": "device:text python:text include:text",
-    "required": "module:text error:text?",
     "imported": "module:text error:text?",
     "enter": "framework:text",
     "startup": "what:text value:text? file:text line:int pth:list?",
@@ -190,8 +189,8 @@ _FORMS = {
     "sent": "source:int target:int ok:bool",
     "all_reduce": "device:int ok:bool",
     "arm": "variables:text*",
-    "arm_end": "failures:text* seconds:number",
-    "where": "version:text executable:text prefix:text base_prefix:text include:text path:text* sites:text* user_site:text? frameworks:map",
+    "arm_end": "failures:text*",
+    "where": "version:text prefix:text include:text path:text* sites:text* user_site:text? frameworks:map",
     # parts of records
     "exception": "error:text text:text",
     "call": "call:text",
