@@ -87,8 +87,7 @@ def explain_cuda_call(
     if code in _NO_DEVICE:
         return _explain_no_device(driver, evidence)
     if code == _UNKNOWN:
-        denied = _explain_denied(driver, evidence, code=code)
-        return denied or make_finding("cuda_unknown_error", evidence)
+        return _explain_denied(driver, evidence) or make_finding("cuda_unknown_error", evidence)
     return None
 
 

@@ -192,8 +192,6 @@ def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> st
 
 def _is_never_installed(run: Verification, changes: Sequence[EnvironmentChange]) -> bool:
     """Return whether the lock names releases that the lock inside the environment does not: the project's is newer."""
-    if not run.env.made_by_gpuenv:
-        return False
     try:
         inside = {p.name: p.version for p in record.read_lock(Path(run.env.path)).packages}
     except LockError:

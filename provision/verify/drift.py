@@ -37,7 +37,6 @@ from ..model import (
     normalize_name,
 )
 from ..system import untrusted
-from ..system.files import hash_readable
 
 Part = Distribution | CondaRecord
 WrongFiles = Mapping[Part, Mapping[str, str]]
@@ -258,9 +257,8 @@ def _find_strangers(
 
 
 def _make_overwritten(one: Distribution, owner: Part, rows: Sequence[RecordRow]) -> EnvironmentChange | None:
-    """Return the change of a locked package whose files another package overwrote, or None. Sizes decide most
-    cases."""
-    lost = sorted(r.path for r in rows if compare_file(r, None) or hash_readable(r.path) != r.digest)
+    """Return the change of a locked package whose files another package overwrote, or None."""
+    lost = sorted(r.path for r in rows if compare_file(r, None, hashes=True))
     if not lost:
         return None
     name, version, paths = owner.name, owner.version, tuple(lost[:_PATHS])

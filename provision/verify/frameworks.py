@@ -369,27 +369,31 @@ def _run_together(run: Verification, names: tuple[str, ...]) -> None:
     start = time.perf_counter()
     orders = (names, names[::-1])
     with ThreadPoolExecutor(len(orders)) as pool:
-        reports = list(pool.map(lambda order: _ask_together(run, order), orders))
-    losers = {
-        order: loser for order, report in zip(orders, reports, strict=True) if (loser := _find_loser(report))
-    }
-    judged = Judgement("pass", f"{' and '.join(names)} work in one process, whichever is imported first")
-    if losers:
-        order, (name, _) = next(iter(losers.items()))
-        good = next((order[0] for order in orders if order not in losers), None)
-        finding = make_finding(
-            "framework_order_matters" if good else "frameworks_conflict",
-            tuple(
-                Evidence(f"{name}: {how}", "imported in the order " + ", ".join(order))
-                for order, (name, how) in losers.items()
-            ),
-            framework=name,
-            other=order[0] if order[0] != name else order[-1],
-            order=", ".join(order),
-            first=good,
-        )
-        judged = replace(fail_with(finding), status="warn" if good else "fail")
+        reports = pool.map(lambda order: _ask_together(run, order), orders)
+        judged = judge_together(dict(zip(orders, reports, strict=True)))
     run.add("framework", judged, time.perf_counter() - start, ", ".join(names))
+
+
+def judge_together(reports: Mapping[tuple[str, ...], ProbeReport]) -> Judgement:
+    """Judge frameworks in one process by the reports of two orders of their imports."""
+    losers = {order: loser for order, report in reports.items() if (loser := _find_loser(report))}
+    if not losers:
+        names = " and ".join(next(iter(reports)))
+        return Judgement("pass", f"{names} work in one process, whichever is imported first")
+    order, (name, _) = next(iter(losers.items()))
+    good = next((order[0] for order in reports if order not in losers), None)
+    finding = make_finding(
+        "framework_order_matters" if good else "frameworks_conflict",
+        tuple(
+            Evidence(f"{name}: {how}", "imported in the order " + ", ".join(order))
+            for order, (name, how) in losers.items()
+        ),
+        framework=name,
+        other=order[0] if order[0] != name else order[-1],
+        order=", ".join(order),
+        first=good,
+    )
+    return replace(fail_with(finding), status="warn" if good else "fail")
 
 
 def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:

@@ -371,16 +371,15 @@ def run_peers(run: Verification) -> None:
     cudart = run.lowlevel.values("runtime").get("libcudart")
     if len(ordinals) < 2 or not cudart:
         return
-    nccl = [p for s in run.paths.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
-    if os.path.isdir(os.path.join(run.paths.prefix, "conda-meta")):
-        nccl += glob.glob(f"{glob.escape(run.paths.prefix)}/lib/libnccl.so.2")
+    folders = (*(f"{site}/nvidia/nccl" for site in run.paths.sites), run.paths.prefix)  # the prefix of conda
+    nccl = filter(os.path.isfile, (f"{folder}/lib/libnccl.so.2" for folder in folders))
     start = time.perf_counter()
     report = run_probe(
         run.env.python,
         ("report", "peers"),
         {
             "libcudart": cudart,
-            "libnccl": nccl[0] if nccl else None,
+            "libnccl": next(nccl, None),
             "ordinals": ordinals,
             "seconds": _ARM_SECONDS,
             "variables": _list_variables(run.environ),

@@ -148,10 +148,9 @@ def _text(path: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _registers_modules(top: Path) -> bool:
-    """Return whether any file of a package may register modules that have no file of their own."""
-    if top.name != "__init__.py":
-        return False
-    files = itertools.islice(top.parent.rglob("*.py"), _MOST_FILES)
+    """Return whether any file of a package may register modules that have no file of their own, as six.py does."""
+    below = top.parent.rglob("*.py") if top.name == "__init__.py" else ()
+    files = itertools.islice(below, _MOST_FILES)
     return any(_ANY_MODULE.search(_read(str(file))) for file in itertools.chain([top], files))
 
 

@@ -212,17 +212,9 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
     Return None if no startup file sets a variable or imports a framework.
     """
     request = {"variables": list(_HIDING), "frameworks": list(FRAMEWORKS)}
-    try:
-        report = run_probe(
-            env.python,
-            ("report", "startup_files"),
-            request,
-            environ=environ,
-            timeout=_SECONDS,
-            options=("-S",),
-        )
-    except OSError:
-        return None  # the framework's stage has reported that this Python does not start
+    report = run_probe(
+        env.python, ("report", "startup_files"), request, environ=environ, timeout=_SECONDS, options=("-S",)
+    )
     rows = report.all("startup")
     setting = next((r for r in reversed(rows) if r["what"] in _HIDING), None)
     row = setting or next((r for r in rows if r["value"] == framework), None)

@@ -167,3 +167,12 @@ def test_a_thousand_programs_take_few_seconds(env):
     start = time.process_time()
     judged(env, quick=True)
     assert time.process_time() - start < 0.3
+
+
+def test_a_module_of_one_file_may_register_modules_of_its_own(tmp_path):
+    """As six does with six.moves."""
+    (tmp_path / "six.py").write_text("import sys\nsys.meta_path.append(object())\n")
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    names = {"six.moves:urllib": "a.py", "plain.moves:urllib": "b.py"}
+    found = modules.find_absent([modules.ProjectImport("six", "a.py", "six", names)], [str(tmp_path)], ())
+    assert [one.module for one in found] == ["plain.moves"]

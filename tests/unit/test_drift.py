@@ -2,17 +2,29 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
 import time
 
 import pytest
-from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
+from rows import rows
+from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage, verification  # noqa: F401
 
 from provision.detect import machine_for_verdict
+from provision.environment.distributions import Distribution, RecordRow
 from provision.environment.record import note_installed
-from provision.model import HostClass, Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
+from provision.model import (
+    EnvironmentChange,
+    HostClass,
+    Lock,
+    LockedPackage,
+    Plan,
+    PlannedBuild,
+    Target,
+    TargetGpu,
+)
 from provision.verify import Options, changes, drift
 
 CUDNN = "nvidia-cudnn-cu12"
@@ -396,3 +408,46 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
         assert (change.kind, change.name) == ("modified", "zlib")
         assert change.text.startswith("1 file of zlib ") and " is missing (" in change.text
         assert "1 file has the wrong size (" in change.text
+
+
+def test_a_file_with_the_bytes_of_the_lock_was_not_overwritten(tmp_path):
+    """Another package lists it with other bytes, but the locked one was installed last."""
+    (tmp_path / "a.so").write_bytes(b"1234")
+    other, owner = (Distribution(name, "1.0", tmp_path / f"{name}.dist-info") for name in ("other", "mine"))
+    right = RecordRow(str(tmp_path / "a.so"), hashlib.sha256(b"1234").hexdigest(), 4)
+    assert drift._make_overwritten(other, owner, [right]) is None
+    wrong = RecordRow(right.path, hashlib.sha256(b"4321").hexdigest(), 4)
+    change = drift._make_overwritten(other, owner, [right, wrong])
+    assert (change.kind, change.by, change.paths) == ("overwritten", "other 1.0", (right.path,))
+
+
+def change(kind, name, locked="2.0", found="1.0", text=""):
+    return EnvironmentChange(kind=kind, name=name, text=text or f"{name} changed", locked=locked, found=found)
+
+
+@rows(
+    ("found", "cause", "confidence", "fix"),
+    [
+        ([change("python", "python")], "changed_since_lock", "certain", "--recreate --lock /env/.gpuenv/pylock.toml"),
+        ([change("replaced", "jaxlib")], "jax_plugin_version_mismatch", "certain", "gpuenv repair"),
+        ([change("removed", "jax-cuda13-plugin")], "cpu_only_build", "certain", "gpuenv repair"),
+        ([change("replaced", "jax-cuda13-plugin"), change("replaced", "jaxlib")], "changed_since_lock", "certain", "gpuenv repair"),
+        ([change("replaced", "nvidia-cublas")], "cuda_lib_older_than_compiled", "certain", "gpuenv repair"),
+        ([change("replaced", "nvidia-cublas", found="3.0")], "nvidia_lib_symbol_mismatch", "certain", "gpuenv repair"),
+        ([change("replaced", "nvidia-cublas", found="h1_0")], "nvidia_lib_symbol_mismatch", "certain", "gpuenv repair"),
+        ([change("replaced", CUDNN, found="h1_0")], "cudnn_shadowed_by_other_copy", "certain", "gpuenv repair"),
+        ([change("replaced", "numpy")], "numpy_abi", "certain", "gpuenv repair"),
+    ],
+)  # fmt: skip
+def test_the_main_change_decides_cause_and_fix(lock, monkeypatch, found, cause, confidence, fix):
+    """The lock inside the environment has the same releases, so nothing was left uninstalled."""
+    jax = [wheel(n, "2.0") for n in ("jaxlib", "jax-cuda13-plugin")]
+    inside = dataclasses.replace(lock, packages=(*lock.packages, *jax))
+    names = {c.name for c in found}
+    monkeypatch.setattr(
+        changes.record, "read_lock", lambda _: dataclasses.replace(inside, packages=[wheel(n, "2.0") for n in names])
+    )  # fmt: skip
+    found = sorted(found, key=changes._get_weight)
+    finding = changes._make_change_finding(verification(), inside, found, "framework")
+    assert (finding.cause, finding.confidence) == (cause, confidence)
+    assert fix in finding.fix

@@ -4,6 +4,7 @@ import json
 import shlex
 
 import pytest
+from framework_envs import venv
 from hypothesis import example, given, strategies as st
 from rows import rows
 
@@ -11,6 +12,7 @@ from provision.config.edit import add_packages
 from provision.config.file import parse_config, read_check
 from provision.errors import DataError
 from provision.model import Check, ProjectConfig, as_plain, from_plain
+from provision.verify import checks, locate_environment
 
 EVERY = """\
 checks:
@@ -139,3 +141,28 @@ def test_a_package_is_added_and_checks_stay_byte_for_byte(tmp_path):
     before = path.read_text()
     assert add_packages(path, ["einops"]).checks == MEANT
     assert path.read_text() == before + 'packages:\n  - "einops"\n'
+
+
+TORCH = """
+import types
+class Tensor:
+    __sub__ = __add__ = __mul__ = lambda self, other: self
+    __getattr__ = lambda self, name: lambda *_, **__: self
+    __float__ = lambda self: float({error!r})
+linspace, compile = lambda *_: Tensor(), lambda function: function
+nn = types.SimpleNamespace(functional=types.SimpleNamespace(gelu=lambda x: x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [("0.0005", ("pass", "passed")), ("0.5", ("fail", "the results are off by 0.5"))]
+)
+def test_the_check_compile_compares_what_was_compiled(tmp_path, error, outcome):
+    root, site = venv(tmp_path / "env")
+    (site / "torch.py").write_text(TORCH.format(error=error))
+    placed = [checks.PlacedCheck(check=Check(kind="compile", subject="torch"), folder=None)]
+    (ended,) = checks.run_checks(
+        locate_environment(root), placed, {"PATH": ""}, lambda _: None, timeout=300, device="cpu"
+    )
+    assert (ended.result.status, ended.result.detail) == outcome
+    assert checks._make_hint("/e", ended.result).endswith("gpuenv verify /e --check compile -v")

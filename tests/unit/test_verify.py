@@ -12,8 +12,8 @@ from framework_envs import framework_env, venv
 from verify_stub import hanging
 
 from provision.errors import UsageError
-from provision.model import Verdict, as_document, from_plain
-from provision.verify import Options, begin, frameworks, locate_environment, verify
+from provision.model import Environment, Verdict, as_document, from_plain
+from provision.verify import Options, begin, frameworks, locate_environment, verification, verify
 from provision.verify.verification import prepare
 
 CPU = Options(device="cpu", timeout=120)
@@ -365,3 +365,17 @@ def test_a_venv_whose_python_does_not_work_is_refused(tmp_path):
     found = locate_environment(env)
     with pytest.raises(UsageError, match="is not a working Python interpreter"):
         verify(found, Options(device="cpu", quick=True), emit=lambda event: None)
+
+
+def test_frameworks_that_were_installed_for_a_user_are_in_that_users_folder():
+    """Only of a Python that no manager made an environment of."""
+    own, user = "/usr/lib/python3/dist-packages", "/home/u/.local/lib/python3.12/site-packages"
+    where = {
+        "frameworks": {"torch": {"origin": f"{user}/torch/__init__.py"}, "jax": {"error": "no"}}, "user_site": user, "path": [user, own],
+        "sites": [own], "prefix": "/usr", "include": "/usr/include", "version": "3.12.3",
+    }  # fmt: skip
+    for manager, sites in ((None, (own, user)), ("venv", (own,))):
+        problems = []
+        env = Environment(path="/env", manager=manager, python="/usr/bin/python3")
+        assert verification._make_python_paths(env, where, (), problems).sites == sites
+        assert problems == ["jax: no"]

@@ -2,16 +2,19 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from rows import rows
-from verify_stub import env, healthy, pristine, tamper  # noqa: F401
+from verify_stub import env, healthy, pristine, tamper, verification  # noqa: F401
 
+import provision.verify as whole
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
-from provision.model import Driver, Gpu, Machine, Target
+from provision.model import Driver, Gpu, Machine, StageResult, Target
+from provision.profiles.findings import make_finding
 from provision.verify import layers, probe
 
 REAL = "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"
@@ -214,9 +217,42 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
             {"kind": "framework", "at": 1, "version": "1", "cuda": None, "file": "f", "devices": [{}]},
             "wrong 'devices'",
         ),
+        (
+            {
+                "kind": "matmul",
+                "at": 1,
+                "device": 0,
+                "case": "x",
+                "dtype": "y",
+                "which": "z",
+                "error": 0.1,
+                "tolerance": 0,
+                "reason": "",
+                "ok": True,
+            },
+            "has a tolerance of 0 or less",
+        ),
         ({"kind": "done"}, None),
     ],
 )
 def test_what_a_record_lacks_is_named(record, problem):
     found = probe.find_malformed(record)
     assert found is None if problem is None else problem in found
+
+
+def test_a_failure_for_another_reason_is_not_laid_on_the_limit():
+    """CUDA's errors name the memory; what a stage found wrong has nothing to do with it."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 46, before[1]))
+    try:
+        for detail, causes in (
+            ("libcudnn.so.9 is missing", ["x"]),
+            ("cuInit: CUDA_ERROR_OUT_OF_MEMORY (2)", ["process_limit_reached", "x"]),
+            ("the process was ended by SIGKILL", ["x"]),
+        ):
+            run = verification()
+            run.stages.append(StageResult(stage="driver", status="fail", detail=detail))
+            run.findings.append(make_finding("library_refused", cause="x"))
+            assert [f.cause for f in whole._explain_address_limit(run)] == causes
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from elf_files import package
 from framework_envs import venv
+from rows import rows
 
 from provision.model import DeviceVerdict, Environment, FrameworkVerdict, Verdict
 from provision.profiles import load
-from provision.verify import Options
+from provision.verify import Options, compilers
 from provision.verify.libraries import PythonPaths
 from provision.verify.packages import judge, read_packages
 
@@ -122,6 +123,18 @@ def test_nvcc_is_compared_with_torch_and_the_host_compiler(machine, facts, says)
     stage, findings = machine.judge("deepspeed")
     assert [e.text.endswith(says) for f in findings for e in f.evidence] == ([True] if says else [])
     assert stage.status == ("warn" if says else "skip")
+
+
+@rows(("text", "version"), [('{"cuda": {"name": "CUDA SDK", "version": "12.6.3"}}', "12.6"), ("{}", None)])
+def test_the_version_of_a_toolkit_is_that_of_its_json_or_unknown(tmp_path, text, version):
+    (tmp_path / "version.json").write_text(text)
+    assert compilers._read_cuda_version(tmp_path) == version
+
+
+def test_an_nvcc_of_an_unknown_version_is_no_lack(machine):
+    machine.provide(*ALL)
+    (machine.cuda / "include/cuda.h").unlink()
+    assert machine.judge("deepspeed")[0].status == "skip"
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_its_variable(machine):

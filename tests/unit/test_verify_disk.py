@@ -5,17 +5,21 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
-from elf_files import package
+from elf_files import library, package
 from framework_envs import venv
+from rows import rows
 from verify_stub import LIBRARIES, cudnn, env, failing, judge, pristine, record, stage  # noqa: F401
 
 from driver_stub import V100, build_runtime, spec
+from provision.environment.distributions import RecordRow
 from provision.model import CudnnRelease, Environment, Lock, LockedPackage, Plan, PlannedBuild, Target
-from provision.verify import Options
+from provision.verify import Options, disk, libraries
 from provision.verify.disk import explain_removed
-from provision.verify.libraries import PythonPaths
+from provision.verify.libraries import InstalledLibraries, LibraryPackage, PythonPaths
 
 
 def test_a_missing_sublibrary_is_named(judge, cudnn):
@@ -247,3 +251,58 @@ def test_a_removed_file_of_a_framework_is_named(tmp_path, gone):
     else:
         owner = "numpy 2.0" if gone.startswith("numpy") else "torch 1.0"
         assert found is not None and found.title == f"{gone} of {owner} is missing"
+
+
+def installed(tmp_path, *requires, cudnn="9.14.0.64"):
+    """Torch with requirements, and a cuDNN package of a version."""
+    (tmp_path / "torch.py").touch()
+    record(tmp_path, "torch", "2.9.0", [tmp_path / "torch.py"], requires)
+    paths = PythonPaths(prefix="/env", version="3.12.0", sites=(str(tmp_path),), roots=(str(tmp_path),))
+    file = RecordRow(str(tmp_path / "libcudnn.so.9"), None, 1)
+    return paths, [LibraryPackage(name="nvidia-cudnn-cu12", version=cudnn, files=(file,))]
+
+
+@rows(
+    ("requires", "cudnn", "cause"),
+    [
+        (["nvidia-cudnn-cu12==9.10.2.21"], "9.14.0.64", None),
+        (["nvidia-cudnn-cu12==9.19.0.56"], "9.14.0.64", "cudnn_older_than_compiled"),
+        (["nvidia-cudnn-cu12==10.0.0.1"], "9.14.0.64", "cudnn_major_mismatch"),
+        (["nvidia-odd ==", "nvidia-cudnn-cu12==9.19.0.56"], "9.14.0.64", "cudnn_older_than_compiled"),
+        (["nvidia-cudnn-cu12==9.19.0.56"], "not a version", None),
+    ],
+)
+def test_the_cudnn_that_a_framework_requires_is_compared_with_the_installed_one(
+    tmp_path, requires, cudnn, cause
+):
+    paths, owners = installed(Path(tempfile.mkdtemp(dir=tmp_path)), *requires, cudnn=cudnn)
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    finding = disk._find_unserved(env, paths, owners)
+    assert (finding and finding.cause) == cause
+
+
+def test_the_systems_cudnn_serves_an_environment_without_one():
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    paths = PythonPaths(prefix="/env", version="3.12.0", sites=(), roots=("/env",))
+    bare = InstalledLibraries(paths=paths, files=())
+    there = disk._judge_absent(env, bare, ["/usr/lib/libcudnn.so.9"])
+    assert (there.status, there.evidence[0].source) == ("warn", "/usr/lib/libcudnn.so.9")
+    assert disk._judge_absent(env, bare, []).finding.cause == "nvidia_libs_not_installed"
+
+
+def test_a_file_that_is_no_library_or_cannot_be_read_counts_as_cut_short(tmp_path):
+    (tmp_path / "text").write_text("a library was here")
+    assert libraries._is_cut_short(str(tmp_path / "text"), 18)
+    assert libraries._is_cut_short(str(tmp_path), 4096)
+    whole = Path(library(tmp_path / "libx.so"))
+    size = whole.stat().st_size
+    assert not libraries._is_cut_short(str(whole), size) and libraries._is_cut_short(str(whole), size - 1)
+
+
+def test_a_libcudart_that_is_cut_short_is_the_cause_where_it_does_not_load(judge, env):
+    library = next(env.glob("lib/python*/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12"))
+    library.write_bytes(library.read_bytes()[:4096])
+    verdict = judge()
+    assert failing(verdict) == "runtime" and "SIGBUS" in stage(verdict, "runtime").detail
+    assert [f.cause for f in verdict.findings] == ["package_files_damaged"]
+    assert verdict.findings[0].title.startswith("libcudart.so.12 of nvidia-cuda-runtime-cu12")

@@ -351,3 +351,33 @@ def test_who_holds_the_memory_decides_between_need_and_preallocation(judge, tmp_
     assert (first.cause, first.confidence) == (cause, "certain")
     assert str(holder.pid) in first.fix
     assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in first.fix) == bool(name)
+
+
+def peers(*records, timed_out=False):
+    done = Finished(returncode=0, stdout="", stderr="", timed_out=timed_out, signal=None, report=b"")
+    return judge_peers(ProbeReport(records=records, finished=done, seconds=1), 2, {})
+
+
+def test_copies_that_did_not_end_are_a_warning_with_the_call():
+    failed = {"kind": "failed", "stage": "peers", "call": "cudaMemcpyPeer", "code": 700, "name": "cudaErrorIllegalAddress", "text": None}  # fmt: skip
+    for judged, said in (
+        (peers(), "the copies did not end"),
+        (peers(failed), "cudaMemcpyPeer: cudaErrorIllegalAddress (700)"),
+        (peers(timed_out=True), "no answer within 1 s"),
+    ):
+        assert (judged.status, judged.detail) == ("warn", f"{said}; single GPUs work")
+
+
+def test_a_libcuda_beside_another_module_is_a_warning():
+    device = {"index": 0, "name": "NVIDIA H200", "capability": "9.0", "uuid": "GPU-1"}
+    for libcuda, cause in (
+        ("libcuda.so.570.86.10", "driver_library_mismatch"),
+        ("compat/libcuda.so.570.86.10", None),
+    ):
+        saw = {"cuda": "13.0", "kernel_module": "580.159.04", "files": [], "devices": [device], "mig": [],
+               "libcuda": f"/usr/lib/{libcuda}"}  # fmt: skip
+        judged = layers._judge_driver(verification(), {"failed": None, "values": saw})
+        assert (judged.status, judged.finding and judged.finding.cause) == (
+            "warn" if cause else "pass",
+            cause,
+        )

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,9 +21,11 @@ from rows import rows, sampled
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
 from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
+from provision.errors import MachineError, UsageError
 from provision.model import Finding, NodeVerdict, StageResult, TargetGpu, Verdict
+from provision.system.process import children
 from provision.system.process.children import read_start
-from provision.verify.node import check, count_expected, judge, shorten_line
+from provision.verify.node import assert_own, check, count_expected, judge, shorten_line
 from provision.wheels import pylock
 
 OF_JOBS = frozenset(c.cause for c in KNOWN.causes if c.of_jobs)
@@ -149,6 +152,36 @@ def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tm
         time.sleep(0.2)
         assert processes(variables["GPUENV_STUB"]) == []
     assert time.monotonic() - start < 30
+
+
+def test_a_check_that_ends_without_an_answer_blames_the_driver_only_while_it_is_asked(tmp_path, monkeypatch):
+    def die(_seconds=0.0, _ask=None):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(MachineError, match="the check was ended by SIGKILL"):
+        check(die, 60.0)
+    with pytest.raises(MachineError, match="no result within"):
+        check(lambda _seconds, _ask: time.sleep(60), 0.1)
+    crashed = check(lambda _seconds, ask: ask(die), 60.0)
+    assert (crashed.fault, crashed.cause, crashed.hung) == (True, "driver", False)
+    assert crashed.text == "driver: NVML was ended by SIGKILL"
+    asked = check(lambda _seconds, ask: ask(lambda: time.sleep(60)), 0.1)
+    assert (asked.fault, asked.hung) == (True, True) and "NVML did not return" in asked.text
+    stuck, waiting = tmp_path / "gpuenv" / "stuck", subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr("provision.verify.node._STUCK", stuck)
+    try:  # no signal ends a process in the driver, and none can be had here
+        monkeypatch.setattr(children, "call", lambda *_: children.Called(stuck={waiting.pid}))
+        assert check(die, 60.0).hung and f"{waiting.pid} " in stuck.read_text()
+        again = check(lambda _seconds, _ask: pytest.fail("asked"), 60.0)
+        assert again.hung and "a call of an earlier check" in again.text
+    finally:
+        waiting.kill()
+        waiting.wait()
+
+
+def test_an_environment_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be examined: "):
+        assert_own(tmp_path / "none")
 
 
 def test_a_driver_that_still_holds_a_process_of_an_earlier_check_is_not_asked_again(tmp_path, monkeypatch):

@@ -12,13 +12,15 @@ from rows import rows
 
 from provision.config.options import Choices
 from provision.config.recall import list_named_packages
+from provision.environment.distributions import Distribution
 from provision.environment.loader import Package, Problem
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.verify import Options
+from provision.verify import Options, packages
 from provision.verify.fixes import (
     LinuxDistribution,
     Surroundings,
+    _choose_step,
     describe_missing,
     describe_other_build,
     read_distribution,
@@ -247,3 +249,56 @@ def test_another_build_names_the_framework():
     here = Surroundings(libraries=frozenset({"libcudart.so.13"}))
     text = describe_other_build({package: problems}, Profiles(), here, env, [])
     assert "xformers" in text and "torch" in text and "nvidia-cuda-runtime-cu12" in text
+
+
+def problem(kind, library, detail="", **more):
+    return Problem(kind=kind, file="/site/a/x.so", library=library, detail=detail, **more)
+
+
+@rows(
+    ("problems", "says", "fix"),
+    [
+        ([problem("version", "libstdc++.so.6", "GLIBCXX_3.4.32")], "needs GLIBCXX_3.4.32 of libstdc++.so.6",
+         "built for an older system (without GLIBCXX_3.4.32)"),
+        ([problem("missing", n, any_of=True) for n in ("libGL.so.1", "libEGL.so.1")],
+         "none can be loaded: libGL.so.1, libEGL.so.1 missing", "libgl1"),
+        ([problem("missing", "libGL.so.1")], "needs libGL.so.1, which this system does not have", "libgl1"),
+    ],
+)  # fmt: skip
+def test_a_problem_of_a_package_has_its_words_and_fix(problems, says, fix):
+    one = Package("a", "1.0", "/site", ())
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    paths = PythonPaths(prefix="/env", version="3.12.0", sites=("/site",), roots=("/env",))
+    assert says in packages._describe_problems(one, problems)
+    assert fix in packages._describe_fix(problems[0].kind, {one: problems}, env, paths, [one], ROWS)
+
+
+def test_a_wheel_with_only_some_of_the_libraries_is_no_fix():
+    """cuBLAS comes as a wheel, the odd library does not."""
+    package = Package("odd", "1.0", "/site", ())
+    toolkits = load().toolkits
+    here = Surroundings()
+    some = _choose_step(package, ["libcublas.so.12", "libodd.so.3"], Profiles(toolkits=toolkits), here)
+    assert some == ([], "")
+    both = _choose_step(package, ["libcublas.so.12"], Profiles(toolkits=toolkits), here)
+    assert both[0] == ["nvidia-cublas-cu12==12.*"]
+
+
+def test_a_package_without_modules_of_its_name_is_imported_by_the_folders_of_its_files(tmp_path):
+    for folder in ("vision", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    info = tmp_path / "opencv_thing-1.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("other/__init__.py,,\nvision/__init__.py,,\nvision/x.so,,\n")
+    package = Package(
+        "opencv-thing", "1.0", str(tmp_path), (), info=Distribution("opencv-thing", "1.0", info)
+    )
+    broken = Problem(kind="missing", file=f"{tmp_path}/vision/x.so", library="libGL.so.1")
+    for problems, modules, tops in (
+        ((broken,), (), ("vision",)),
+        ((), ("other.x",), ("other",)),
+        ((), (), ("other", "vision")),
+    ):
+        one = packages.Nominated(package=package, problems=problems, modules=modules)
+        assert packages._list_top_modules(one) == tops

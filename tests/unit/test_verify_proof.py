@@ -197,3 +197,91 @@ def test_the_further_operations_of_deep_are_judged_by_name():
         "rnn": "the process was ended by SIGSEGV while running rnn",
         "sparse": "the process ended before the result",
     }
+
+
+def grade(stage, *, ok=True, error=0.0, dtype="float32", device=0):
+    return {"kind": stage, "device": device, "case": "x", "dtype": dtype, "which": "forward", "error": error,
+            "tolerance": 1e-3, "reason": "exact", "ok": ok}  # fmt: skip
+
+
+def report_of(*records, log="", signal=None, stderr=""):
+    done = Finished(
+        returncode=-11 if signal else 0, stdout="", stderr=stderr, timed_out=False, signal=signal, report=b""
+    )
+    return ProbeReport(records=records, finished=done, seconds=1.0, log=log)
+
+
+SEEN = {"kind": "framework", "version": "2.12.0", "cuda": "13.0", "cudnn": 91900, "file": "/env/torch.py",
+        "devices": [{"index": 0, "name": "H100", "capability": "9.0", "uuid": None}]}  # fmt: skip
+
+
+def outcome_of(*records, log="", name="torch", device="cuda", signal=None):
+    run = verification(device, files=["/env/libcudnn.so.9"])
+    return proof.judge_framework(run, name, report_of(SEEN, *records, log=log, signal=signal))
+
+
+@rows(("device", "error", "shown"), [("cuda", 0.5, "off by 0.5"), ("cpu", None, "not a number")])
+def test_one_wrong_number_fails_and_makes_the_verdict_wrong(device, error, shown):
+    index = 0 if device == "cuda" else -1
+    bad = grade("convolution", ok=False, error=error, dtype="tf32", device=index)
+    records = (grade("convolution", device=index), bad)
+    outcome = outcome_of(*records, grade("matmul"), device=device)
+    judged = outcome.stages["convolution"]
+    assert (judged.status, outcome.wrong) == ("fail", True)
+    assert judged.detail == f"1 of 2 results are wrong; first: x tf32 forward: {shown}, at most 0.001"
+    assert judged.finding.cause == "framework_bug_upgrade"
+    assert ("several GPUs" in judged.finding.fix) == (device == "cuda")
+    assert [outcome.stages[s].status for s in ("matmul", "attention", "loaded")] == ["skip"] * 3
+
+
+def test_products_name_the_calls_of_cublas_that_were_logged():
+    log = "gpuenv: matmul\nI! cuBLAS (v13.1.0) function cublasStatus_t cublasSgemm_v2(\n[x][cublasLt][1][Trace][cublasLtMatmul]\n"
+    judged = outcome_of(grade("convolution"), grade("matmul"), log=log).stages["matmul"]
+    assert judged.detail.endswith("cuBLAS was called 2 times")
+    assert judged.evidence[0].text == "cublasLtMatmul, cublasSgemm_v2"
+
+
+BEGUN = {"kind": "begin", "stage": "attention_backend", "doing": "running CUDNN"}
+FAILED = {"kind": "failed", "stage": "attention_backend", "error": "RuntimeError", "text": "CUDNN_STATUS"}
+UNSERVED = {"kind": "unserved", "case": "CUDNN", "dtype": "attention", "reason": "no kernel"}
+
+
+def backend(name, *records):
+    return ({"kind": "backend", "device": 0, "backend": name}, *records)
+
+
+@rows(
+    ("ok", "records", "signal", "status", "words"),
+    [
+        (True, backend("MATH", grade("attention_backend")), None, "pass", "by FLASH"),
+        (True, backend("CUDNN", FAILED), None, "warn", "CUDNN_STATUS"),
+        (True, backend("CUDNN", grade("attention_backend", ok=False, error=2.0)), None, "warn", "off by 2"),
+        (True, backend("CUDNN", UNSERVED), None, "pass", "by FLASH"),
+        (False, backend("MATH", grade("attention_backend")), None, "fail", "SDPBackend.MATH"),
+        (False, backend("CUDNN", FAILED), None, "fail", None),
+    ],
+)  # fmt: skip
+def test_each_backend_of_attention_is_judged_and_a_working_one_named(ok, records, signal, status, words):
+    attention = grade("attention", ok=ok, error=0.0 if ok else 1.0)
+    by = {"kind": "attention_by", "case": "x", "backend": "FLASH"}
+    outcome = outcome_of(grade("convolution"), grade("matmul"), attention, by, *records)
+    judged = outcome.stages["attention"]
+    assert judged.status == status
+    if status == "fail":
+        assert (words or "Use the next older or newer release") in judged.finding.fix
+    else:
+        assert words in " ".join([judged.detail, *(e.text for e in judged.evidence)])
+
+
+def test_a_backend_that_ends_the_process_is_named_with_the_signal():
+    report = report_of(*backend("CUDNN", BEGUN), signal="SIGSEGV")
+    assert proof._list_backends(report) == {"CUDNN": report.death}
+
+
+@rows(
+    ("saw", "status", "cause"),
+    [(SEEN | {"cuda": None}, "fail", "cpu_only_build"), (None, "fail", None), (SEEN, "pass", None)],
+)
+def test_a_framework_that_is_no_gpu_build_or_says_nothing_fails(saw, status, cause):
+    judged = proof.judge_import(verification(), "torch", report_of(*filter(None, [saw])))
+    assert (judged.status, judged.finding and judged.finding.cause) == (status, cause)
