@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -179,20 +180,13 @@ def main(
     """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""
 
 
-CONTEXT = "context"
-
-
 def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
     """Return `call` with a signature of the context and all declared options of the dataclasses."""
-    parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
-        hints: dict[type, dict[str, Any]] = {}
         for owner, field, how in declare.iterate_options(kind):
-            if owner not in hints:
-                hints[owner] = _read_types(owner)
-            parameters.append(
-                _make_parameter(field, hints[owner][field.name], how, get_variable(field.name, how, kind))
-            )
+            variable = get_variable(field.name, how, kind)
+            parameters.append(_make_parameter(field, _read_types(owner)[field.name], how, variable))
 
     def called(context: typer.Context, **given: Any) -> int:
         return call(context, {name: value for name, value in given.items() if value is not None})
@@ -226,6 +220,7 @@ def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
     return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
+@functools.cache
 def _read_types(owner: type) -> dict[str, Any]:
     """Return the types of a dataclass's own options. Types of other fields may not be imported."""
     fields = [field for kind, field, _ in declare.iterate_options(owner) if kind is owner]

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from .. import detect
-from ..config import recall
+from ..config import recall, rows
 from ..config.file import read_config
 from ..config.options import BuildOptions, Choices, get_cache_dir
-from ..config.rows import load
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, record, registry, venv
@@ -144,12 +143,11 @@ class BuildJob:
         return venv.fetch_python(wanted)
 
     def record(self, prefix: Path) -> None:
-        """Write plan, lock, options and the installed packages into the environment at `prefix`."""
-        record.note_installed(prefix, self.lock)
-        self.write_record(prefix)
+        """Write the installed packages, plan, lock and options into the environment at `prefix`.
 
-    def write_record(self, prefix: Path) -> None:
-        """Write plan, lock and options. The options are last, because the next `create` relies on them."""
+        The options are last, because the next `create` relies on them.
+        """
+        record.note_installed(prefix, self.lock)
         if self.remembered is not None:
             record.write(prefix, "plan.json", as_document(self.lock.plan))
             manager(self.lock.manager).write_lock(self.lock, prefix)
@@ -180,7 +178,7 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
         matches = record.read(env, "lock.json").get("digest") == record.lock_digest(lock)
     else:
         # An invalid option is reported before a damaged environment.
-        read_named(choices, load(choices))
+        read_named(choices, rows.load(choices))
         matches = recall.is_same(before, wanted)
     if place.find_python(env) is None:
         raise UsageError(place.describe_missing_python(env), hint=RECREATE)
@@ -353,7 +351,7 @@ def _record_options(job: BuildJob) -> CreateResult:
     """Record the options of this run. The packages stay as they are."""
     with make_scratch("record") as draft:
         (draft / place.MARK).mkdir()
-        job.write_record(draft)
+        job.record(draft)
         record.vouch(job.env.resolve(), record.digest_record(draft))
     job.record(job.env)
     _complete(job.lock, job.env, job.choices, job.emit)
@@ -414,7 +412,7 @@ def build_environment(
         check_files(bundle, job.emit)
     warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     if device == "cuda":
-        for text in disagreements_of(job.lock, load(job.choices)):
+        for text in disagreements_of(job.lock, rows.load(job.choices)):
             job.emit(Event("warning", "lock", text))
     try:
         if packages:
@@ -493,7 +491,7 @@ def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     from . import prove
 
     examined = job.examine(job.env)
-    project = prove.read_project_checks(job.env, examined.options, wanted=job.options.checks)
+    project = prove.read_project_checks(job.env, examined.options, allowed=job.options.checks)
     whole = prove.add_packages(examined, verdict, job.emit)
     whole = prove.run_checks(examined, whole, project, job.emit)
     if whole.failed and whole.verdict == "fails" != verdict.verdict:

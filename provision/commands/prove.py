@@ -78,15 +78,13 @@ class Examination:
     always_read: bool = False
 
 
-def make_reader(
-    env: Environment, choices: Choices, environ: dict[str, str]
-) -> Callable[[PythonPaths], Reading]:
+def make_reader(env: Environment, choices: Choices) -> Callable[[PythonPaths], Reading]:
     """Return a function that reads the installed packages while child processes run."""
 
     def read(python_paths: PythonPaths) -> Reading:
         from ..verify import packages
 
-        return packages.read_packages(env.python, python_paths, environ, rows.load(choices))
+        return packages.read_packages(env.python, python_paths, process.environ(), rows.load(choices))
 
     return read
 
@@ -97,7 +95,8 @@ def add_packages(
     """Add the stage `packages` to a verdict. After a failed stage it imports nothing, and is skipped if that stage came
     before the frameworks."""
     if early is None:
-        with verify.begin(examined.env, examined.options, driver=False) as own:
+        reader = make_reader(examined.env, examined.choices)
+        with verify.begin(examined.env, examined.options, driver=False, meanwhile=reader) as own:
             return add_packages(examined, verdict, emit, own)
     failed = verdict.failed
     findings: Sequence[Finding] = ()
@@ -121,9 +120,8 @@ def _judge_packages(
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
     surroundings = early.python_paths.result()
-    reading = (
-        early.reading().result() if early.reading else make_reader(env, choices, early.environ)(surroundings)
-    )
+    assert early.reading  # `begin` was given a reader
+    reading = early.reading().result()
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)
         emit(Event("progress", "verify", f"importing {names}"))
@@ -248,9 +246,9 @@ def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def read_project_checks(env: Path, options: verify.Options, *, wanted: bool) -> OwnProject | None:
-    """Return the project of an environment if its checks are to run, which --quick leaves out. Raises DataError."""
-    return read_own_project(env, options.cache_dir) if wanted and not options.quick else None
+def read_project_checks(env: Path, options: verify.Options, *, allowed: bool) -> OwnProject | None:
+    """Return the project of an environment if its checks are to run. --quick leaves them out. Raises DataError."""
+    return read_own_project(env, options.cache_dir) if allowed and not options.quick else None
 
 
 def run_checks(

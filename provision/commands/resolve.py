@@ -24,7 +24,6 @@ from ..config.options import (
     list_words,
 )
 from ..config.project import apply_project
-from ..config.rows import load
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import name_configured
@@ -125,7 +124,7 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     if options.pip:
         choices = apply_project(options.choices)
         _refuse_channels(choices)
-        data = load(choices)
+        data = rows.load(choices)
         plans = (dataclasses.replace(p, plan=add_pip(p.plan, data, choices)) for p in planned_fleet.plans)
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:

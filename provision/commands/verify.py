@@ -113,16 +113,16 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
     env = locate_environment(root)
     path = Path(env.path)
-    project = read_project_checks(path, wanted, wanted=options.checks)
+    project = read_project_checks(path, wanted, allowed=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     with begin(
         env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
-        meanwhile=make_reader(env, choices, process.environ()),
+        meanwhile=make_reader(env, choices),
     ) as early:  # fmt: skip
         lock = _read_lock(env, locked=options.locked, choices=choices)
         if lock is None and options.device is None:
+            # Where nothing is made for a GPU, a machine without one is no failure.
             builds = read_installed(early.python_paths.result()).builds
-            # Without a lock and a build for a GPU, a machine without one is no failure.
             if not any(builds.values()) and (note := explain_no_gpu("testing on the CPU")):
                 wanted = dataclasses.replace(wanted, device="cpu")
                 emit(Event("note", "verify", note))
@@ -131,11 +131,8 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         verdict = add_packages(examined, verdict, emit, early)
     verdict = run_checks(examined, verdict, project, emit, typed)
     # A verdict on a part of the environment, or on another device, is none on the environment.
-    is_whole = not (options.quick or options.framework or typed) and options.device in (
-        None,
-        verdict.made_for,
-    )
-    if env.made_by_gpuenv and is_whole:
+    is_part = options.quick or options.framework or typed or options.device not in (None, verdict.made_for)
+    if env.made_by_gpuenv and not is_part:
         if options.env is None and (link := describe_link_outside(named)):
             emit(Event("note", "verify", f"the verdict is not recorded: {link}"))
         else:

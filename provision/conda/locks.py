@@ -232,7 +232,7 @@ def check_target(lock: Lock, virtual: Sequence[Virtual], bounds: Bounds) -> None
             name, _, wanted = text.partition(" ")
             if name.startswith("__") and not (name in have and _is_met(have[name], wanted)):
                 problems.append(f"{package.name} {package.version} needs {text}")
-    cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
+    cuda = lock.plan.cuda
     if cuda and bounds.cuda and numbers(cuda) > numbers(bounds.cuda):
         problems.append(
             f"its CUDA {cuda} is newer than CUDA {bounds.cuda}, the newest version that the driver supports"

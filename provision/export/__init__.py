@@ -118,7 +118,7 @@ def warnings(form: str, subject: Subject) -> list[str]:
     variants = [p.name for p in pip_packages(lock) if not p.unhashed and label_of(p.url.rpartition("/")[2])]
     if variants and form in ("requirements", "environment.yml", "pixi", "uv"):
         gpus = [Version(g.capability) for g in lock.target.gpus]
-        said = {"CUDA_DRIVER_VERSION": next((b.cuda for b in lock.plan.builds if b.cuda), None),
+        said = {"CUDA_DRIVER_VERSION": lock.plan.cuda,
                 "SM_ARCH": str(min(gpus)) if gpus else None}  # fmt: skip
         words = " ".join(f"NV_VARIANT_PROVIDER_FORCE_{k}={v}" for k, v in said.items() if v)
         sentences.append(

@@ -149,8 +149,7 @@ def lock_options(subject: Subject) -> list[str]:
             options += ["--channel", channel]
     for build in plan.builds:
         options += ["--framework", f"{build.framework}=={build.version}"]
-    cuda = next((b.cuda for b in plan.builds if b.cuda), None)
-    options += ["--cuda", cuda] if cuda and lock.manager == "venv" else []
+    options += ["--cuda", plan.cuda] if plan.cuda and lock.manager == "venv" else []
     for package in plan.packages:
         options += ["--with", package]
     return options

@@ -88,10 +88,8 @@ def extras_of(locks: Mapping[Path, Lock]) -> dict[str, Lock]:
     """
     extras: dict[str, Lock] = {}
     for file, lock in locks.items():
-        build = (
-            next((b.cuda for b in lock.plan.builds if b.cuda), None) if lock.plan.device == "cuda" else None
-        )
-        name = canonicalize_name(find_lock_target(file.name) or format_label(build))
+        cuda = lock.plan.cuda if lock.plan.device == "cuda" else None
+        name = canonicalize_name(find_lock_target(file.name) or format_label(cuda))
         if name in extras:
             raise UsageError(
                 f"--lock: two of the locks would be the extra {name}",
@@ -228,7 +226,7 @@ def conda_override(lock: Lock) -> str | None:
     """
     if lock.manager != "conda" or lock.plan.device != "cuda":
         return None
-    return lock.target.driver_cuda or next((b.cuda for b in lock.plan.builds if b.cuda), None)
+    return lock.target.driver_cuda or lock.plan.cuda
 
 
 def linux_only(subject: Subject, form: str) -> None:

@@ -132,6 +132,11 @@ class Plan(Value):
     pip: tuple[str, ...] = field(default=(), metadata={"optional": True})
     uv: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
+    @property
+    def cuda(self) -> str | None:
+        """The CUDA of the first build that has one."""
+        return next((b.cuda for b in self.builds if b.cuda), None)
+
 
 class LockedPackage(Value):
     """One locked file.

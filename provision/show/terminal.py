@@ -156,9 +156,7 @@ class Screen:
             self._write(self.err, row)
 
     def progress(self, text: str) -> None:
-        """Write a line that the next one replaces, on a terminal only."""
-        if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
-            return
+        """Write a line that the next one replaces. Standard error is a terminal."""
         row = clean(text, self.columns(self.err) - 1)  # of two rows only the last would be erased
         with self.lock:
             self.err.write(f"\r\x1b[2K{row}")
