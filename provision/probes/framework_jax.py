@@ -72,15 +72,14 @@ def prepare_jax(jax):
             around = tuple((k - 1 - p, k - 1 - p) for k, p in zip(case["kernel"], case["padding"]))
             return jax.lax.conv_transpose(a, b, case["stride"], around, transpose_kernel=True, **options)
 
-        def all_passes(a, b, g):
+        def all_passes(name, dtype, arrays):
+            a, b, g = arrays
             y, back = jax.vjp(forward, a, b)
             return (y,) + back(g)
 
-        place = jax.devices("cpu")[0] if device < 0 else jax.devices("gpu")[device]
-        put = [jax.device_put(numpy.asarray(v).astype(kinds[dtype]), place) for v in arrays]
-        return tuple(numpy.asarray(r).astype(numpy.float64) for r in jax.jit(all_passes)(*put))
+        return run(device, all_passes, [(name, dtype, arrays)], jax.jit)[0]
 
-    def run(device, function, jobs):
+    def run(device, function, jobs, jit):
         """Compute all jobs in one compiled call, because each call is compiled. Return float64 arrays."""
         place = jax.devices("cpu")[0] if device < 0 else jax.devices("gpu")[device]
         put = [
@@ -91,9 +90,7 @@ def prepare_jax(jax):
         def compute(put):
             return [function(name, dtype, arrays) for (name, dtype, _), arrays in zip(jobs, put)]
 
-        return [
-            [numpy.asarray(a).astype(numpy.float64) for a in one] for one in compile_quickly(compute)(put)
-        ]
+        return [[numpy.asarray(a).astype(numpy.float64) for a in one] for one in jit(compute)(put)]
 
     def compile_quickly(compute):
         """Return the function, compiled for cuBLAS without the search for the fastest kernel.
@@ -118,7 +115,7 @@ def prepare_jax(jax):
             y, back = jax.vjp(forward, x, w, *bias)
             return (y,) + back(gy)
 
-        return run(device, product, jobs)
+        return run(device, product, jobs, compile_quickly)
 
     def attend(device, jobs, backend):
         if not hasattr(jax.nn, "dot_product_attention"):  # before 0.4.31
@@ -136,7 +133,7 @@ def prepare_jax(jax):
             y, back = jax.vjp(forward, q, k, v)
             return (y,) + back(gy)
 
-        return run(device, attention, jobs)
+        return run(device, attention, jobs, compile_quickly)
 
     def backends(device):
         """Return the backends beside XLA, which is the default. cuDNN's attention needs compute capability 8.0."""

@@ -100,9 +100,7 @@ def prepare_onnxruntime(onnxruntime):
         if model != name:
             raise Unserved("ONNX Runtime has no such choice")
         rank = len(case["size"])
-        first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to ONNX's (N, C, *S)
-        last = (0,) + tuple(range(2, rank + 2)) + (1,)
-        kernel = (rank + 1, rank) + tuple(range(rank))  # (*K, I, O) to ONNX's (O, I, *K)
+        first, last, kernel = channels_first(rank)
         weight = numpy.ascontiguousarray(w.transpose(kernel)).astype(kinds[dtype])
         operators = ("ConvTranspose", "Conv") if case.get("transposed") else ("Conv", "ConvTranspose")
         results = []

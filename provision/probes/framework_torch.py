@@ -55,6 +55,9 @@ def prepare_torch(torch):
         "bfloat16": torch.bfloat16,
     }
 
+    def place(device):
+        return "cpu" if device < 0 else "cuda:%d" % device
+
     def array(flat, shape, dtype):
         exact = torch.tensor(flat, dtype=torch.float64).reshape(shape)
         return exact.to(kinds[dtype]).double()
@@ -65,12 +68,9 @@ def prepare_torch(torch):
     def convolve(device, name, dtype, arrays):
         case = CASES[name]
         rank = len(case["size"])
-        first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to torch's (N, C, *S)
-        last = (0,) + tuple(range(2, rank + 2)) + (1,)
-        kernel = (rank + 1, rank) + tuple(range(rank))  # (*K, I, O) to torch's (O, I, *K)
-        place = "cpu" if device < 0 else "cuda:%d" % device
+        first, last, kernel = channels_first(rank)
         dx, dw, dg = (
-            a.permute(order).contiguous().to(place, kinds[dtype])
+            a.permute(order).contiguous().to(place(device), kinds[dtype])
             for a, order in zip(arrays, (first, kernel, first))
         )
         torch.backends.cudnn.benchmark = name == "conv2d_autotuned"
@@ -94,11 +94,11 @@ def prepare_torch(torch):
         )
 
     def multiply(device, jobs):
-        results, place = [], "cpu" if device < 0 else "cuda:%d" % device
+        results = []
         for _, dtype, arrays in jobs:
             if hasattr(torch.backends.cuda, "matmul"):  # before 1.7 torch has no TF32
                 torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-            x, w, gy, *bias = (a.to(place, kinds[dtype]) for a in arrays)
+            x, w, gy, *bias = (a.to(place(device), kinds[dtype]) for a in arrays)
             inputs = [a.requires_grad_() for a in (x, w, *bias)]
             y = torch.addmm(bias[0], x, w) if bias else x @ w
             (y * gy).sum().backward()
@@ -108,11 +108,10 @@ def prepare_torch(torch):
     def attend(device, jobs, backend):
         if not hasattr(torch.nn.functional, "scaled_dot_product_attention"):  # before 2.0
             return []
-        place = "cpu" if device < 0 else "cuda:%d" % device
 
         def one(job):
             name, dtype, arrays = job
-            return _attend_torch(torch, place, name, kinds[dtype], arrays, default=backend is None)
+            return _attend_torch(torch, place(device), name, kinds[dtype], arrays, default=backend is None)
 
         if backend:
             with _choose_backend(torch, backend):

@@ -161,6 +161,16 @@ def _weigh(case, size, out, x, gy, zeros):
     return gw
 
 
+def channels_first(rank):
+    """Return the orders of axes that turn x (N, *S, C) into (N, C, *S) and back, and w (*K, I, O) into (O, I, *K)."""
+    inner = tuple(range(1, rank + 1))
+    return (
+        (0, rank + 1) + inner,
+        (0,) + tuple(range(2, rank + 2)) + (1,),
+        (rank + 1, rank) + tuple(range(rank)),
+    )
+
+
 def reference(case, x, w, gy, zeros):
     """Return (y, gradient of x, gradient of w) in float64. `zeros(shape)` creates a float64 array."""
     size, out = case["size"], spatial(case)
