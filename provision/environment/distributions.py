@@ -171,12 +171,8 @@ def read_distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:
 def read_versions(env: Path) -> dict[str, str]:
     """Return the versions of an environment's distributions by their normal names."""
     versions = {d.name: d.version for d in list_installed(env) if _is_version(d.version)}
-    for name in _CONDA_LIBRARIES:
-        for file in sorted(env.glob(f"conda-meta/{name}-*.json")):
-            base, _, rest = file.name.rpartition("-")[0].rpartition("-")
-            if base == name and _is_version(rest):
-                versions[name] = rest
-    return versions
+    libraries = (r for r in list_conda_records(env) if r.name in _CONDA_LIBRARIES)
+    return versions | {r.name: r.version for r in libraries if _is_version(r.version)}
 
 
 def read_python(env: Path) -> str | None:

@@ -48,7 +48,6 @@ def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event("start", "build", words, total=len(lock.packages)))
-    check_disk(path, sum(p.size or 0 for p in hashed))
     if hashed:
         _install_hashed(whole, emit)
     if target:
@@ -118,11 +117,11 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
         files = sum(len(wanted.lock.packages) for wanted in missing)
         text = f"downloading {'up to ' if may_be_cached else ''}{format_bytes(total)} ({_count(files)})"
         emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
-        check_disk(installer_cache(sources), total, cached=True)
+        check_disk(installer_cache(sources), total)
     for wanted in missing:
         done = wanted.install(offline=False, emit=emit)
         if not done.ok:
-            raise explain_install_failure(done, wanted.path, lock)
+            raise explain_install_failure(done, lock)
     for package in (p for p in hashed if not is_wheel(p)):
         _build(whole.only((package,)), emit)
 
@@ -153,7 +152,7 @@ def _install_cached(
             emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
-            raise explain_install_failure(done, whole.path, whole.lock, offline=sources.offline)
+            raise explain_install_failure(done, whole.lock, offline=sources.offline)
         if not (done and done.ok):
             missing.append(wanted)
     return missing
@@ -202,7 +201,7 @@ def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
     done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:
-        raise explain_install_failure(done, whole.path, whole.lock)
+        raise explain_install_failure(done, whole.lock)
 
 
 # --- taking out and putting back -------------------------------------------------------------------

@@ -42,8 +42,6 @@ def folder(environ: Mapping[str, str]) -> Path:
     home = Path(environ.get("HOME") or "~").expanduser()
     if environ.get("JUPYTER_DATA_DIR"):
         data = Path(environ["JUPYTER_DATA_DIR"])
-    elif sys.platform == "darwin":
-        data = home / "Library" / "Jupyter"
     else:
         data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "jupyter"
     if not data.is_absolute() and not environ.get("JUPYTER_DATA_DIR"):

@@ -57,8 +57,6 @@ def requirements_text(lock: Lock, files: Collection[str]) -> str:
     """
     lines = []
     for package in lock.packages:
-        if package.unhashed:
-            continue
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
@@ -274,9 +272,7 @@ def lacks_only_files(log: str) -> bool:
 
 
 # 39 lines: one short paragraph for each cause, the most precise first.
-def explain_install_failure(
-    done: process.Finished, path: Path, lock: Lock, *, offline: bool = False
-) -> BuildError:
+def explain_install_failure(done: process.Finished, lock: Lock, *, offline: bool = False) -> BuildError:
     from ..index import refusals  # it brings an HTTP client
 
     log = clean(strip_progress(done.stderr))
@@ -315,8 +311,6 @@ def explain_install_failure(
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
             hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
         )  # fmt: skip
-    if _is_full(path):  # if the log was cut before the reason
-        return BuildError(f"the disk of {path} is full", hint=refusals.SPACE_HINT, log=log)
     return BuildError("the packages could not be installed", log=log, hint="read the output of uv above")
 
 
@@ -331,14 +325,6 @@ def cache_is_damaged(log: str) -> bool:
 
 
 _NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connectivity is disabled)")
-
-
-def _is_full(path: Path) -> bool:
-    """Return whether a disk has less space than any package needs."""
-    try:
-        return shutil.disk_usage(path).free < 1 << 20
-    except OSError:
-        return False
 
 
 _UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")
@@ -480,14 +466,10 @@ def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> b
     return any(path for cache in caches for path in cache.glob("archive-v*/*"))
 
 
-def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
-    """Raise BuildError if a disk has too little space.
-
-    Wheels are unpacked in the cache and linked into an environment on the same disk. An environment on another disk
-    needs the space again.
-    """
-    path = find_existing(path)
-    need = packed * ((1 + UNPACKED) if cached else 0)
+def check_disk(cache: Path, packed: int) -> None:
+    """Raise BuildError if the disk of the cache has too little space: wheels are unpacked there, and then linked."""
+    path = find_existing(cache)
+    need = packed * (1 + UNPACKED)
     free = shutil.disk_usage(path).free
     if free < need:
         raise BuildError(

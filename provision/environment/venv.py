@@ -126,8 +126,6 @@ def _name_place(path: Path, final: Path) -> None:
     Scripts for bash, zsh and fish look for themselves, and PowerShell's does so anyway. Shells that cannot (sh, csh,
     nu) get the final path.
     """
-    if path.name != f".{final.name}.gpuenv-new":
-        return
     quoted, final_quoted = (_quote(p) for p in (path, final))
     for script in (path / "pyvenv.cfg", *path.glob("bin/activate*")):
         text = script.read_bytes().decode("utf-8", "surrogateescape")

@@ -215,6 +215,8 @@ def test_powershell_and_nushell_get_lines_quoted_by_their_rules(tmp_path, monkey
     ):
         monkeypatch.setattr(shells, "_detect_shell", lambda name=name: name)
         assert shells.activate_line(tmp_path / env, {}) == line
+    (tmp_path / "my env" / "conda-meta").mkdir(parents=True)  # conda has no scripts for these shells
+    assert shells.activate_line(tmp_path / "my env", {}) == "gpuenv run 'my env' -- nu"
 
 
 def test_pyvenv_cfg_is_what_editors_read(venv):

@@ -13,6 +13,7 @@ import pytest
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 from provision.environment import place
+from provision.errors import UsageError
 
 
 def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
@@ -152,3 +153,9 @@ def test_a_python_that_is_not_here_is_downloaded_by_uv(gpuenv, index):
     ran = gpuenv("create", "--no-verify", *ask)
     assert ran.code == 7 and "downloading Python 3.13" in ran.err
     assert "Python 3.13 is not on this machine" in ran.json["error"]["message"]
+
+
+def test_a_broken_link_in_the_place_of_the_environment_is_refused(tmp_path):
+    (tmp_path / "env").symlink_to("missing")
+    with pytest.raises(UsageError, match="broken symbolic link"):
+        place.check_place(tmp_path / "env")

@@ -13,6 +13,7 @@ import pytest
 import uv
 
 from provision.environment import kernel
+from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # What a notebook does: start by name, run a cell, interrupt one that runs, end; printed as JSON.
@@ -242,6 +243,32 @@ def test_a_dry_run_makes_no_kernel(gpuenv, jax):
 )  # fmt: skip
 def test_a_kernel_is_named_after_its_folder(tmp_path, path, name):
     assert kernel._find_free_name(tmp_path, Path(path)) == name
+
+
+def test_the_logo_of_ipykernel_comes_along_and_a_kernel_behind_a_link_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    env, kernels = tmp_path / "env", tmp_path / "kernels"
+    (env / "share/jupyter/kernels/python3").mkdir(parents=True)
+    (env / "share/jupyter/kernels/python3/logo-64x64.png").write_bytes(b"png")
+    spec = {"metadata": {"gpuenv": {"environment": str(env)}}}
+    kernel._write(kernels / "mine", spec, env)
+    assert (kernels / "mine" / "logo-64x64.png").read_bytes() == b"png"
+    (tmp_path / "real").mkdir()
+    (kernels / "mine").rename(tmp_path / "real" / "mine")
+    (kernels / "mine").symlink_to(tmp_path / "real" / "mine")
+    assert kernel.list_registered(env) == ["mine"]
+    with pytest.raises(BuildError, match="mine"):
+        kernel.forget(env)
+    assert (tmp_path / "real" / "mine" / "kernel.json").exists()
+
+
+def test_a_user_without_a_home_folder_has_no_kernels(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "relative")
+    for name in ("JUPYTER_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BuildError, match="no home folder"):
+        kernel.folder(os.environ)
+    assert kernel.list_registered(tmp_path) == []
 
 
 # --- run --exec ------------------------------------------------------------------------------------

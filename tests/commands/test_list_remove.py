@@ -8,11 +8,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from framework_envs import venv
+from powerless import shut
 
 from provision.environment import place, registry
+from provision.errors import BuildError
 from provision.show import result as shown
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -227,6 +230,29 @@ def test_an_entry_that_cannot_be_read_is_dropped(gpuenv, made, data, text):
     (data / "x.json").write_bytes(text.encode("latin-1"))
     assert set(listed(gpuenv)) == {str(e) for e in made}
     assert not (data / "x.json").exists()
+
+
+def test_a_disk_that_cannot_be_read_is_not_taken_for_a_removed_environment(made, data, monkeypatch):
+    env = made[0]
+    with shut(env.parent):
+        assert not registry._is_there(env) and not registry._is_gone(env)
+        assert registry.list_environments() == [] and list(registry._scan_folder(str(env))) == []
+    assert registry.list_environments() == sorted(made)
+    assert not registry._is_old(data / "removed by another run")
+    here = registry.measure(env)
+    device = env.stat().st_dev
+    monkeypatch.setattr(os, "lstat", lambda _: SimpleNamespace(st_dev=device + 1))
+    assert here.bytes and registry.measure(env).bytes == 0  # files of another file system are not its own
+
+
+def test_an_entry_that_cannot_be_removed_is_an_error_and_no_home_means_no_list(made, data, monkeypatch):
+    entry = registry._get_entry(made[0])
+    entry.unlink()
+    entry.mkdir()
+    with pytest.raises(BuildError, match="cannot be written"):
+        registry.forget(made[0])
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda _: "~")
+    assert registry.list_environments() == []
 
 
 def test_a_damaged_environment_is_listed_with_what_is_known(gpuenv, made):

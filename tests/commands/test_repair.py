@@ -18,8 +18,18 @@ from environment_facts import own
 from export_locks import wheel
 from loopback import Index, serving
 
-from provision.environment.managers import RepairWork, join_work
-from provision.model import RemovedPackage, RestoredPackage
+from provision.environment.managers import RepairWork, find_work, join_work
+from provision.model import (
+    Drift,
+    EnvironmentChange,
+    Lock,
+    LockedPackage,
+    Plan,
+    RemovedPackage,
+    RestoredPackage,
+    Target,
+    UnlockedPackage,
+)
 from provision.verify import drift
 from provision.wheels import pylock as lock
 
@@ -452,3 +462,21 @@ def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
     assert {p["name"]: (p["had"], p["now"]) for p in ran.json["packages"]}["jax"] == (older, version)
     assert ran.json["verdict"]["verdict"] == "cpu" and ran.json["verdict"]["drift"] == []
     assert gpuenv("verify", "--locked", "--quick").code == 0
+
+
+def test_a_package_comes_back_that_shares_files_with_one_that_goes():
+    """Removing the other one removes the files, though none of them differs yet."""
+    wheel = LockedPackage(name="a", version="1", url="https://host/a-1-py3-none-any.whl", sha256="0" * 64)
+    conda = LockedPackage(name="b", version="2", url="https://host/linux-64/b-2-h1_0.conda", sha256="0" * 64)
+    target = Target(platform="linux-x86_64", driver=None, gpus=())
+    plan = Plan(
+        builds=(), python="3.12", platform=target.platform, manager="conda", device="cpu", target=target
+    )
+    lock = Lock(manager="conda", target=target, plan=plan, packages=(wheel, conda))
+    changed = EnvironmentChange(kind="replaced", name="b", found="2-h2_0", locked="2", text="another build")
+    work = find_work(
+        lock, Drift(changes=(changed,), strangers=(UnlockedPackage(name="c", version="3", over=("a",)),))
+    )
+    assert [(r.name, r.had, r.now) for r in work.restored] == [("a", "1", "1"), ("b", "2-h2_0", "2-h1_0")]
+    assert "c 3 contains the same files" in work.restored[0].why
+    assert [r.name for r in work.removed] == ["c"]

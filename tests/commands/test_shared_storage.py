@@ -18,7 +18,8 @@ import counting_program
 import kernel_calls
 import pytest
 
-from provision.environment import place_lock
+from provision.environment import place_lock, record
+from provision.model import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -278,8 +279,6 @@ def test_a_host_name_never_leads_out_of_the_folder(name, tmp_path):
 
 
 def test_the_number_of_verdicts_is_bounded(tmp_path, monkeypatch):
-    from provision.environment import record
-
     folder = tmp_path / ".gpuenv" / "verdicts"
     folder.mkdir(parents=True)
     for number in range(6):
@@ -288,6 +287,23 @@ def test_the_number_of_verdicts_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "MOST_VERDICTS", 4)
     record.discard_oldest_verdicts(tmp_path)
     assert sorted(p.name for p in folder.iterdir()) == [f"node{n}.json" for n in range(2, 6)]
+
+
+def test_a_damaged_record_is_no_project_is_never_vouched_for_and_is_replaced(tmp_path):
+    mark = tmp_path / ".gpuenv"
+    site = tmp_path / "lib/python3.12/site-packages"
+    (mark / "plan.json").mkdir(parents=True)
+    (site / "a-1.dist-info").mkdir(parents=True)
+    (mark / "request.json").write_text("{")
+    (mark / "verdict.json").write_text("[")
+    assert not record.names_project(tmp_path)
+    assert "plan.json unreadable" in record.digest_record(tmp_path)
+    verdict = Verdict(env=str(tmp_path), python="", verdict="works")
+    record.keep_verdict(tmp_path, verdict, {})
+    assert record.read_verdict(tmp_path) == verdict
+    before = record.digest_installed(tmp_path)  # conda and Debian leave RECORD out
+    (site / "a-1.dist-info" / "RECORD").touch()
+    assert record.digest_installed(tmp_path) != before
 
 
 def test_a_changed_copy_of_an_environment_has_no_verdicts_of_other_hosts(verdicts, tmp_path):

@@ -1,11 +1,27 @@
 """Words and paths that are no environment: the message says what was meant, and nothing proposes a harmful step."""
 
+import errno
 from pathlib import Path
 
 import pytest
 from framework_envs import framework_env, venv
 
 from driver_stub import build, scenario
+from provision.environment import interpreter
+from provision.errors import UsageError
+from provision.model import Environment
+
+
+def test_a_machine_at_its_limits_is_not_a_python_that_is_broken(monkeypatch, tmp_path):
+    env = Environment(path=str(tmp_path), manager=None, python=str(tmp_path / "python"))
+    for number, kind in ((errno.EMFILE, OSError), (errno.ENOEXEC, UsageError)):
+
+        def fail(*_, number=number, **__):
+            raise OSError(number, "told")
+
+        monkeypatch.setattr(interpreter, "start", fail)
+        with pytest.raises(kind):
+            interpreter.ask_version(env)
 
 
 @pytest.mark.parametrize(

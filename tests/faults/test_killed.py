@@ -1,12 +1,15 @@
 """What a run that is killed at the worst moment leaves, and what the next one makes of it. Blows at random
 moments and at each step of a run: tests/faults/kills.py."""
 
+import contextlib
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from powerless import shut
@@ -209,6 +212,119 @@ def test_recovery_takes_away_what_was_half_made(tmp_path):
     (stranger / "mine").touch()
     place.recover(env)
     assert (stranger / "mine").exists()
+
+
+def test_recovery_removes_the_old_environment_where_the_new_one_is_there(tmp_path):
+    env = made(tmp_path / "env")
+    (made(place.get_old_path(env)) / "file").write_text("old")
+    place.recover(env)
+    assert [p.name for p in tmp_path.iterdir()] == ["env"] and (env / "file").read_text() == ""
+
+
+def test_a_draft_that_cannot_be_moved_leaves_the_old_environment(tmp_path):
+    env = made(tmp_path / "env")
+    with pytest.raises(BuildError, match="removed by another process"):
+        place.replace(tmp_path / "no draft", env)
+    assert [p.name for p in tmp_path.iterdir()] == ["env"] and (env / "file").exists()
+
+
+def test_what_gpuenv_did_not_make_or_another_disk_is_never_discarded(tmp_path, monkeypatch):
+    env, theirs = made(tmp_path / "env"), tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis").touch()
+    with pytest.raises(BuildError, match="was not created by gpuenv"):
+        place.discard(theirs)
+    monkeypatch.setattr(place, "_read_mounts", lambda: [env / "data"])
+    with pytest.raises(BuildError, match=f"another disk is mounted at {env}/data"):
+        place.discard(env)
+    assert (theirs / "thesis").exists() and (env / "file").exists()
+
+
+def test_a_folder_nested_too_deeply_names_the_command_that_removes_it(tmp_path, monkeypatch):
+    env = made(tmp_path / "env")
+
+    def fail(_path):
+        raise RecursionError  # as until Python 3.12
+
+    monkeypatch.setattr(shutil, "rmtree", fail)
+    with pytest.raises(BuildError, match="nested too deeply") as caught:
+        place.discard(env)
+    assert caught.value.hint == f"rm -rf {env}"
+
+
+def test_a_write_protected_environment_is_neither_replaced_nor_removed(tmp_path, monkeypatch):
+    env = made(tmp_path / "env")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(BuildError, match="is write-protected and cannot be replaced"), place.draft(env):
+        pass
+    with pytest.raises(BuildError, match="is write-protected"):
+        transaction._check_nobody_needs(env)
+
+
+def test_an_interrupted_run_is_not_rolled_back_while_another_works_there(tmp_path):
+    env, events = made(tmp_path / "env"), []
+    (env / place.MARK / place.UNFINISHED).touch()
+    with place.lock_place(env):
+        place.roll_back_interrupted(events.append, env)
+    assert [(e.kind, "another gpuenv process is using" in e.text) for e in events] == [("note", True)]
+    assert (env / "file").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_error_in_a_conda_environment_restores_the_old_one(tmp_path, number):
+    env = made(tmp_path / "env")
+    with (
+        pytest.raises(BuildError, match="is full" if number == errno.ENOSPC else "cannot write in"),
+        transaction.at_its_path(env, copied=False),
+    ):
+        raise OSError(number, os.strerror(number), str(env / "file"))
+    assert [p.name for p in tmp_path.iterdir()] == ["env"] and (env / "file").exists()
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_conda_is_built_in_an_empty_folder_and_in_no_other(tmp_path, empty):
+    env = tmp_path / "env"
+    env.mkdir()
+    if not empty:
+        (env / "thesis").touch()
+    with pytest.raises(BuildError) if not empty else contextlib.nullcontext():  # noqa: SIM117  # one error
+        with transaction.at_its_path(env, copied=False):
+            (env / "new").touch()
+    assert [p.name for p in tmp_path.iterdir()] == ["env"]
+    assert (env / ("new" if empty else "thesis")).exists()
+
+
+def test_a_file_is_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
+    def refuse(_self, _target):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    (tmp_path / "old").write_text("text")
+    transaction._link_file(tmp_path / "old", tmp_path / "new")
+    assert (tmp_path / "new").read_text() == "text" and (tmp_path / "new").stat().st_nlink == 1
+
+
+def test_a_folder_that_cannot_be_searched_for_links_is_an_error(tmp_path):
+    env = made(tmp_path / "env")
+    with shut(env), pytest.raises(BuildError, match="cannot be searched"):
+        transaction.check_links(env)
+
+
+def test_a_user_without_a_home_or_a_current_folder_is_in_neither(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 987654)
+    assert place.find_home_folder() is None
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert transaction._get_current_folder() is None
+
+
+def test_a_removal_that_fails_says_how_to_end_it(tmp_path):
+    env = made(tmp_path / "env")
+    with pytest.raises(BuildError) as caught, transaction.removal(env):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    assert str(env) in (caught.value.hint or "") and "remove" in (caught.value.hint or "")
 
 
 def test_a_removal_that_ends_early_can_be_ended(tmp_path):

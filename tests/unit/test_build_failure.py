@@ -1,6 +1,7 @@
 """The reason of a build backend, read from what uv printed."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 import textwrap
@@ -8,10 +9,22 @@ import textwrap
 import pytest
 from rows import rows
 
-from provision.environment.uv_install import explain_failed_build, explain_unbuilt, read_failure
+from provision.environment.install import take_out
+from provision.environment.uv_install import (
+    _redact_installed,
+    check_disk,
+    explain_failed_build,
+    explain_install_failure,
+    explain_unbuilt,
+    may_be_here,
+    read_failure,
+    requirements_text,
+)
+from provision.environment.venv import make_venv
+from provision.errors import BuildError
 from provision.index.uv import environment, program
 from provision.lock.uv_errors import explain_unbuilt_need
-from provision.model import PROJECT_FOLDER, LockedPackage, PackageSources, Plan, RequirementLine, Target
+from provision.model import PROJECT_FOLDER, Lock, LockedPackage, PackageSources, Plan, RequirementLine, Target
 from provision.system.process import Finished
 from provision.wheels.releases import SourceArchives
 
@@ -132,3 +145,71 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
     assert (error.hint or "").startswith(
         "build a new environment with --python 3.9, for which llvmlite 0.36.0 has a wheel"
     )
+
+
+TARGET = Target(platform="linux-x86_64")
+PLAN = Plan(builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cpu", target=TARGET)
+
+
+def locked(**more):
+    return LockedPackage(name="demo", version="1.0", url="https://h/demo-1.0-py3-none-any.whl", **more)
+
+
+@rows(
+    ("log", "message"),
+    [
+        ("", "packages could not be installed"),
+        ("TIMED OUT", "took longer than 4 hours"),
+        ("error: Failed to read file `/c/archive-v0/x/RECORD`\n  cause: gone", "uv's cache is damaged"),
+        (
+            "  cause: Because demo was not found in the package registry",
+            "no index has the locked demo .*from pypi",
+        ),
+        (
+            "error: Failed to build `demo`\n  cause: Expected a Python module at: src/demo",
+            "Expected a Python module",
+        ),
+    ],
+)
+def test_a_failed_installation_names_its_cause(log, message):
+    done = Finished(
+        returncode=1, stdout="", stderr=log, timed_out=log == "TIMED OUT", signal=None, report=b""
+    )
+    lock = Lock(manager="venv", target=TARGET, plan=PLAN, packages=(locked(index="pypi"),))
+    error = explain_install_failure(done, lock)
+    assert re.search(message, error.message) and error.hint and error.log == log
+
+
+def test_nothing_is_installed_without_a_hash_or_without_space_for_it(tmp_path):
+    lock = Lock(manager="venv", target=TARGET, plan=PLAN, packages=(locked(),))
+    with pytest.raises(BuildError, match=r"no hash for demo 1.0"):
+        requirements_text(lock, ())
+    with pytest.raises(BuildError, match="needs about"):
+        check_disk(tmp_path / "cache", 1 << 60)
+
+
+def test_an_address_that_cannot_be_redacted_is_an_error(tmp_path):
+    """uv wrote it with the values of variables."""
+    info = tmp_path / "demo-1.0.dist-info"
+    info.mkdir()
+    (info / "direct_url.json").write_text('{"url": "https://me:word@h/demo')
+    lock = Lock(manager="venv", target=TARGET, plan=PLAN, packages=(locked(),))
+    with pytest.raises(BuildError, match="may contain credentials"):
+        _redact_installed(lock, tmp_path, tmp_path)
+
+
+def test_a_folder_of_wheels_may_have_what_the_network_has(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
+    sources = PackageSources(cache_dir=str(tmp_path))
+    assert not may_be_here([locked()], sources)
+    assert may_be_here([dataclasses.replace(locked(), url=tmp_path.as_uri())], sources)
+
+
+def test_a_failure_of_uv_is_an_error_with_its_output(tmp_path):
+    for fail in (
+        lambda: make_venv(tmp_path / "env", "/nonexistent/python", PackageSources(), prompt="env"),
+        lambda: take_out(tmp_path, ["demo"]),
+    ):
+        with pytest.raises(BuildError) as caught:
+            fail()
+        assert caught.value.log and caught.value.hint

@@ -56,6 +56,12 @@ def test_a_library_in_a_folder_that_is_left_out_is_found_after_linking(site):
     assert link_unfound(site) == (), "a second time there is nothing to do"
 
 
+def test_nothing_is_linked_where_no_folder_is_searched(site):
+    shutil.rmtree(site / "nvidia" / "cublas")
+    assert link_unfound(site) == ()
+    assert [p.name for p in (site / "nvidia").iterdir()] == ["cusolver"]
+
+
 def test_nothing_is_done_without_tensorflow_or_without_nvidia_wheels(site, tmp_path):
     assert link_unfound(tmp_path) == ()
     shutil.rmtree(site / "nvidia")

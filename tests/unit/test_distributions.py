@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from provision.environment.distributions import (
+    CondaRecord,
     compare_file,
     find_distribution,
     list_distributions,
@@ -115,3 +116,15 @@ def test_one_loop_hashes_files():
         "system/files.py",
         "conda/worker/install.py",
     }
+
+
+def test_versions_are_those_of_python_and_of_condas_cudnn(site, tmp_path):
+    install(site, "a-1.0")
+    install(site, "b-git")
+    meta = tmp_path / "conda-meta"
+    meta.mkdir()
+    for stem in ("cudnn-9.1.0-h1_0", "cudnn-jit-9.2.0-h1_0", "libcudnn-9.3.0-h1_0"):
+        (meta / f"{stem}.json").write_text("{}")
+    assert read_versions(tmp_path) == {"a": "1.0", "cudnn": "9.1.0"}
+    (meta / "x-1-0.json").mkdir()
+    assert CondaRecord(tmp_path, "x-1-0").text == ""

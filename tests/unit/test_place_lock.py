@@ -2,12 +2,15 @@
 
 import contextlib
 import errno
+import itertools
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import counting_program
 import pytest
@@ -189,3 +192,75 @@ def test_a_file_system_without_locks_gets_a_file_that_says_who(tmp_path, monkeyp
     with place.lock_place(path):  # what a killed run left locks nothing
         pass
     assert not [*tmp_path.iterdir()]
+
+
+OTHER = place_lock.make_claim()._replace(pid=1)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """The lock's file with the claim of another process that runs, and a descriptor of it."""
+    path = place_lock.lock_file(tmp_path / "env")
+    path.write_text(json.dumps(OTHER._asdict()))
+    return path
+
+
+@pytest.mark.parametrize("how", [{"is_writable": False}, {"is_new": True}, {}])
+def test_the_claim_of_another_process_counts_without_locks_of_the_kernel(file, how):
+    with file.open("r+") as opened, contextlib.ExitStack() as stack, pytest.raises(place_lock.ClaimedError):
+        place_lock._claim(place_lock._Opened(opened.fileno(), **how), file, stack, has_locks=False)
+    assert file.exists()
+
+
+def test_a_file_that_cannot_be_claimed_is_no_lock(file, monkeypatch):
+    with file.open("rb") as opened, contextlib.ExitStack() as stack, pytest.raises(OSError, match="Bad file"):
+        place_lock._claim(place_lock._Opened(opened.fileno()), file, stack, has_locks=True)
+
+    def fail(_descriptor, _operation):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(BuildError, match="Input/output error"), place.lock_place(file.parent / "env"):
+        pass
+
+
+def test_a_lock_file_that_another_run_exchanges_or_removes_is_opened_again(tmp_path, monkeypatch):
+    claim, path = place_lock._claim, place_lock.lock_file(tmp_path / "env")
+    claimed = []
+
+    def exchanged(*arguments, **more):
+        claimed.append(claim(*arguments, **more))
+        if len(claimed) == 1:
+            path.unlink()
+        return claimed[-1]
+
+    monkeypatch.setattr(place_lock, "_claim", exchanged)
+    with place.lock_place(tmp_path / "env"):
+        assert len(claimed) == 2 and path.exists()
+    assert not path.exists() and place_lock.read_takeover(path) is None
+    with pytest.raises(FileNotFoundError):
+        place_lock._open_existing(path, 0)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_process_that_was_killed_while_it_judged_a_claim_is_not_waited_for(tmp_path, monkeypatch, old):
+    path = place_lock.lock_file(tmp_path / "env")
+    folder = path.with_name(f"{path.name}.judged")
+    folder.mkdir()
+    if old:
+        os.utime(folder, (0, 0))
+    ticks = itertools.count(0, 6)
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) > 3:
+            raise TimeoutError
+
+    monkeypatch.setattr(place_lock, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=pause))
+    with (
+        contextlib.nullcontext() if old else pytest.raises(TimeoutError),
+        place_lock._exclude_other_hosts(path),
+    ):
+        assert folder.exists()
+    assert folder.exists() != old

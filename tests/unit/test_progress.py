@@ -203,6 +203,7 @@ def test_the_thread_ends_where_nobody_reads_any_more():
         ("torch      ------------------------------ 120.00 MiB/514.25 MiB", ("torch", 125829120, 539230208)),
         ("\x1b[2mnumpy\x1b[0m --- 1.5 KB/2 MB", ("numpy", 1500, 2_000_000)),
         ("nothing of the kind", None),
+        ("numpy --- 1..5 KB/2 MB", ("numpy", 0, 2_000_000)),
     ],
 )
 def test_the_progress_of_uv_is_bytes(line, read):

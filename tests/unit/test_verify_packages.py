@@ -9,8 +9,10 @@ import pytest
 from elf_files import library, module, package
 from framework_envs import venv, write_jax
 
+from provision.environment import loader
 from provision.model import DlopenedLibrary, OptionalLibraries, Profiles
 from provision.profiles import load
+from provision.system.elf import read_elf
 from provision.verify.libraries import PythonPaths
 from provision.verify.packages import read_packages
 
@@ -259,6 +261,58 @@ def test_a_file_that_is_cut_short_is_damaged(made):
     problem = nominated(env, site)["cut"].problems[0]
     assert (problem.kind, problem.file) == ("damaged", str(mine))
     assert imports(env, "cut")
+
+
+@pytest.mark.parametrize("how", ["searched", "named with its folder"])
+def test_a_library_that_is_cut_short_is_named(made, tmp_path, how):
+    env, site = made
+    own = site / "cut.libs" / "libgpuenv_cut.so"
+    needed = lib(own.parent, own.name, soname=str(own) if how != "searched" else None)
+    mine = module(site / f"cut.{TAG}.so", needs=[needed], runpath="$ORIGIN/cut.libs")
+    package(site, "cut", "1", [mine])
+    assert imports(env, "cut") is None and not nominated(env, site)
+    needed.write_bytes(needed.read_bytes()[:9000])
+    problem = nominated(env, site)["cut"].problems[0]
+    assert (problem.kind, problem.file, problem.found) == ("damaged", str(mine), str(own))
+    assert imports(env, "cut")
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("Deep>=1", "deep"),
+        ("deep; python_version < '3'", None),
+        ("not one", None),
+        ("deep; platform == 'x'", None),
+    ],
+)
+def test_a_requirement_that_cannot_be_read_requires_nothing(row, name):
+    assert loader._name_if_required(row, VERSION) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("/s/a/b.abi3.so", ("a.b", True)),
+        ("/s/a/b.so", ("a.b", False)),
+        ("/s/a/b-c.so", None),
+        ("/other/b.so", None),
+    ],
+)
+def test_a_module_is_a_file_that_python_imports(path, module):
+    assert loader.parse_module(path, "/s", VERSION) == module
+
+
+def test_symbols_of_a_torch_that_cannot_be_read_are_unknown(tmp_path):
+    torch = lib(tmp_path, "libtorch.so")
+    use = "void aoti_torch_gone(void); void use(void) { aoti_torch_gone(); }"
+    mine = lib(tmp_path, "libuse.so", needs=[torch], source=use)
+    node = loader.LoadedFile(str(mine), read_elf(mine), ())
+    installed = loader.Package("torch", "2.9.0", str(tmp_path), (str(torch),))
+    (problem,) = loader.find_undefined(node, installed)
+    assert (problem.kind, problem.detail) == ("symbol", "aoti_torch_gone")
+    torch.write_bytes(torch.read_bytes()[:9000])
+    assert loader.find_undefined(node, installed) == []
 
 
 def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
