@@ -241,11 +241,6 @@ class Addresses:
         }
         if configured:
             yield locked_address
-        yield from self._iterate_listed(package, indexes)
-        if not configured:
-            yield locked_address
-
-    def _iterate_listed(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         for index in indexes:
             if index in self._silent:
                 continue
@@ -255,6 +250,8 @@ class Addresses:
                 self._silent.add(index)
                 continue
             yield from (add_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
+        if not configured:
+            yield locked_address
 
 
 def add_credentials(url: str, indexes: Sequence[str]) -> str:

@@ -77,7 +77,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     Raises LockError, and GrantError for an address with a variable that the user did not grant.
     """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    lock = get_locks(choices.manager).read_lock(path, platform, lambda: rows.load(choices))
+    lock = get_locks(choices.manager).read_lock(path, platform, choices)
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
     return lock

@@ -134,8 +134,8 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     direct = {n.package for n in named} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
-        plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.without),
-        keep=candidate.keep, prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
+        plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
+        prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, own_cache(context.sources)), judge=state.fitting.question,
     )  # fmt: skip
 

@@ -69,8 +69,8 @@ def _without_conflicts(state: State, best: Solution) -> Iterator[Candidate]:
             yield with_builds(state, fit, python, wanted)
             continue
         left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
-        without = (*best.asked.without, left_out)
-        yield dataclasses.replace(with_builds(state, best.builds, python, wanted), without=without)
+        limits = (*best.asked.limits, left_out)
+        yield dataclasses.replace(with_builds(state, best.builds, python, wanted), limits=limits)
 
 
 def _goes_with(

@@ -7,7 +7,7 @@ the solver runs again with the new bounds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -47,7 +47,7 @@ def search(
     target. Raises LockError, ResolveError.
     """
     packages = [p for p in near.packages if p.name not in moving] if near else []
-    keep = {p.name: p.version for p in packages if not (p.is_conda or p.unhashed)}
+    keep = [f"{p.name}=={p.version}" for p in packages if not (p.is_conda or p.unhashed)]
     rules = source_rules(context.sources, emit, no_code=context.no_code)
     query, said = solver.make_query(context)
     for words in said:
@@ -152,9 +152,9 @@ def plan_for(context: RequestContext, solution: solver.Solution, lock: Lock) -> 
 
 
 def add_wheels_on_top(
-    context: RequestContext, plan: Plan, lock: Lock, emit: Emit, rules: SourceRules, keep: Mapping[str, str]
+    context: RequestContext, plan: Plan, lock: Lock, emit: Emit, rules: SourceRules, keep: Sequence[str]
 ) -> Lock:
-    """Add the wheels to the lock. `keep` are the versions that stay if possible. Raises LockError.
+    """Add the wheels to the lock. The pins in `keep` hold if possible. Raises LockError.
 
     If conda already provides a dependency of the wheels, uv solves again with conda's version. That package is then
     omitted, so that no wheel replaces a conda package.

@@ -105,8 +105,8 @@ class Query:
     """What uv is asked for a plan's Python and platform: `answer` and `newest` run uv until it has an answer.
 
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
-    those of the project among the roots, for messages. `limits` are constraints. `keep` are versions that must stay, and
-    `prefer` those that stay if they can. `only_binary` are packages of which no source is taken (":all:" for all
+    those of the project among the roots, for messages. `limits` are constraints. `prefer` are versions that stay if they
+    can. `only_binary` are packages of which no source is taken (":all:" for all
     but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
     wheels; without it uv ignores them. `alone` leaves out what the roots require.
     """
@@ -119,7 +119,6 @@ class Query:
     needs: tuple[RequirementLine, ...] = ()
     lines: tuple[RequirementLine, ...] = ()
     limits: tuple[str, ...] = ()
-    keep: Mapping[str, str] = field(default_factory=dict)
     prefer: Mapping[str, str] = field(default_factory=dict)
     only_binary: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
@@ -245,8 +244,7 @@ class Query:
         bare, logins = without_credentials("".join(f"{line}\n" for line in lines))
         words += [self._write("needs.in", bare)] if bare else []
         bounds = [
-            *(n.text for n in needs if n.constraint and not n.override), *self.limits,
-            *(f"{name}=={version}" for name, version in self.keep.items()), *self._left_out,
+            *(n.text for n in needs if n.constraint and not n.override), *self.limits, *self._left_out,
         ]  # fmt: skip
         words += ["--constraints", self._write("limits.in", "\n".join(bounds))] if bounds else []
         overrides = [

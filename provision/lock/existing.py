@@ -167,7 +167,7 @@ def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], 
         if path.name not in LOCK_NAMES.values() and not find_lock_target(path.name):
             continue
         try:
-            locks = get_locks(find_lock_manager(path, "venv")).read_locks(path, lambda: rows.load(choices))
+            locks = get_locks(find_lock_manager(path, "venv")).read_locks(path, choices)
         except LockError as error:
             left_out.append(f"not checked: {error.message}")
             continue

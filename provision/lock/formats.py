@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
+from ..config import rows
 from ..config.options import Choices, check_values
 from ..config.sources import check_limits
 from ..errors import LockError, OtherPlatformError, UsageError
@@ -15,7 +15,6 @@ from ..model import (
     AvailableWheels,
     FrameworkRequest,
     Lock,
-    Profiles,
     Request,
     RequestContext,
 )
@@ -39,15 +38,15 @@ class Locks:
     def require(self) -> None:
         """Raise UsageError for a missing library that locking needs."""
 
-    def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:  # noqa: ARG002
+    def read_lock(self, path: Path, platform: str, choices: Choices) -> Lock:  # noqa: ARG002
         """Read a lock file. Raises LockError, OtherPlatformError."""
         from ..wheels import pylock
 
         return pylock.read(path)
 
-    def read_locks(self, path: Path, known: Callable[[], Profiles]) -> list[Lock]:
+    def read_locks(self, path: Path, choices: Choices) -> list[Lock]:
         """Return the locks of all platforms in a file. Raises LockError."""
-        return [self.read_lock(path, "", known)]
+        return [self.read_lock(path, "", choices)]
 
     def write_lock(self, path: Path, lock: Lock, *, alone: bool = False) -> None:  # noqa: ARG002
         """Write a lock file, and keep its other platforms unless `alone`. Raises LockError."""
@@ -98,17 +97,17 @@ class CondaLocks(Locks):
 
         engine.require("rattler", "conda_lock")
 
-    def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:
+    def read_lock(self, path: Path, platform: str, choices: Choices) -> Lock:
         from ..conda import locks
 
-        return locks.read(path, platform, known().conda)
+        return locks.read(path, platform, rows.load(choices).conda)
 
-    def read_locks(self, path: Path, known: Callable[[], Profiles]) -> list[Lock]:
+    def read_locks(self, path: Path, choices: Choices) -> list[Lock]:
         self.require()
         found = []
         for platform in PLATFORMS:
             with contextlib.suppress(OtherPlatformError):
-                found.append(self.read_lock(path, platform, known))
+                found.append(self.read_lock(path, platform, choices))
         return found
 
     def write_lock(self, path: Path, lock: Lock, *, alone: bool = False) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -53,31 +51,21 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     Several lines on one package are merged.
     """
     frameworks = {*FRAMEWORKS, *(b.package for b in context.profiles.builds if b.package)}
-    lines: dict[str, list[tuple[Requirement, str, RequirementLine | None]]] = {}
-    for row in _lines(context):
-        lines.setdefault(str(canonicalize_name(row[0].name)), []).append(row)
+    environment = cpython_markers(context.target.platform, context.request.python)
+    asked = (RequirementLine(text=p, name=p, origin=p) for p in context.request.packages)
+    lines: dict[str, list[tuple[Requirement, RequirementLine]]] = {}
+    for line in (*asked, *context.demands.needs):
+        need = requirement(line.text) if line.name and not (line.is_direct or line.override) else None
+        if need and applies(need.marker, environment):
+            lines.setdefault(str(canonicalize_name(need.name)), []).append((need, line))
     packages = []
     for name, rows in lines.items():
-        asking = [row for row in rows if row[2] is None or not row[2].constraint]
+        asking = [(need, line) for need, line in rows if not line.constraint]
         if asking and name not in frameworks:
-            bounds = ",".join(str(need.specifier) for need, *_ in rows if need.specifier)
+            bounds = ",".join(str(need.specifier) for need, _ in rows if need.specifier)
             packages.append(NamedPackage(
-                name=name, specifier=str(SpecifierSet(bounds)), extras=tuple(sorted({e for need, *_ in asking for e in need.extras})),
-                named_by=asking[0][1], bounded_by=tuple(dict.fromkeys(o for need, o, _ in rows if need.specifier)),
-                index=next((line.index for *_, line in asking if line and line.index), None),
+                name=name, specifier=str(SpecifierSet(bounds)), extras=tuple(sorted({e for need, _ in asking for e in need.extras})),
+                named_by=asking[0][1].origin, bounded_by=tuple(dict.fromkeys(line.origin for need, line in rows if need.specifier)),
+                index=next((line.index for _, line in asking if line.index), None),
             ))  # fmt: skip
     return tuple(packages)
-
-
-def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str, RequirementLine | None]]:
-    """Yield the requirements that apply on the target, each with its origin and its line of a file."""
-    environment = cpython_markers(context.target.platform, context.request.python)
-    texts: list[tuple[str, str, RequirementLine | None]] = [(p, p, None) for p in context.request.packages]
-    texts += [
-        (n.text, n.origin, n)
-        for n in context.demands.needs if n.name and not (n.is_direct or n.override)
-    ]  # fmt: skip
-    for text, origin, line in texts:
-        need = requirement(text)
-        if need and not need.url and applies(need.marker, environment):
-            yield need, origin, line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -49,11 +49,11 @@ def lock_plan(
     emit: Emit,
     rules: SourceRules,
     needs: Sequence[RequirementLine] = (),
-    keep: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
 ) -> Answer:
     """Return uv's answer to exactly a plan's pins and packages, and a project's lines. Raises LockError.
 
-    The versions of `keep` stay if that is possible.
+    The pins in `keep` hold if that is possible.
     """
     roots = list(dict.fromkeys([*(r for b in plan.builds for r in b.requirements), *plan.packages]))
     if not sources.offline or any(
@@ -62,14 +62,14 @@ def lock_plan(
     ):
         roots.append("pip")
     query = Query(
-        plan=plan, sources=sources, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), keep=keep or {}
+        plan=plan, sources=sources, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), limits=tuple(keep)
     )  # fmt: skip
     try:
         answer = query.answer()
     except LockError as error:
         if not keep or not (error.contradiction or error.absent):
             raise
-        answer = dataclasses.replace(query, keep={}).answer()
+        answer = dataclasses.replace(query, limits=()).answer()
     if why := differs(plan, answer.packages, sources, needs):
         raise why
     return answer

@@ -47,13 +47,7 @@ def solve_or_read_lock(
         emit(Event("warning", "lock", f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
     elif project_lock:
-        emit(
-            Event(
-                kind="note",
-                stage="lock",
-                text=f"{lock_name(choices)} is for other requirements: solving again",
-            )
-        )
+        emit(Event("note", "lock", f"{lock_name(choices)} is for other requirements: solving again"))
     plan, new_lock = solve_near(context, choices, emit, near or project_lock)
     if new_lock is None:
         return plan, None
@@ -261,14 +255,14 @@ def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> No
     try:
         plan, fresh = solve_near(make_request(apply_lock(choices, lock), emit), choices, emit, lock)
     except LockError as error:
-        failure: tuple[str, str | None] = error.message, error.log
-        fresh = None
+        failure = error
     else:
-        failure = f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}", None
-    if fresh is None:
-        raise LockError(
-            f"{path} cannot be compared with the current requirements: {failure[0]}",
-            log=failure[1],
-            hint=hint,
-        )
-    refuse_differences(path, lock, fresh, hint)
+        if fresh is not None:
+            refuse_differences(path, lock, fresh, hint)
+            return
+        failure = LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
+    raise LockError(
+        f"{path} cannot be compared with the current requirements: {failure.message}",
+        log=failure.log,
+        hint=hint,
+    )

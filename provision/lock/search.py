@@ -123,7 +123,8 @@ def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
     builds, python = _builds_of(state, lock, moving), lock.plan.python or ""
     if builds and python in state.fitting.question.pythons(builds[0]):
         plan = state.fitting.plan(builds, python)
-        outcome = compare(state, Candidate(plan=plan, builds=builds, keep=keep))
+        pins = tuple(f"{name}=={version}" for name, version in keep.items())
+        outcome = compare(state, Candidate(plan=plan, builds=builds, limits=pins))
         if isinstance(outcome, Solution) and not outcome.conflicts:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:

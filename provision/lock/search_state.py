@@ -29,22 +29,20 @@ from .pages import Pages
 class Candidate:
     """A plan that a search may try: its builds come first. The rest says how it is tried.
 
-    With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `without` are
-    constraints on what else is left out. With `loose` gpuenv adds no pins of its own. `keep` are versions that must
-    stay, and `prefer` those that stay if they can. `wanted` are the package or framework, and its release, that the
+    With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `limits` are further
+    constraints. With `loose` gpuenv adds no pins of its own. `prefer` are versions that stay if they can. `wanted` are the package or framework, and its release, that the
     candidate is for.
     """
 
     builds: tuple[Build, ...]
     fixed: bool = True
     first: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     only_binary: frozenset[str] = frozenset()
     loose: bool = False
     # Two candidates of a search that differ in nothing else have the same answer.
     plan: Plan = field(compare=False)
     built: frozenset[str] = field(default=frozenset(), compare=False)
-    keep: Mapping[str, str] = field(default_factory=dict, compare=False)
     prefer: Mapping[str, str] = field(default_factory=dict, compare=False)
     wanted: tuple[str, str] = field(default=("", ""), compare=False)
 

@@ -10,6 +10,7 @@ An archive is downloaded once, compared with its hash and read. Nothing of it is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -248,18 +249,16 @@ class SourceArchives:
 
     def files(self, name: str) -> Sequence[File]:
         """Return a package's files on the indexes. One that does not answer has none: the solve says why."""
-        return [f for index in self._indexes(name) for f in self._read_page(index, name)]
+        files: list[File] = []
+        for index in self._indexes(name):
+            with contextlib.suppress(LockError):
+                files += self._metadata.page(project_url(index, name))
+        return files
 
     def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
         """Store the requirements of the built package, if they differ from those in the archive."""
         if package.sha256 and (archive := self._describe_one(package)):
             self._keep(package, dataclasses.replace(archive, requires=tuple(requires), stated_in=BUILT))
-
-    def _read_page(self, index: str, name: str) -> Sequence[File]:
-        try:
-            return self._metadata.page(project_url(index, name))
-        except LockError:
-            return ()
 
     def _local_files(self) -> list[File]:
         return [File(name=p.name, url=p.as_uri()) for folder in self._folders for p in folder.iterdir()]
@@ -268,7 +267,7 @@ class SourceArchives:
     def _folders(self) -> list[Path]:
         return [Path(p) for p in self.sources.find_links if "://" not in p and Path(p).is_dir()]
 
-    @property
+    @cached_property
     def _metadata(self) -> IndexMetadata:
         return IndexMetadata(self.sources, timeout=self.sources.timeout or 30.0)
 
