@@ -84,6 +84,8 @@ else:
         assert frozen or slots
 
         def make(cls: type) -> type:
+            if issubclass(cls, Value):  # that of its base made it one, and took its defaults out of it
+                return cls
             own = {
                 name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")
             }
