@@ -239,8 +239,6 @@ def _add_programs(values: dict[str, str], found: Candidate, case: Case) -> None:
         own = [r for r in case.profiles.programs if package == r.program or package in r.modules]
         values["package"] = own[0].program if own else package
         rows = [*own, *rows]
-        if own and own[0].install is None and own[0].program not in FRAMEWORKS:
-            rows = [r for r in rows if r.install is None] if found.cause.startswith("extension") else rows
     rows += [r for r in case.profiles.programs if r.program == values.get("framework") and r not in rows]
     if rows:
         values.setdefault("program", rows[0].program)
@@ -484,7 +482,9 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
     if framework and (version := facts.first(framework)):
         values["release"] = f"{framework} {version}"
         values["upgrade"] = f"{values['pip']} install -U {framework}"
-    framework = framework or facts.first("framework") or find_spoken_framework(case)
+    framework = framework or facts.first("framework")
+    if framework is None and case.said("imports_tensorflow", "dnn_handle", "loaded_older"):
+        framework = "tensorflow"
     if framework:
         values.setdefault("framework", framework)
     plan = _find_build(framework, case) if framework and found.cause in HELPED else None
@@ -518,16 +518,6 @@ def _find_label(case: Case) -> str | None:
         if plan := _make_plan(case, "torch", cuda=cuda, python=python):
             return format_label(plan.builds[0].cuda)
     return None
-
-
-def find_spoken_framework(case: Case) -> str | None:
-    """Return the framework that the text names most, otherwise the one that prints its messages."""
-    lines = [line.text.lower() for line in case.lines]
-    named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
-    most = max(named, key=lambda name: named[name])
-    if named[most]:
-        return most
-    return "tensorflow" if case.said("imports_tensorflow", "dnn_handle", "loaded_older") else None
 
 
 def _find_target(case: Case) -> Target:

@@ -263,10 +263,8 @@ def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> lis
         for b in case.profiles.builds
         if b.framework == "torch" and b.kernels and b.platform == "linux-x86_64"
     ]
-    latest = max((Version(b.version) for b in torch), default=None)
+    latest = max(Version(b.version) for b in torch)
     newest = [b for b in torch if Version(b.version) == latest]
-    if not newest:
-        return []
     beyond = Version(capability) > max(_parse_kernel(k) for b in newest for k in b.kernels)
     newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
     likelier, other = (_NEW, _OLD) if newer else (_OLD, _NEW)
@@ -291,8 +289,6 @@ def judge_platform(case: Case) -> list[Candidate]:
         if not version or any(b.cuda and _is_release(b, version) for b in there):
             continue
         with_gpu = max((Version(b.version) for b in there if b.cuda), default=None)
-        if with_gpu is None and name == "tensorflow":
-            continue
         if with_gpu is None or Version(version) > with_gpu:
             last = f"; {with_gpu} is the last release with one" if with_gpu else ""
             return [

@@ -186,6 +186,7 @@ def test_the_first_cause_of_a_common_fault_has_the_fix_that_helps(lines, cause, 
     assert "The message proposes" not in (first.fix or "")
 
 
+NO_GPUS = "RuntimeError: No CUDA GPUs are available"
 OOM = (
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; {} GiB already "
     "allocated; 11.81 MiB free; 22.30 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting "
@@ -235,6 +236,45 @@ OOM = (
             ["ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118 (from versions: 2.6.0, 2.7.1)"],
             "no_gpu_build_for_platform", ["(3.8 to 3.11)"], [],
         ),
+        (
+            ["NVIDIA GeForce GTX 1080 Ti with CUDA capability sm_61 is not compatible with the current PyTorch installation.",
+             "Please install PyTorch with a following CUDA configurations:  12.6 following instructions at https://pytorch.org/get-started/locally/"],
+            "arch_dropped_too_old", ["PyTorch names the build itself", "download.pytorch.org/whl/cu126"], [],
+        ),
+        (
+            ["RuntimeError: CUDA error: no kernel image is available for execution on the device", "torch: 9.9.9+cu130", "NVIDIA GeForce GTX 1080 Ti"],
+            "arch_dropped_too_old", ["certain This GPU (6.1) requires CUDA 12.9 or older; the build is for 13.0"], [],
+        ),
+        (
+            ["torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 23.69 GiB of which 11.81 MiB is free. Process 4242 has 20.10 GiB memory in use. Including non-PyTorch memory, this process has 2.15 GiB memory in use."],
+            "gpu_memory_exhausted", ["another process holds most of the GPU's memory"], ["reduce the memory that it uses"],
+        ),
+        (
+            ["$ torchrun --nproc_per_node=8 train.py", "RuntimeError: CUDA error: invalid device ordinal"],
+            "visible_devices_invalid", ["`torchrun --nproc_per_node=gpu ...`"], [],
+        ),
+        (["ptxas fatal : Unsupported .version 8.4; current version is '8.2'"], "ptxas_missing_or_too_old", ["The PTX is of version 8.4"], []),
+        (
+            ["jax 0.4.30", "ptxas fatal : Unsupported .version 8.4; current version is '8.2'"],
+            "ptxas_missing_or_too_old", ["nvidia-cuda-nvcc-cu12"], ["The PTX is of version"],
+        ),
+        (
+            ["jax 0.1.50", "ptxas fatal : Unsupported .version 6.5; current version is '6.3'"],
+            "ptxas_missing_or_too_old", ["XLA_FLAGS=--xla_gpu_cuda_data_dir"], ["nvidia-cuda-nvcc-cu12"],
+        ),
+        (
+            ["ImportError: /work/project/build/fastsum.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv"],
+            "extension_built_for_other_torch_or_cuda", ["fastsum", "Rebuild it in its folder"], ["or install its wheel"],
+        ),
+        (["$ docker run -it tensorflow/tensorflow python x.py", NO_GPUS], "container_without_gpu", ["likely The container"], []),
+        (["$ nvidia-docker run -it tensorflow/tensorflow python x.py", NO_GPUS], "visible_devices_invalid", [], ["likely"]),
+        (["$ wsl.exe", "No GPU found, using CPU instead"], "wsl_driver_missing", ["wsl --update"], []),
+        (
+            ["Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR", "Memory usage: 1000061440 bytes free, 12524191744 bytes total."],
+            "preallocation_leaves_no_memory", ["possible", "too little free memory"], ["MiB were free"],
+        ),
+        (["No module named 'cv2'"], "python_package_missing", ["possible", "pip install opencv-python"], ["likely"]),
+        (["libGL.so.1: cannot open shared object file: No such file or directory"], "system_library_missing", ["libgl1"], []),
     ],
 )  # fmt: skip
 def test_what_is_said_fits_the_text(lines, cause, says, never):

@@ -69,6 +69,23 @@ def test_the_version_of_an_installed_cudnn_is_read(command, output, version):
     assert version in facts(f"$ {command}", output).all("cudnn_listed")
 
 
+@rows(
+    ("lines", "name", "values"),
+    [
+        (["jaxlib==0.4.7+cuda11.cudnn86"], "cudnn_built", ("8.6",)),
+        (["jaxlib==0.4.7+cuda11.cudnn86"], "cuda_build", ("11",)),
+        (["torch==1.2.0+cu92"], "cuda_build", ("9.2",)),
+        (["torch: 1.13.1 (cpu)"], "cpu_build", ("yes",)),
+        (["jax: 0.4.7 (CUDA 11.8)"], "cuda_build", ("11.8",)),
+        (["$ conda list", "cudatoolkit               11.8.0               h37601d7_10"], "cuda", ("11.8",)),
+        (["$ conda list", "cudatoolkit               11.8.0               h37601d7_10"], "no_wheels", ()),
+        (["$ ldconfig -p | grep -c cudnn; ls /opt", "0", "$ echo"], "searched", ()),
+    ],
+)  # fmt: skip
+def test_what_a_list_or_a_version_says_of_cuda_is_a_fact(lines, name, values):
+    assert facts(*lines).all(name) == values
+
+
 def test_the_header_of_cudnn_has_its_version():
     lines = ("#define CUDNN_MAJOR 8", "#define CUDNN_MINOR 4", "#define CUDNN_PATCHLEVEL 1")
     assert facts(*lines).all("cudnn") == ("8.4.1",)

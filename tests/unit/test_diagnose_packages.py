@@ -256,3 +256,10 @@ def test_a_conflict_of_the_solver_is_no_missing_gpu_build(reason):
         f"  cause: Because {reason} that your requirements are unsatisfiable.",
     )
     assert found(*lines) == ()
+
+
+def test_a_plugin_of_another_release_than_jaxlib_did_not_start_for_that_reason():
+    failed = "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: no supported devices found for platform CUDA"
+    for release, first in (("0.4.29", ["jax_plugin_version_mismatch"]), ("0.4.30", [])):
+        findings = found(f"jax-cuda12-plugin {release}", "jaxlib 0.4.30", failed)
+        assert [f.cause for f in findings[:1]] == first

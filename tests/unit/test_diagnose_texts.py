@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from known import KNOWN
 from rows import rows, sampled
 
+from provision.diagnose import lines
 from provision.diagnose.lines import BETWEEN, LINES, read_log
 from provision.system.redaction import clean
 
@@ -48,6 +49,16 @@ def test_a_message_that_is_broken_over_two_lines_is_found():
     assert causes("A module that was compiled using", "NumPy 1.x cannot be run in NumPy 2.0.0") == [
         "numpy_abi"
     ]
+
+
+def test_the_middle_of_a_long_log_is_read_as_utf_16_too_and_each_shape_kept_once():
+    """PowerShell's `>>` appends UTF-16 to a log of bytes."""
+    text = "quiet\r\n" * 400 + "".join(f"step {n}: CUDA out of memory\r\n" for n in range(3))
+    for encoding in ("utf-8", "utf-16-le"):
+        kept = lines._Kept("-")
+        for number in (1, 500):
+            lines._keep_stems(kept, number, text.encode(encoding))
+        assert [(x.number, x.text) for x in kept.lines.values()] == [(401, "step 0: CUDA out of memory")]
 
 
 def test_lines_between_junk_are_found_where_they_are():
