@@ -92,8 +92,6 @@ def list_nvidia_traces(machine: Machine) -> tuple[str, ...]:
             traces.append(f"NVIDIA device {item.device or ''} at {item.address}".replace("  ", " "))
     if machine.driver.kernel_module:
         traces.append(f"kernel module nvidia {machine.driver.kernel_module}")
-    if machine.driver.libcuda and machine.driver.libcuda.startswith("/usr/lib/wsl/"):
-        traces.append(machine.driver.libcuda)
     if machine.driver.library and machine.driver.source == "nvml" and not traces:
         traces.append(f"driver {machine.driver.library}")
     traces += [f.title for f in machine.findings if f.cause in _DRIVER_ANSWERED]

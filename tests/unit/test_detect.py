@@ -20,6 +20,7 @@ from provision.detect.files import (
     parse_proc_version,
     parse_smi_rows,
     read_environment,
+    read_glibc,
     read_platform,
 )
 from provision.detect.host import (
@@ -281,7 +282,10 @@ def test_pci_boards_and_device_files_are_read(tmp_path):
         HardwareDevice(vendor="nvidia", address="/dev/nvidiactl"),
         HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),
     )
-    assert [node.path for node in list_device_files(tmp_path)] == ["/dev/nvidia0", "/dev/nvidiactl"]
+    (tmp_path / "dev/nvidia1").symlink_to("gone")
+    files = {node.path: (node.allowed, node.mode) for node in list_device_files(tmp_path)}
+    assert [*files] == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
+    assert files["/dev/nvidia1"] == (False, "unknown")
 
 
 @rows(("vendor", "name"), [("amd", "AMD"), ("intel", "Intel")])
@@ -384,3 +388,15 @@ def test_this_machine_makes_a_valid_document():
         "machine_for_verdict",
         "read_holders",
     }
+
+
+def test_a_system_without_glibc_has_no_version_of_it(monkeypatch):
+    for answer in (ValueError("unrecognized configuration name"), None, "musl 1.2"):
+
+        def confstr(_name, answer=answer):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(os, "confstr", confstr)
+        assert read_glibc() is None

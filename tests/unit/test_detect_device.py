@@ -101,6 +101,12 @@ def test_wsl_alone_is_a_warning():
     device, why = judge_device("auto", machine(context=HostContext(wsl=True)))
     assert device == "cpu"
     assert "Warning: this is WSL" in why
+    why = judge_device(
+        "auto", machine(context=HostContext(colab=True), environment={"NVIDIA_VISIBLE_DEVICES": "all"})
+    )[1]
+    assert why.endswith(
+        "Warning: the notebook's runtime has no GPU: select Runtime > Change runtime type, then select a GPU"
+    )
 
 
 @rows(("value", "warned"), [("all", True), ("GPU-1", True), ("void", False), ("", False)])

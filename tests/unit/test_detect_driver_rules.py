@@ -5,8 +5,8 @@ import json
 from detected_drivers import cuda, nvml
 from rows import rows
 
-from provision.detect.causes import DriverFacts, explain
-from provision.detect.driver import is_newer
+from provision.detect.causes import DriverFacts, Uvm, explain, explain_missing_driver, judge_uvm
+from provision.detect.driver import _read_working, is_newer
 from provision.detect.files import DeviceFile
 from provision.detect.query import DriverAnswer, Trouble, parse_answer
 from provision.model import HardwareDevice, HostContext
@@ -113,3 +113,41 @@ def test_each_set_of_facts_has_its_cause(facts, cause):
     assert problem == findings[0].title
     assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)
     assert all(finding.evidence for finding in findings)
+
+
+def test_a_stale_uvm_is_repaired_on_the_host_of_a_container():
+    gone = Uvm(major=None, node=None)
+    for container in (False, True):
+        finding = judge_uvm(gone, "580.159.04", container=container)
+        assert finding.cause == "nvidia_uvm_stale" and "sudo modprobe nvidia_uvm" in finding.fix
+        assert finding.fix.startswith("On the host, not in the container") == container
+
+
+def test_a_module_with_a_libcuda_in_an_unsearched_folder_names_the_folder():
+    facts = DriverFacts(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04", unsearched="/opt/lib64")
+    assert explain_missing_driver(facts).cause == "nvidia_libs_not_on_loader_path"
+    assert "/opt/lib64" in explain_missing_driver(facts).title
+    without = DriverFacts(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04")
+    assert explain_missing_driver(without).cause == "driver_missing"
+
+
+@rows(
+    ("module", "libcuda", "found", "library"),
+    [
+        ("580.159.04", None, [], "580.159.04"),
+        ("575.64.03", None, ["driver_library_mismatch"], "580.159.04"),
+        ("575.64.03", "/compat/libcuda.so.580.159.04", [], "575.64.03"),
+    ],
+)
+def test_libraries_of_another_version_than_the_module_are_a_finding_but_for_compat(
+    module, libcuda, found, library
+):
+    answer = DriverAnswer(source="nvml", driver="580.159.04", cuda="13.0", code=0)
+    reading = _read_working(answer, module, libcuda, "NVML: said")
+    assert [f.cause for f in reading.findings] == found
+    assert (reading.driver.library, reading.driver.cuda) == (library, None if libcuda else "13.0")
+    assert all(
+        e.text in ("NVML: said", f"kernel module {module}", "driver libraries 580.159.04")
+        for f in reading.findings
+        for e in f.evidence
+    )

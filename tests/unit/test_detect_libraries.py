@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from powerless import shut
 
 from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
-from provision.detect.query import ask_smi
+from provision.detect.query import ask_libcuda, ask_smi
 from provision.model import Gpu
 from provision.system.loader_cache import is_there, loader_cache, parse_loader_cache
 
@@ -136,6 +136,15 @@ def test_smi_that_fails_says_so(tmp_path):
     assert not told.ok
     assert told.code == 9
     assert "couldn't communicate" in told.error
+
+
+def test_a_program_that_cannot_be_started_is_an_answer(tmp_path, monkeypatch):
+    path = program(tmp_path / "usr/bin/nvidia-smi", "no program")
+    told = ask_smi(tmp_path, {"PATH": "/usr/bin:/bin"}, 20)
+    assert (told.ok, told.path) == (False, str(path)) and "Exec format error" in told.error
+    monkeypatch.setattr(sys, "executable", str(path))
+    told = ask_libcuda({}, 20)
+    assert not told.ok and told.error.startswith(f"{path} could not be started")
 
 
 def test_a_machine_without_nvidia_smi_gives_none(tmp_path):

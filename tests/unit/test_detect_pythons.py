@@ -115,6 +115,14 @@ def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkey
     assert answer() == ("3.11.6", False), "a damaged answer is no answer"
 
 
+def test_a_program_that_is_no_python_is_not_kept(tmp_path, monkeypatch):
+    answers = PythonCache(tmp_path / "cache")
+    shutil.copy2("/bin/true", tmp_path / "python3")
+    assert answers.of(tmp_path / "python3") is None is answers.of(tmp_path / "absent")
+    answers.keep()
+    assert not (tmp_path / "cache" / "pythons.json").exists()
+
+
 def test_a_script_before_a_python_is_always_asked(tmp_path):
     python = interpreter(tmp_path / "python3", "3.11.4")
     assert PythonCache(tmp_path / "cache").of(python) == ("3.11.4", False)
