@@ -34,9 +34,10 @@ _FLAGS_1, _DEFINED, _DEFINED_COUNT, _NEED, _NEED_COUNT = (
 )  # fmt: skip
 _GNU_HASH = 0x6FFFFEF5
 _NO_DEFAULT_FOLDERS = 0x800
-_WEAK, _BASE = 2, 1
+_WEAK, _BASE, _GLOBAL = 2, 1, 1
 # Bounds. The files of real packages have less than a tenth of each.
 _MOST_SEGMENTS, _MOST_ENTRIES, _MOST_VERSIONS, _MOST_CHAIN = 512, 1 << 14, 1 << 14, 1 << 16
+_MOST_SYMBOLS, _MOST_NAMES = 1 << 22, 1 << 28
 _LONGEST = 1 << 14
 _AHEAD = 1 << 13  # bytes read at once: the headers, and in small files all tables
 
@@ -81,7 +82,7 @@ class Elf(Value):
 def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
     """Read a file's dynamic section, and whether it exports `symbol`. Raises ElfError."""
     with open_elf(path) as (read, size):
-        return parse(read, size, symbol)
+        return ElfFile(read, size).elf(symbol)
 
 
 @contextlib.contextmanager
@@ -102,22 +103,8 @@ def open_elf(path: str | Path) -> Iterator[tuple[Read, int]]:
         os.close(number)
 
 
-@contextlib.contextmanager
-def _whole_tables() -> Iterator[None]:
-    try:
-        yield
-    except (struct.error, OverflowError) as error:
-        raise ElfError("is truncated: its tables are incomplete") from error
-
-
-def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
-    """Parse the dynamic section of a file of `size` bytes. Raises ElfError."""
-    with _whole_tables():
-        return ElfFile(read, size).elf(symbol)
-
-
 class ElfFile:
-    """A file with its segments, and its tables by address."""
+    """A file of `size` bytes with its segments, and its tables by address. Every method raises ElfError."""
 
     def __init__(self, read: Read, size: int) -> None:
         self._read, self._size = read, size
@@ -138,14 +125,14 @@ class ElfFile:
             raise ElfError("is not an ELF file" if self._head else "is empty")
         if self._head[4:6] != b"\x02\x01":
             raise ElfError("is not a 64-bit little-endian ELF file", foreign=True)
-        fields = _HEADER.unpack_from(self._head)
+        fields = _HEADER.unpack(self.bytes(0, _HEADER.size))
         if fields[9] != _SEGMENT.size or not 0 < fields[10] <= _MOST_SEGMENTS:
             raise ElfError("has no valid program headers")
         return fields[2], fields[5], fields[10]
 
     def bytes(self, start: int, size: int) -> bytes:
         """Return bytes of the file. Raises ElfError beyond its end."""
-        if start < 0 or start + size > self._size:
+        if not 0 <= start <= start + size <= self._size:
             raise ElfError("is truncated: its tables are incomplete")
         end = start + size
         if end <= len(self._head):
@@ -200,7 +187,8 @@ class ElfFile:
                 raise ElfError("has an unterminated string")
             length *= 4
 
-    def elf(self, symbol: str | None) -> Elf:
+    def elf(self, symbol: str | None = None) -> Elf:
+        """Return the dynamic section, and whether the file exports `symbol`."""
         path = next((s for s in self._segments if s[0] == _INTERPRETER), None)
         return Elf(
             machine=self.machine,
@@ -212,7 +200,7 @@ class ElfFile:
             default_folders=not self._first(_FLAGS_1) & _NO_DEFAULT_FOLDERS,
             requires=tuple(dict.fromkeys(self._required())),
             defines=frozenset(self._defined()),
-            exports=symbol is not None and self._exports(symbol),
+            exports=symbol is not None and self.exports(symbol),
         )
 
     def _maybe(self, tag: int) -> str | None:
@@ -263,7 +251,7 @@ class ElfFile:
     def _word(self, position: int) -> int:
         return int.from_bytes(self.bytes(position, 4), "little")
 
-    def _exports(self, symbol: str) -> bool:
+    def exports(self, symbol: str) -> bool:
         """Return whether the GNU hash table has a symbol. Of 8,000 libraries of wheels and Debian one has no such table."""
         if _SYMBOLS not in self._dynamic or _GNU_HASH not in self._dynamic:
             return False
@@ -285,50 +273,22 @@ class ElfFile:
             number += 1
         return False
 
-
-_GLOBAL = 1
-_MOST_SYMBOLS, _MOST_NAMES = 1 << 22, 1 << 28
-
-
-def read_undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
-    """Return the symbols that a file of `size` bytes requires, without weak ones. Raises ElfError."""
-    with _whole_tables():
-        return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
+    def undefined(self) -> Iterator[str]:
+        """Yield the symbols that the file requires, without weak ones. They stand before those of the GNU hash table."""
+        if _SYMBOLS not in self._dynamic or _GNU_HASH not in self._dynamic or self._strings is None:
+            return
+        end = self._word(self.offset(self._first(_GNU_HASH)) + 4)
+        data = self.bytes(self.offset(self._first(_SYMBOLS)), min(end, _MOST_SYMBOLS) * _SYMBOL.size)
+        names = self.bytes(self._strings, min(self._first(_STRINGS_SIZE), _MOST_NAMES))
+        for name, info, _, section, _, _ in _SYMBOL.iter_unpack(data):
+            stop = names.find(b"\0", name)
+            if stop > name and section == 0 and info >> 4 == _GLOBAL:
+                yield names[name:stop].decode("utf-8", "backslashreplace")
 
 
 def list_unexported(path: str, providers: Iterable[str], pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Return the symbols with a pattern that a file requires and none of the providers exports. Raises ElfError."""
-    with contextlib.ExitStack() as stack, _whole_tables():
-        files = [_Symbols(*stack.enter_context(open_elf(p))) for p in (path, *providers)]
+    with contextlib.ExitStack() as stack:
+        files = [ElfFile(*stack.enter_context(open_elf(p))) for p in (path, *providers)]
         required = [name for name in files[0].undefined() if pattern.match(name)]
         return tuple(name for name in required if not any(f.exports(name) for f in files))
-
-
-class _Symbols(ElfFile):
-    """A file with its table of dynamic symbols."""
-
-    def undefined(self) -> Iterator[str]:
-        """Yield strong symbols without a definition."""
-        for name, binding, section in self._named(self._end_of_undefined()):
-            if section == 0 and binding == _GLOBAL:
-                yield name
-
-    def exports(self, symbol: str) -> bool:
-        """Return whether the file exports a symbol. Its hash table is used."""
-        return self._exports(symbol)
-
-    def _named(self, end: int) -> Iterator[tuple[str, int, int]]:
-        """Yield name, binding and section of the symbols up to `end`."""
-        if _SYMBOLS not in self._dynamic or self._strings is None:
-            return
-        table = self.offset(self._first(_SYMBOLS))
-        data = self.bytes(table, min(end, _MOST_SYMBOLS) * _SYMBOL.size)
-        names = self.bytes(self._strings, min(self._first(_STRINGS_SIZE), _MOST_NAMES))
-        for name, info, _, section, _, _ in _SYMBOL.iter_unpack(data):
-            stop = names.find(b"\0", name)
-            if stop > name:
-                yield names[name:stop].decode("utf-8", "backslashreplace"), info >> 4, section
-
-    def _end_of_undefined(self) -> int:
-        """Return the number of symbols before the GNU hash table, which include all undefined ones."""
-        return self._word(self.offset(self._first(_GNU_HASH)) + 4) if _GNU_HASH in self._dynamic else 0

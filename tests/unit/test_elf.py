@@ -15,7 +15,7 @@ from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 
-from provision.system.elf import ElfError, Version, open_elf, parse, read_elf, read_undefined_symbols
+from provision.system.elf import ElfError, ElfFile, Version, open_elf, read_elf
 
 
 def real_libraries():
@@ -100,16 +100,18 @@ def test_damaged_files_raise_one_error(tmp_path):
     for size in [*range(0, 700, 7), *(chance.randrange(end) for _ in range(300))]:
         cut = data[:size]
         with pytest.raises(ElfError):
-            parse(lambda start, n, cut=cut: cut[start : start + n], len(cut))
+            ElfFile(lambda start, n, cut=cut: cut[start : start + n], len(cut)).elf()
     with pytest.raises(ElfError, match="truncated"):  # it shrinks while it is read
-        parse(lambda start, n: data[:100][start : start + n], len(data))
+        ElfFile(lambda start, n: data[:100][start : start + n], len(data))
     for _ in range(3000):
         changed = bytearray(data)
         for _ in range(chance.randrange(1, 6)):
             changed[chance.randrange(min(len(changed), 1 << 14))] = chance.randrange(256)
         bad = bytes(changed)
         with contextlib.suppress(ElfError):
-            parse(lambda start, n, bad=bad: bad[start : start + n], len(bad), "PyInit_x")
+            file = ElfFile(lambda start, n, bad=bad: bad[start : start + n], len(bad))
+            file.elf("PyInit_x")
+            list(file.undefined())
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,8 @@ def test_a_name_without_an_end_and_a_file_without_symbols(tmp_path):
     dynamic = struct.unpack_from("<Q", data, kinds[2] + 8)[0]
     at = next(p for p in range(dynamic, len(data), 16) if struct.unpack_from("<Q", data, p)[0] == 6)
     without = data[:at] + struct.pack("<Q", 0x6FFFFEFF) + data[at + 8 :]
-    assert read_undefined_symbols(lambda start, n: bytes(without[start : start + n]), len(without)) == ()
+    assert not list(ElfFile(lambda start, n: bytes(without[start : start + n]), len(without)).undefined())
     note = kinds[4]  # it becomes the path of the loader, at the last byte
     struct.pack_into("<I4xQ", data, note, 3, len(data) - 1)
     with pytest.raises(ElfError, match="unterminated"):
-        parse(lambda start, n: bytes(data[start : start + n]), len(data))
+        ElfFile(lambda start, n: bytes(data[start : start + n]), len(data)).elf()

@@ -26,7 +26,7 @@ from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
 from provision.profiles.tables import Table
 from provision.system import process
-from provision.system.elf import ElfError, list_unexported, read_undefined_symbols
+from provision.system.elf import ElfError, ElfFile, list_unexported
 from provision.system.fatbins import MAGIC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,9 +208,9 @@ def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
         "void run(void) { one(); if (two) two(); }",
     )
     data = library(tmp_path / "exact.so", source=code(["one", *EXACT])).read_bytes()
-    assert set(read_undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
+    assert set(ElfFile(lambda at, n, d=data: d[at : at + n], len(data)).undefined()) == {"one", *EXACT}
     data = (tmp_path / "made.so").read_bytes()
-    assert read_undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
+    assert list(ElfFile(lambda at, n: data[at : at + n], len(data)).undefined()) == ["one"]
 
 
 def test_symbols_that_no_library_exports_are_listed(tmp_path):
@@ -250,7 +250,7 @@ def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
         def read(at, size, data=data):
             return data[at : at + size]
 
-        assert set(read_undefined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] == "U"}, path
+        assert set(ElfFile(read, len(data)).undefined()) == {x[-1] for x in lines if x[-2] == "U"}, path
 
 
 # --- which releases ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import tempfile
 from typing import IO, TYPE_CHECKING, Any
 
 from ...index.archives import DAMAGED
-from ...system.elf import Elf, ElfError, parse, read_undefined_symbols
+from ...system.elf import Elf, ElfError, ElfFile
 from ...system.fatbins import read_fatbins
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def _collect_facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> 
         return os.pread(number, size, start)
 
     try:
-        elf = parse(read, copy.size)
-        symbols = [s for s in read_undefined_symbols(read, copy.size) if FRAMEWORK_SYMBOL.fullmatch(s)]
+        file = ElfFile(read, copy.size)
+        elf, symbols = file.elf(), set(filter(FRAMEWORK_SYMBOL.fullmatch, file.undefined()))
     except ElfError as error:
         raise ValueError(str(error)) from error
     return {
