@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import posixpath
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...system.files import find_existing
+from ...system.files import find_existing, hash_file
 from . import awaited, channels, end_with, tell
 from .channels import strip_url
 
@@ -44,10 +43,13 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     cached = await cache.index()
     pairs = zip(packages, records, strict=True)
     absent = [p for p, r in pairs if p in to_link and not cached.contains_record(r)]
-    refused = _refuse_offline(request, absent) or _refuse_full_disk(request, to_link, absent, pool)
-    if refused:
+    fetched = [p for p in absent if not p["url"].startswith("file:")]
+    if fetched and request["offline"]:
+        return {"error": {"kind": "Offline", "text": " ".join(p["name"] for p in fetched)}}
+    if refused := _refuse_full_disk(request, to_link, absent, pool):
         return {"error": refused}
-    _announce_downloads(absent)
+    if fetched:
+        tell("fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched))
     installed = {PrefixRecord.from_path(p).name.normalized for p in check_records(prefix)}
     others = installed - {p["name"] for p in packages} - replaced
     await install(
@@ -65,19 +67,6 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     written = _complete_records(prefix, {p["url"]: p for p in to_link})
     linked = pool.stat().st_dev == prefix.stat().st_dev
     return {"copied": 0 if linked or pool.parent != Path(request["cache"]) else written}
-
-
-def _announce_downloads(absent: list[dict[str, Any]]) -> None:
-    """Report the number and size in bytes of the packages to download."""
-    fetched = [p for p in absent if not p["url"].startswith("file:")]
-    if fetched:
-        total = sum(p["size"] or 0 for p in fetched)
-        tell("fetching", packages=len(fetched), total=total)
-
-
-def _refuse_offline(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
-    names = [p["name"] for p in absent if not p["url"].startswith("file:")]
-    return {"kind": "Offline", "text": " ".join(names)} if request["offline"] and names else None
 
 
 def _choose_cache(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
@@ -126,19 +115,11 @@ def _check_local_files(packages: list[dict[str, Any]]) -> None:
         if not package["url"].startswith("file:"):
             continue
         name = "sha256" if package["sha256"] else "md5"
-        with Path(unquote(urlsplit(package["url"]).path)).open("rb") as file:
-            actual = _digest(file, name)
+        actual = hash_file(unquote(urlsplit(package["url"]).path), (name,))[name]
         if actual != package[name]:
             raise ValueError(
                 f"hash mismatch for {package['url']}: expected {name} {package[name]}, found {actual}"
             )
-
-
-def _digest(file: Any, name: str) -> str:
-    state = hashlib.new(name)
-    while chunk := file.read(1 << 20):
-        state.update(chunk)
-    return state.hexdigest()
 
 
 def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
