@@ -44,6 +44,8 @@ from .solver import (
     Virtual,
     describe_virtual_packages,
     find_cuda_and_cudnn,
+    make_package,
+    make_plan,
     shorten_channel,
 )
 
@@ -132,11 +134,7 @@ def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...
     answer = engine.ask("pixi", request, lambda _event: None, LockError)
     if "error" in answer:
         raise LockError(f"the lock {path} is not valid: {answer['error']['text'].splitlines()[0]}")
-    conda = tuple(
-        LockedPackage(name=r["name"], version=r["version"], url=r["url"], sha256=r["sha256"], md5=r["md5"],
-                index=r["url"].rsplit("/", 2)[0], size=r["size"], depends=tuple(r["depends"]))
-        for r in answer["records"]
-    )  # fmt: skip
+    conda = tuple(make_package(r, r["url"].rsplit("/", 2)[0]) for r in answer["records"])
     try:
         data = yaml.safe_load(text)
         environments = data["environments"]
@@ -188,15 +186,10 @@ def _derive_lock(
         PlannedBuild(framework=f, version=wheels[f].version, cuda=None, index="pypi", requirements=())
         for f in ("torch", "tensorflow", "jax") if f in wheels and f not in {b.framework for b in builds}
     ]  # fmt: skip
-    cuda = next((b.cuda for b in builds if b.cuda), None)
+    has_cuda = any(b.cuda for b in builds) or any(n.startswith("nvidia-cudnn") for n in wheels)
+    note = f"another tool wrote the lock {path.name}: gpuenv derived the plan from its packages"
     target = Target(platform=platform)
-    plan = Plan(
-        builds=tuple(builds), python=".".join(records["python"]["version"].split(".")[:2]), platform=platform,
-        manager="conda", target=target, cuda_major=cuda and cuda.split(".")[0],
-        device="cuda" if cuda or any(n.startswith("nvidia-cudnn") for n in wheels) else "cpu",
-        cudnn=next((b.cudnn for b in builds if b.cudnn), None),
-        notes=(f"another tool wrote the lock {path.name}: gpuenv derived the plan from its packages",),
-    )  # fmt: skip
+    plan = make_plan(builds, records["python"], target, "cuda" if has_cuda else "cpu", notes=(note,))
     return Lock(manager="conda", target=target, plan=plan, packages=packages)
 
 

@@ -24,6 +24,7 @@ from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import (
     AvailableWheels,
     CondaBuild,
+    Device,
     Emit,
     Event,
     FrameworkRequest,
@@ -496,21 +497,36 @@ def make_lock(query: ChannelQuery, solution: Solution) -> Lock:
         for wanted in query.request.frameworks
         if wanted.name not in solution.lacking
     )
+    plan = make_plan(
+        builds, by_name["python"], query.target, query.request.device, packages=query.request.packages
+    )
+    packages = (make_package(r, r["channel"].rstrip("/") or None) for r in solution.records)
+    return Lock(
+        manager="conda",
+        target=query.target,
+        plan=plan,
+        packages=tuple(map(pylock.check_file_name, packages)),
+    )
+
+
+def make_package(record: Record, index: str | None) -> LockedPackage:
+    """Return a record of the engine as a locked package."""
+    return LockedPackage(
+        name=record["name"], version=record["version"], url=record["url"], sha256=record["sha256"], md5=record["md5"],
+        index=index, size=record["size"], depends=tuple(record["depends"]),
+    )  # fmt: skip
+
+
+def make_plan(
+    builds: Sequence[PlannedBuild], python: Record, target: Target, device: Device, **more: Any
+) -> Plan:
+    """Return the plan of builds and the package of Python, with `more` fields."""
     cuda = next((b.cuda for b in builds if b.cuda), None)
-    plan = Plan(
-        builds=builds, python=".".join(by_name["python"]["version"].split(".")[:2]), platform=query.target.platform,
-        manager="conda", device=query.request.device, target=query.target,
-        cuda_major=cuda and cuda.split(".")[0], cudnn=next((b.cudnn for b in builds if b.cudnn), None),
-        packages=query.request.packages,
+    return Plan(
+        builds=tuple(builds), python=".".join(python["version"].split(".")[:2]), platform=target.platform,
+        manager="conda", device=device, target=target, cuda_major=cuda and cuda.split(".")[0],
+        cudnn=next((b.cudnn for b in builds if b.cudnn), None), **more,
     )  # fmt: skip
-    packages = tuple(
-        pylock.check_file_name(LockedPackage(
-            name=r["name"], version=r["version"], url=r["url"], sha256=r["sha256"], md5=r["md5"],
-            index=r["channel"].rstrip("/") or None, size=r["size"], depends=tuple(r["depends"]),
-        ))
-        for r in solution.records
-    )  # fmt: skip
-    return Lock(manager="conda", target=query.target, plan=plan, packages=packages)
 
 
 def _plan_build(
