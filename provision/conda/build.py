@@ -40,7 +40,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
             link(dataclasses.replace(lock, packages=named), scratch / "conda", how, distrust=True)
         if wheels:
             some = dataclasses.replace(lock, packages=wheels)
-            install_wheels(UvInstall(some, how.env, how.sources, target=scratch / "wheels"), how.emit)
+            install_wheels(UvInstall(some, how.env, how.sources, how.emit, target=scratch / "wheels"))
 
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
@@ -77,7 +77,7 @@ def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh
     take_out(prefix, [r.name for r in work.removed])
     if channelled:
         link(lock, prefix, how, distrust=True, reinstall=[p.name for p in channelled])
-    put_back_wheels(lock, wheels, prefix, how.sources, how.emit, fresh=fresh)
+    put_back_wheels(lock, wheels, prefix, how, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:
@@ -173,7 +173,7 @@ def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: P
         )
     if wheels:
         some = dataclasses.replace(lock, packages=tuple(_find_missing(wheels, prefix)))
-        install_wheels(UvInstall(some, prefix, how.sources), how.emit)
+        install_wheels(UvInstall(some, prefix, how.sources, how.emit))
 
 
 def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BuildError
 from ..index import uv
@@ -37,31 +38,34 @@ from .uv_install import (
     may_be_here,
 )
 
+if TYPE_CHECKING:
+    from .managers import Building
 
-def install_wheels(whole: UvInstall, emit: Callable[[Event], None]) -> None:
+
+def install_wheels(whole: UvInstall) -> None:
     """Install packages into an environment of any kind, and nothing else. Raises BuildError.
 
     Packages with a hash are first, and those that cannot have one last.
     """
-    lock, path, sources, target = whole.lock, whole.path, whole.sources, whole.target
+    lock, path, sources, target, emit = whole.lock, whole.path, whole.sources, whole.target, whole.emit
     refuse_builds(lock, sources)
     hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event("start", "build", words, total=len(lock.packages)))
     if hashed:
-        _install_hashed(whole, emit)
+        _install_hashed(whole)
     if target:
         return
-    _install_unhashed(whole, emit)
-    for site_packages in path.glob("lib/python3*/site-packages"):
+    _install_unhashed(whole)
+    for site_packages in find_sites(path):
         if linked := link_unfound(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
             emit(Event("note", "build", text))
-    _note_copies(whole, emit)
+    _note_copies(whole)
     emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
 
 
-def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
+def _note_copies(whole: UvInstall) -> None:
     """Say what was copied because uv cannot link files of a cache on another file system."""
     cache, env = installer_cache(whole.sources), whole.path
     asked = uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
@@ -70,7 +74,7 @@ def _note_copies(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
     found = (one for one in list_installed(env) if one.name in names)
     size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
-    emit(Event("note", "build", describe_copies(size, cache, env)))
+    whole.emit(Event("note", "build", describe_copies(size, cache, env)))
 
 
 def describe_copies(size: int, cache: Path, env: Path) -> str:
@@ -102,7 +106,7 @@ def refuse_builds(lock: Lock, sources: PackageSources) -> None:
         )
 
 
-def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
+def _install_hashed(whole: UvInstall) -> None:
     """Install packages with hashes: wheels of the cache, then wheels of the indexes, then source archives.
 
     Packages of the PyTorch index come only from it, and all others never.
@@ -111,23 +115,23 @@ def _install_hashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
     hashed = [p for p in lock.packages if not p.unhashed]
     wheels = tuple(p for p in hashed if is_wheel(p))
     may_be_cached = may_be_here(wheels, sources)
-    missing = _install_cached(whole, wheels, emit, try_cache=may_be_cached)
+    missing = _install_cached(whole, wheels, try_cache=may_be_cached)
     if missing:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
         files = sum(len(wanted.lock.packages) for wanted in missing)
         text = f"downloading {'up to ' if may_be_cached else ''}{format_bytes(total)} ({_count(files)})"
-        emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
+        whole.emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total)
     for wanted in missing:
-        done = wanted.install(offline=False, emit=emit)
+        done = wanted.install(offline=False)
         if not done.ok:
             raise explain_install_failure(done, lock)
     for package in (p for p in hashed if not is_wheel(p)):
-        _build(whole.only((package,)), emit)
+        _build(whole.only((package,)))
 
 
 def _install_cached(
-    whole: UvInstall, wheels: tuple[LockedPackage, ...], emit: Callable[[Event], None], *, try_cache: bool
+    whole: UvInstall, wheels: tuple[LockedPackage, ...], *, try_cache: bool
 ) -> list[UvInstall]:
     """Install wheels without the network, and return what is missing. Raises BuildError.
 
@@ -149,7 +153,7 @@ def _install_cached(
         )
         done = wanted.install(offline=True) if try_cache else None
         if done and not done.ok and only_files and cache_is_damaged(done.stderr):
-            emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
+            whole.emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
             raise explain_install_failure(done, whole.lock, offline=sources.offline)
@@ -158,7 +162,7 @@ def _install_cached(
     return missing
 
 
-def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
+def _build(wanted: UvInstall) -> None:
     """Build and install one source archive, after all wheels. Raises BuildError.
 
     A package that is compiled against a framework without requiring it (flash-attn imports torch in its setup.py) is
@@ -172,14 +176,14 @@ def _build(wanted: UvInstall, emit: Callable[[Event], None]) -> None:
     (package,) = wanted.lock.packages
     text = f"building {package.name} {package.version} from its source"
     text += " (the hash of the source is checked, the build tools have no hashes)"
-    emit(Event("start", "build", text))
+    wanted.emit(Event("start", "build", text))
     done = wanted.install(offline=True)
     if not done.ok and not wanted.sources.offline and not _has_undeclared(done.stderr, wanted):
-        done = wanted.install(offline=False, emit=emit)
+        done = wanted.install(offline=False)
     if not done.ok and _has_undeclared(done.stderr, wanted):
         more = ("--no-build-isolation-package", package.name)
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
-        done = without_isolation.install(offline=wanted.sources.offline, emit=emit)
+        done = without_isolation.install(offline=wanted.sources.offline)
     if not done.ok:
         raise explain_failed_build(package, done, wanted.lock.plan, SourceArchives(wanted.sources))
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
@@ -192,14 +196,14 @@ def _has_undeclared(log: str, wanted: UvInstall) -> bool:
     return bool(name) and find_distribution(folders, normalize_name(name)) is not None
 
 
-def _install_unhashed(whole: UvInstall, emit: Callable[[Event], None]) -> None:
+def _install_unhashed(whole: UvInstall) -> None:
     """Install folders and commits, last and without dependencies, which the lock has. Raises BuildError."""
     rows = [format_unhashed(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return
-    emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
+    whole.emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
     wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
-    done = wanted.install(offline=whole.sources.offline, emit=emit)
+    done = wanted.install(offline=whole.sources.offline)
     if not done.ok:
         raise explain_install_failure(done, whole.lock)
 
@@ -224,11 +228,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
         )  # fmt: skip
 
 
-# Six parameters: those of the managers, with the environment as the prefix.
-def put_back(
-    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, sources: PackageSources, emit: Callable[[Event], None], *,
-    fresh: bool,
-) -> None:  # fmt: skip
+def put_back(lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, how: Building, *, fresh: bool) -> None:
     """Reinstall some of a lock's wheels. Raises BuildError.
 
     `fresh` downloads them again and removes them from the installer's cache, whose files were changed.
@@ -242,13 +242,13 @@ def put_back(
             shutil.rmtree(one.folder)
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
-        install_wheels(UvInstall(some, env, sources, reinstall=True), emit)
+        install_wheels(UvInstall(some, env, how.sources, how.emit, reinstall=True))
         return
     cache = env / MARK / "fetched"
-    fresh_sources = dataclasses.replace(sources, cache_dir=str(cache))
-    install_wheels(UvInstall(some, env, fresh_sources, reinstall=True), emit)
+    fresh_sources = dataclasses.replace(how.sources, cache_dir=str(cache))
+    install_wheels(UvInstall(some, env, fresh_sources, how.emit, reinstall=True))
     shutil.rmtree(cache, ignore_errors=True)
-    uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
+    uv.run_uv(["cache", "clean", *(p.name for p in wheels)], how.sources, python=None, settings=_SETTINGS)
 
 
 # --- what uv does not do ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -30,6 +30,7 @@ from ..index.uv import installer_cache, without_credentials
 from ..index.wheel_names import expand_address
 from ..model import (
     VENV_LOCK,
+    Emit,
     Event,
     Lock,
     LockedPackage,
@@ -44,6 +45,7 @@ from ..system.files import find_existing, write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
 from ..wheels.pylock import file_name, is_source, is_variant, wheel_version
+from .distributions import find_sites, list_distributions
 from .place import MARK
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ class UvInstall(Value, kw_only=False):
     lock: Lock
     path: Path
     sources: PackageSources
+    emit: Emit
     requirements: str = ""
     options: tuple[str, ...] = ()
     reinstall: bool = False
@@ -131,7 +134,8 @@ class UvInstall(Value, kw_only=False):
         finally:
             shutil.rmtree(cache, ignore_errors=True)
 
-    def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
+    def install(self, *, offline: bool) -> process.Finished:
+        """Run uv, which shows the progress of downloads if the network may be used."""
         theirs, others = split_pytorch(self.lock.packages, self.lock.plan)
         sources = _adapt_sources(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
@@ -145,15 +149,15 @@ class UvInstall(Value, kw_only=False):
         left: dict[str, int] = {}
 
         def on_line(line: str) -> None:
-            if emit and (bar := progress(line)):
+            if not offline and (bar := progress(line)):
                 name, done, total = bar
                 there[name] = max(done, there.get(name, 0))
                 left[name] = total - there[name]
                 text = f"downloading {max(left, key=lambda name: left[name])}"  # the one that is waited for
-                emit(Event("progress", "build", text, done=sum(there.values()), unit="bytes"))
+                self.emit(Event("progress", "build", text, done=sum(there.values()), unit="bytes"))
 
         # uv shows progress only on a terminal, so it gets one only if the user has one
-        watched = emit is not None and sys.stderr.isatty()
+        watched = not offline and sys.stderr.isatty()
         requirements, logins = without_credentials(self.requirements)
         # The lock chose the wheels. Build requirements are chosen now, by the rules of a solve.
         settings = uv.Settings(
@@ -196,16 +200,16 @@ def _redact_installed(lock: Lock, env: Path, target: Path | None) -> None:
     environment, or in a folder `target` beside it.
     """
     wanted = {normalize_name(p.name) for p in lock.packages if p.index is None}
-    root = target or env
-    for path in sorted(
-        root.glob(f"{'' if target else 'lib/python3*/site-packages/'}*.dist-info/{_ADDRESS_FILE}")
+    sites = [target] if target else find_sites(env)
+    for path in (
+        one.folder / _ADDRESS_FILE for s in sites for one in list_distributions(s) if one.name in wanted
     ):
-        if normalize_name(path.parent.name.partition("-")[0]) not in wanted:
+        if not path.exists():
             continue
         try:
             content = json.loads(untrusted.read_bytes(path))
             if (public := redact_value(content)) != content:
-                _replace_recorded(path, json.dumps(public).encode(), root)
+                _replace_recorded(path, json.dumps(public).encode(), target or env)
         except (OSError, ValueError) as error:
             raise BuildError(
                 f"{path} may contain credentials of an address, and cannot be changed: {error}",

@@ -33,7 +33,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     make_venv(prefix, how.python(), how.sources, prompt=how.env.name)
     _name_place(prefix, how.env)
     make_relocatable(prefix)
-    install_wheels(UvInstall(lock, prefix, how.sources), how.emit)
+    install_wheels(UvInstall(lock, prefix, how.sources, how.emit))
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
@@ -42,13 +42,13 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     take_out(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
-        install_wheels(UvInstall(some, prefix, how.sources), how.emit)
+        install_wheels(UvInstall(some, prefix, how.sources, how.emit))
 
 
 def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError."""
     take_out(prefix, [r.name for r in work.removed])
-    put_back_wheels(lock, work.packages, prefix, how.sources, how.emit, fresh=fresh)
+    put_back_wheels(lock, work.packages, prefix, how, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:

@@ -18,7 +18,7 @@ from provision.environment import place, record, registry, transaction, venv
 from provision.environment.activate import activate_line
 from provision.environment.uv_install import UvInstall
 from provision.errors import BuildError, DataError, LockError, UsageError
-from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
+from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, drop_event, from_plain
 from provision.profiles import load
 from provision.system import process, untrusted
 from provision.verify import probe
@@ -106,7 +106,7 @@ def test_the_requirements_file_replaces_a_link_and_does_not_follow_it(env, outsi
         target=Target(platform="linux-x86_64"),
     )
     lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
-    UvInstall(lock, env, PackageSources(), "nothing-of-this-name===1\n", ()).install(offline=True)
+    UvInstall(lock, env, PackageSources(), drop_event, "nothing-of-this-name===1\n").install(offline=True)
     assert (outside / "precious.txt").read_text() == "precious\n"
 
 
