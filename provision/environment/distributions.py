@@ -85,7 +85,7 @@ class Distribution(Value, kw_only=False):
         """Yield the rows of RECORD that contain a text. torch has ten thousand rows, so only these are parsed."""
         site = str(self.folder.parent)
         for name, digest, size in _split_rows(r for r in self.record_text.splitlines() if text in r):
-            yield RecordRow(_resolve(site, name), _parse_sha256(digest), _parse_size(size), name)
+            yield RecordRow(join_row(site, name), _parse_sha256(digest), _parse_size(size), name)
 
     def find_wrong_sizes(self) -> dict[str, str]:
         """Return the files that are missing or of another size than RECORD lists: path -> "missing" or "size".
@@ -97,7 +97,7 @@ class Distribution(Value, kw_only=False):
         for name, _, size in _split_rows(self.record_text.splitlines()):
             if name.endswith(".pyc"):
                 continue
-            path = _resolve(site, name)
+            path = join_row(site, name)
             try:
                 actual = os.stat(path).st_size  # noqa: PTH116  # ten thousand files
             except OSError:
@@ -227,7 +227,8 @@ def _split_rows(lines: Iterable[str]) -> Iterator[list[str]]:
             yield cells
 
 
-def _resolve(site: str, name: str) -> str:
+def join_row(site: str, name: str) -> str:
+    """Return the path of a file in RECORD, whose name is relative to site-packages."""
     return f"{site}/{name}" if ".." not in name and name[0] != "/" else os.path.normpath(f"{site}/{name}")
 
 

@@ -22,7 +22,7 @@ from ..model import WHEEL_NAMES, normalize_name
 from ..model.values import Value
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
-from .distributions import Distribution, list_conda_records, list_distributions
+from .distributions import Distribution, join_row, list_conda_records, list_distributions
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
@@ -103,8 +103,7 @@ def _read_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
 
 
 def _join_paths(folder: str, rows: Iterable[str]) -> tuple[str, ...]:
-    paths = ((row, f"{folder}/{row}") for row in rows if "\0" not in row)
-    return tuple(path if ".." not in row and row[0] != "/" else os.path.normpath(path) for row, path in paths)
+    return tuple(join_row(folder, row) for row in rows if "\0" not in row)
 
 
 def parse_module(path: str, site: str, python: str) -> tuple[str, bool] | None:

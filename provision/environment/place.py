@@ -217,10 +217,15 @@ def recover(place: Path) -> None:
                 discard(before)
             elif not os.path.lexists(place) or _is_empty(place):
                 before.rename(place)
-        if made_by_gpuenv(half) or _is_empty(half):
+        if is_leftover(half):
             discard(half)
         if _is_empty(before):  # a removal was killed after it had removed the mark
             discard(before)
+
+
+def is_leftover(path: Path) -> bool:
+    """Return whether a folder beside an environment is what an interrupted run left: one of gpuenv, or an empty one."""
+    return not path.is_symlink() and (made_by_gpuenv(path) or _is_empty(path))
 
 
 def _is_empty(path: Path) -> bool:

@@ -25,7 +25,7 @@ from ..system import trust, untrusted
 from ..system.files import write_file
 from ..system.redaction import redact_value
 from . import registry
-from .distributions import list_info_folders, list_installed
+from .distributions import find_sites, list_info_folders, list_installed
 from .place import MARK, find_python, get_old_path, made_by_gpuenv, writing
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def digest_installed(env: Path) -> str:
     An installer that adds, replaces or removes a package changes it.
     """
     marks = []
-    for site in sorted(env.glob("lib*/python3*/site-packages")):
+    for site in find_sites(env):
         for name in list_info_folders(site):
             try:
                 record = (site / name / "RECORD").stat()

@@ -278,14 +278,8 @@ def _get_current_folder() -> Path | None:
 
 
 def list_leftovers(env: Path) -> Iterator[Path]:
-    """Yield the folders that interrupted runs left beside the environment."""
-    for path in (place.get_draft_path(env), place.get_old_path(env)):
-        if (
-            path.is_dir()
-            and not path.is_symlink()
-            and (place.made_by_gpuenv(path) or not any(path.iterdir()))
-        ):
-            yield path
+    """Return the folders that interrupted runs left beside the environment."""
+    return filter(place.is_leftover, (place.get_draft_path(env), place.get_old_path(env)))
 
 
 @contextmanager
