@@ -26,45 +26,37 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
 
     Files of the same name that gpuenv did not write stay.
     """
-    wheels = [
-        f"{p.name}=={p.version.partition('+')[0]}\n"
-        for p in lock.packages
-        if _is_kept(p.name) and not p.is_conda
-    ]
-    if any(normalize_name(p.name) == "onnxruntime-gpu" for p in lock.packages):
-        wheels.append("onnxruntime<0\n")  # the CPU build, which would write over the files of this one
-    conda = [f"{p.name} =={p.version}\n" for p in lock.packages if _is_kept(p.name) and p.is_conda]
+    kept = [p for p in lock.packages if _is_kept(p.name)]
+    wheels = "".join(f"{p.name}=={p.version.partition('+')[0]}\n" for p in kept if not p.is_conda)
+    if any(normalize_name(p.name) == "onnxruntime-gpu" for p in kept):
+        wheels += "onnxruntime<0\n"  # the CPU build, which would write over the files of this one
+    conda = "".join(f"{p.name} =={p.version}\n" for p in kept if p.is_conda)
     # pip and uv split lists of files at blanks, and an address has none. Without the label of a build, pip can install
     # the same release into the folder in which it builds a source archive.
     constraints = env.absolute() / GUARD_FILE
     address = constraints.as_uri()
-    files = {
-        constraints: "".join(wheels),
-        env / MARK / ADDRESS: f"{address}\n",
-        env / "pip.conf": f"[install]\nconstraint = {address}\n",
+    texts = {
+        constraints: wheels and _HEAD + wheels,
+        env / MARK / ADDRESS: wheels and f"{address}\n",
+        env / "pip.conf": wheels and f"{_HEAD}[install]\nconstraint = {address}\n",
+        env / "conda-meta" / "pinned": conda and _HEAD + conda,
     }
-    files = {path: _HEAD * (path.name != ADDRESS) + text for path, text in files.items() if wheels}
-    if conda:
-        files[env / "conda-meta" / "pinned"] = _HEAD + "".join(conda)
     with writing(env):
-        for path in (constraints, env / MARK / ADDRESS, env / "pip.conf", env / "conda-meta" / "pinned"):
-            text = files.get(path) if on else None
+        for path, text in texts.items():
+            new = (on and text) or None
             old = untrusted.read_text(path) if path.is_file() and not path.is_symlink() else None
             foreign = path.parent.name != MARK and old is not None and not old.startswith(_HEAD)
-            if foreign or path.is_symlink() or old == text:
+            if foreign or path.is_symlink() or old == new:
                 continue
-            if text is None:
+            if new is None:
                 path.unlink()
             else:
-                write_file(path, text, root=env)
+                write_file(path, new, root=env)
     planned = {name for b in lock.plan.builds for name in (b.framework, b.package_name)}
-    kept = [p for p in lock.packages if normalize_name(p.name) in planned]
-    names = ", ".join(f"{p.name} {p.version.partition('+')[0]}" for p in kept)
-    return (
-        f"later installs keep {names} (by a constraints file for pip and uv)"
-        if on and files and names
-        else None
+    names = ", ".join(
+        f"{p.name} {p.version.partition('+')[0]}" for p in kept if normalize_name(p.name) in planned
     )
+    return f"later installs keep {names} (by a constraints file for pip and uv)" if on and names else None
 
 
 def _is_kept(name: str) -> bool:
