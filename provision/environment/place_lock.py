@@ -32,7 +32,11 @@ _HINT = "wait for it to end, then run the command again"
 
 
 class BusyError(Exception):
-    """Another process has the lock."""
+    """Another process has the lock. `claim` names it if it may be of another host."""
+
+    def __init__(self, claim: Claim | None = None) -> None:
+        super().__init__(claim)
+        self.claim = claim
 
 
 class InUseError(BuildError):
@@ -59,12 +63,13 @@ def locked(place: Path) -> Iterator[list[str]]:
                 raise refused
             yield notes
     except BusyError as error:
-        raise InUseError(f"another gpuenv process is using {place}", hint=_HINT) from error
-    except ClaimedError as error:
-        raise InUseError(
-            f"another gpuenv process is using {place}: {error.claim.words}",
-            hint=f"{_HINT}. If that host is no longer available, the lock expires after {STALE:g} s without activity",
-        ) from error
+        words, hint = f"another gpuenv process is using {place}", _HINT
+        if error.claim:
+            words += f": {error.claim.words}"
+            hint += (
+                f". If that host is no longer available, the lock expires after {STALE:g} s without activity"
+            )
+        raise InUseError(words, hint=hint) from error
 
 
 def assert_held(place: Path) -> None:
@@ -92,7 +97,7 @@ def _make_parents(folder: Path) -> Iterator[None]:
 def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
     """Lock the file beside the folder. Return the error if it may not be created.
 
-    Raises BusyError, ClaimedError and OSError.
+    Raises BusyError and OSError.
     """
     path, tries = lock_file(place), 0
     while True:
@@ -134,18 +139,18 @@ def _has_locked(descriptor: int) -> bool:
 
 
 def _claim(opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_locks: bool) -> Claim | None:
-    """Claim the folder for this host until the end. Return the claim that was void. Raises ClaimedError."""
+    """Claim the folder for this host until the end. Return the claim that was void. Raises BusyError."""
     void = None
     if not opened.is_writable:  # another user's file, or a full disk that a removal is to free
         claim = None if has_locks else read_claim(opened.descriptor)
         if claim and _is_alive(claim, opened.descriptor, path, has_locks=False):
-            raise ClaimedError(claim)
+            raise BusyError(claim)
         on_exit.callback(_remove, path)
         return None
     if opened.is_new:
         claim = read_claim(opened.descriptor)
         if claim and not claim.is_of_this_process:
-            raise ClaimedError(claim)
+            raise BusyError(claim)
     else:
         try:
             void = take_claim(opened.descriptor, path, has_locks=has_locks)
@@ -260,14 +265,6 @@ _EMPTY = 0.2
 _MOST_BYTES = 4096
 
 
-class ClaimedError(Exception):
-    """Another host has the lock. `claim` names it."""
-
-    def __init__(self, claim: Claim) -> None:
-        super().__init__(claim)
-        self.claim = claim
-
-
 class Claim(NamedTuple):
     """A process of a host. `boot` is the id of the kernel's start, which is different on every machine."""
 
@@ -326,12 +323,12 @@ def write_claim(descriptor: int) -> None:
 def take_claim(descriptor: int, path: Path, *, has_locks: bool) -> Claim | None:
     """Claim a file that another process made, and return the void claim of another host.
 
-    `has_locks` says that this kernel locked the file. Raises ClaimedError, OSError.
+    `has_locks` says that this kernel locked the file. Raises BusyError, OSError.
     """
     with _exclude_other_hosts(path):
         claim = _read_late(descriptor)
         if claim and not claim.is_of_this_process and _is_alive(claim, descriptor, path, has_locks=has_locks):
-            raise ClaimedError(claim)
+            raise BusyError(claim)
         write_claim(descriptor)
     return None if claim is None or claim.is_of_this_host else claim
 
