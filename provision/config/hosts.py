@@ -10,7 +10,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from ..detect import judge_device
 from ..errors import MachineError, UsageError
 from ..model import (
     Device,
@@ -26,7 +25,7 @@ from ..model.values import Value
 from ..system import trust
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, STDIN, Choices
 from .project import apply_project
-from .target import complete, read_request_target
+from .target import choose_described_device, complete, read_request_target
 
 _MOST = 16 << 20  # bytes per line
 _OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
@@ -98,7 +97,10 @@ class _Reading:
             except ValueError as error:
                 raise ValueError(str(error) if named == name else f"{named}: {error}") from error
             host = named
-            chosen = self._device(data if is_machine else None, target, device or self.choices.device, named)
+            wanted = device or self.choices.device
+            chosen, reason = choose_described_device(wanted, target, data if is_machine else None)
+            if chosen == "cpu":
+                self.without_gpu.setdefault(reason, []).append(named)
             host = origin
             self.add(named, target, chosen, self.choices, silent=not said.get("glibc"))
         except json.JSONDecodeError as error:
@@ -119,21 +121,6 @@ class _Reading:
             self.targets[key] = complete(from_plain(Target, data), self.data)
         return self.targets[key]
 
-    def _device(self, data: dict[str, Any] | None, target: Target, wanted: str, host: str) -> Device:
-        """Return the device of a machine or target. A broken NVIDIA driver never gets a plan for the CPU.
-
-        Raises MachineError, ValueError.
-        """
-        if data is None or wanted != "auto":
-            return _device_of(wanted, target)
-        driver = data.get("driver")
-        if target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem")):
-            return "cuda"
-        device, reason = judge_device("auto", from_plain(Machine, data))
-        if device == "cpu":
-            self.without_gpu.setdefault(reason, []).append(host)
-        return device
-
 
 def _parse(text: bytes, name: str) -> tuple[dict[str, Any], str, str | None]:
     """Return a document without its `host` and `device`, and these two. Raises ValueError."""
@@ -148,12 +135,6 @@ def _parse(text: bytes, name: str) -> tuple[dict[str, Any], str, str | None]:
     if data.get("schema") not in _KNOWN_SCHEMAS:
         raise ValueError(f"{data['schema']!r:.60} is not {Machine.SCHEMA!r}")
     return data, host, device
-
-
-def _device_of(wanted: str, target: Target) -> Device:
-    if wanted != "auto":
-        return "cpu" if wanted == "cpu" else "cuda"
-    return "cuda" if target.driver or target.gpus else "cpu"
 
 
 def read_hosts(
@@ -231,7 +212,7 @@ def _read_named(reading: _Reading, name: Path, choices: Choices) -> None:
     """Add a target of gpuenv.yaml with its own Python, CUDA, device and manager. Raises UsageError."""
     merged = apply_project(dataclasses.replace(choices, target=name))
     _, target = read_request_target(merged, reading.data)
-    device = _device_of(merged.device, target)
+    device, _ = choose_described_device(merged.device, target, None)
     named_choices = {n: getattr(merged, n) for n in _NAMED_CHOICES}
     try:
         own = dataclasses.replace(reading.choices, **named_choices)

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .. import detect
 from ..errors import ResolveError, UsageError
@@ -15,6 +15,7 @@ from ..model import (
     PLATFORMS,
     CudaMajor,
     CudaRelease,
+    Device,
     Machine,
     Profiles,
     Target,
@@ -150,11 +151,6 @@ def read_target(path: Path) -> Target:
     return read_json("target", path, read)
 
 
-def _read_machine(data: Any) -> Machine | None:
-    """Return the machine of a document, or None for that of a target."""
-    return from_plain(Machine, data) if data.get("schema") == Machine.SCHEMA else None
-
-
 def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     """Return the value that `read` makes of an option's JSON file. Raises UsageError."""
     try:
@@ -169,17 +165,33 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
         ) from error
 
 
-def choose_device(c: Choices, machine: Machine | None, target: Target) -> tuple[str, str]:
+def choose_device(c: Choices, machine: Machine | None, target: Target) -> tuple[Device, str]:
     """Return the device ("cuda" or "cpu") and the reason in one sentence. Raises MachineError."""
-    if c.device != "auto":
-        if c.device == "cuda" and machine is not None:
-            return detect.judge_device("cuda", machine)
-        return c.device, f"--device {c.device} was given"
     if machine is not None:
-        return detect.judge_device("auto", machine)
-    described = read_json("target", c.target, _read_machine) if c.target and not c.planned else None
-    if described and not (target.driver and target.gpus and not described.driver.problem):
-        return detect.judge_device("auto", described)  # as for a fleet: never the CPU beside a broken driver
+        return detect.judge_device(cast("Device", c.device), machine)
+    described = None
+    if c.target and c.device == "auto" and not c.planned:
+        described = read_json("target", c.target, _find_machine)
+    return choose_described_device(c.device, target, described)
+
+
+def _find_machine(data: dict[str, Any]) -> dict[str, Any] | None:
+    return data if data.get("schema") == Machine.SCHEMA else None
+
+
+def choose_described_device(
+    wanted: str, target: Target, machine: dict[str, Any] | None
+) -> tuple[Device, str]:
+    """Return the device of a target and the reason. `machine` is its document where that is a machine's.
+
+    A broken NVIDIA driver never gets the CPU. Raises MachineError, and ValueError for an invalid document.
+    """
+    if wanted != "auto":
+        return "cpu" if wanted == "cpu" else "cuda", f"--device {wanted} was given"
+    driver = machine and machine.get("driver")
+    is_broken = isinstance(driver, dict) and driver.get("problem")
+    if machine and (is_broken or not (target.driver and target.gpus)):
+        return detect.judge_device("auto", from_plain(Machine, machine))
     if target.driver or target.gpus:
         return "cuda", "the target has a driver or GPUs"
     return "cpu", "The target names no driver and no GPU"

@@ -121,7 +121,7 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
         demands = _leave_out_gpu_packages(demands, wanted, data)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
-        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,
         along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
         file=c.config.name if c.config else None,
     )  # fmt: skip
