@@ -20,6 +20,7 @@ from ..model import (
     Profiles,
     ProjectConfig,
     ProjectRequirements,
+    ProjectTarget,
     Target,
     as_plain,
     from_plain,
@@ -133,7 +134,7 @@ def _read_cache(path: Path) -> ProjectConfig | None:
 
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_DEFAULT_MANAGER = Choices().manager
+_DEFAULT = Choices()
 # Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
 # which are in the lock's plan.
 _OF_THE_RUN = (
@@ -174,7 +175,8 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
     root = file.parent
     _refuse_outside(said, file)
     of_file = root / said.project if said.project and not c.project else None
-    device = said.device or c.device if c.device == "auto" else c.device
+    taken = _list_taken(c, said, "device", "manager", "index")
+    python, bounds = (said.python, "") if _is_version(said.python) else (None, said.python or "")
     return dataclasses.replace(
         c,
         framework=list(said.frameworks),
@@ -184,17 +186,21 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
         dependencies_only=of_file is not None and not said.install,
         extra=[*said.extras, *c.extra],
         group=[*said.groups, *c.group],
-        python=c.python or (said.python if _is_version(said.python) else None),
-        python_bounds="" if c.python or _is_version(said.python) else said.python or "",
-        cuda=c.cuda or (said.cuda if device != "cpu" else None),  # the CUDA of the project's GPU builds
-        manager=said.manager or c.manager if c.manager == _DEFAULT_MANAGER else c.manager,
-        device=device,
-        index=said.index or c.index if c.index == "auto" else c.index,
+        python=c.python or python,
+        python_bounds="" if c.python else bounds,
+        # the CUDA of the project's GPU builds
+        cuda=c.cuda or (said.cuda if taken.get("device", c.device) != "cpu" else None),
         find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
         channel=[*c.channel, *said.channels],
         indexes=said.indexes,
         config=file,
+        **taken,
     )
+
+
+def _list_taken(c: Choices, said: ProjectConfig | ProjectTarget, *names: str) -> dict[str, Any]:
+    """Return what a file says of options that have their default value."""
+    return {n: value for n in names if (value := getattr(said, n)) and getattr(c, n) == getattr(_DEFAULT, n)}
 
 
 def _refuse_outside(said: ProjectConfig, file: Path) -> None:
@@ -232,18 +238,15 @@ def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> C
             f"--target {name}: no such file, and {config.name} has no target of that name",
             hint=f"{known}{HOW_TO_DESCRIBE}, or add the target to {config.name}",
         )
-    words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
-    merged = {k: v for k, v in words.items() if v and not getattr(c, k)}
-    if target.device and c.device == "auto":
-        merged["device"] = target.device
-    if target.manager and c.manager == _DEFAULT_MANAGER:
-        merged["manager"] = target.manager
+    taken = _list_taken(
+        c, target, "driver", "driver_os", "platform", "glibc", "python", "cuda", "device", "manager"
+    )
     file = config.parent / target.file if target.file else None
     if file:
         refuse_outside(
             file, [find_root(config.parent)], f"{config.name}, targets.{name}", "name it with --target"
         )
-    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **merged)
+    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **taken)
 
 
 def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
