@@ -83,7 +83,7 @@ def is_current(c: Choices, lock: Lock) -> bool:
     wanted, kept = read_limit(c), lock.exclude_newer
     if wanted is None or kept is None:
         return wanted is kept
-    return wanted.span == kept.span if wanted.span or kept.span else wanted.cutoff == kept.cutoff
+    return (wanted.span or wanted.cutoff) == (kept.span or kept.cutoff)
 
 
 # --- a date or a duration ------------------------------------------------------------------------
@@ -141,10 +141,16 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     UsageError."""
     read_user_grants(c)
     of_uv = uv_variables(process.environ())
-    no_build = c.no_build or is_on(of_uv.get("UV_NO_BUILD"))
-    only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
-    if c.bundle:
-        return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
+    sources = PackageSources(
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+        no_build=c.no_build or is_on(of_uv.get("UV_NO_BUILD")),
+        only_binary=(*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split()),
+    )
+    if c.bundle:  # its wheels, and no index: the configuration of pip and uv does not apply
+        wheels = c.bundle / "wheels"
+        return dataclasses.replace(
+            sources, find_links=(str(wheels),) if wheels.is_dir() else (), offline=True, no_index=True
+        )
     config = pip_settings(process.environ())
     links = [place if "://" in place else str(Path(place).absolute()) for place in c.find_links]
     for place in links:
@@ -153,7 +159,8 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
     where = list_index_addresses(c, data or load(c))
     extra = [u for u in config.extra_index_urls if not is_pytorch(u, where["pytorch"])]
-    return PackageSources(
+    sources = dataclasses.replace(
+        sources,
         default=where.get("pypi") or config.index_url,
         extra=() if where.get("pypi") == c.index else tuple(extra),
         find_links=tuple(dict.fromkeys([*links, *configured])),
@@ -164,23 +171,8 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
         trusted=config.trusted_hosts,
         no_index=config.no_index,
         offline=c.offline,
-        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
-        no_build=no_build,
-        only_binary=only_binary,
-        exclude_newer=limit.cutoff if (limit := read_limit(c)) else None,
-        exclude_newer_except=limit.excepted if limit else (),
     )
-
-
-def _of_bundle(c: Choices) -> PackageSources:
-    """Return the sources of a bundle: its wheels, and no index. The configuration of pip and uv does not
-    apply."""
-    assert c.bundle
-    wheels = c.bundle / "wheels"
-    return PackageSources(
-        find_links=(str(wheels),) if wheels.is_dir() else (), offline=True, no_index=True,
-        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
-    )  # fmt: skip
+    return limit_sources(sources, read_limit(c), ())
 
 
 def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
