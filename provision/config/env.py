@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import stat
@@ -94,7 +93,7 @@ _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 def locate_project_file() -> Path | None:
     """Return the file that describes the project of this folder, or None. Raises DataError if there are
     several."""
-    return find_project_file(Path.cwd(), _homes())
+    return find_project_file(Path.cwd(), trust.list_homes())
 
 
 def find_project_folder() -> Path:
@@ -123,16 +122,6 @@ def is_present(env: Path) -> bool:
     """Return whether an environment exists at a path, or an interrupted run left one beside it."""
     path = make_absolute(env)
     return path.exists() or path.is_symlink() or not place.is_undisturbed(path)
-
-
-def _homes() -> tuple[Path, ...]:
-    """Return the home folders of this user: that of HOME, and that of the user database."""
-    named = [process.environ().get("HOME", "")]
-    import pwd
-
-    with contextlib.suppress(KeyError):
-        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    return tuple(Path(home) for home in named if home.startswith("/"))
 
 
 # --- the environment of a command that names none --------------------------------------------------

@@ -7,9 +7,7 @@ may lie anywhere."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,11 +49,7 @@ def _has(folder: Path, names: Sequence[str], owner: int) -> bool:
 
 def _list_shared() -> set[Path]:
     """Return the home folders of this user and the folders around them, which hold more than a project."""
-    homes = {Path.home().resolve()}
-    with contextlib.suppress(ImportError, KeyError):
-        import pwd
-
-        homes.add(Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve())
+    homes = {home.resolve() for home in trust.list_homes()}
     return homes | {parent for home in homes for parent in home.parents}
 
 

@@ -23,7 +23,7 @@ from typing import IO, ClassVar
 
 from ..errors import UsageError
 from . import untrusted
-from .files import write_file
+from .files import find_existing, write_file
 
 _ROOT = 0
 _MOST_LINKS = 40
@@ -411,13 +411,21 @@ def _name_group(gid: int) -> str:
 # --- folders of the user ---------------------------------------------------------------------------
 
 
+def list_homes() -> set[Path]:
+    """Return the home folders of this user: that of HOME, and that of the user database."""
+    import pwd
+
+    homes = {os.environ.get("HOME", "")}
+    with contextlib.suppress(KeyError):
+        homes.add(pwd.getpwuid(os.geteuid()).pw_dir)
+    return {Path(home) for home in homes if home.startswith("/")}
+
+
 def find_foreign_owner(path: Path) -> str | None:
     """Return the other user in whose folder a new file would be, for root only: that user could not change it."""
     if not _is_root():
         return None
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    owner = path.stat().st_uid
+    owner = find_existing(path).stat().st_uid
     return _name_user(owner) if owner != _ROOT else None
 
 
