@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from optparse import Values
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
-from ..model import CONDA_LOCK, CondaName, is_venv_lock, normalize_name, requirement_name
+from ..model import CONDA_LOCK, is_venv_lock, normalize_name, requirement_name
 from ..system import grants, untrusted
 from . import poetry
+from .folder import PackageFacts
 from .lines import SourceLine, has_file_options, split_lines, split_options
 from .nodes import NotReadError, YamlNode, decode_yaml, parse_yaml
 from .quote import parse_requirement, quote_text
@@ -237,9 +239,16 @@ _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(\S+)")
 _CARRIED_KEYS = ("name", "dependencies", "prefix")
 
 
+_PIP_INSTALL = re.compile(r"\bpip[\d.]* install\b([^&|;\n]*)")
+_WITH_VALUE = re.compile(
+    r"-[rcitef]|--(?:requirement|constraint|index-url|extra-index-url|target|editable|find-links|python)"
+)
+_INSTALLERS = ("pip", "setuptools", "wheel")
+
+
 @dataclass(kw_only=True, slots=True)
 class CondaEnvironment:
-    """The requirements of an environment.yml, or of another file that gpuenv.yaml cannot list.
+    """The requirements of an environment.yml in `folder`, or of another file that gpuenv.yaml cannot list.
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
     version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
@@ -247,6 +256,9 @@ class CondaEnvironment:
     an environment have.
     """
 
+    folder: Path
+    known: PackageFacts
+    environ: Mapping[str, str]
     lines: list[SourceLine] = field(default_factory=list)
     included: list[str] = field(default_factory=list)
     find_links: list[str] = field(default_factory=list)
@@ -262,172 +274,123 @@ class CondaEnvironment:
         """Whether the file lists what one machine had installed, and not what a project requires."""
         return self.exact > 20
 
-
-def read_environment_file(
-    folder: Path,
-    name: str,
-    names: Mapping[str, CondaName],
-    wheels: frozenset[str],
-    environ: Mapping[str, str],
-) -> CondaEnvironment:
-    """Read an environment.yml, pixi.toml or Pipfile without running or fetching anything. Raises UsageError.
-
-    `names` maps a conda name to its row. `wheels` are normalized names that conda and the index share.
-    """
-    if name == PIXI:
-        return _read_pixi(folder, (names, wheels))
-    if name == PIPFILE:
-        return _read_pipfile(folder)
-    try:
-        root = parse_yaml(decode_yaml(read_bytes(folder / name, name)))
-    except NotReadError as error:
-        raise UsageError(f"{name} cannot be read: {error}") from error
-    result = CondaEnvironment()
-    for key, value in root.pairs if root else []:
-        if key.text == "dependencies":
-            _read_entries(result, folder, name, value, (names, wheels), environ)
-        elif key.text == "channels":
-            shown_channels = ", ".join(quote_text(item.text) for item in value.items)
-            result.left.append(f"{name}: the channels {shown_channels} apply only with manager: conda")
-        elif key.text not in _CARRIED_KEYS:
-            result.left.append(f"{name} line {key.line}: {quote_text(key.text)} is ignored")
-    return result
-
-
-# Six parameters: the result, the file with its folder and its entries, and the facts to read them by.
-def _read_entries(
-    result: CondaEnvironment,
-    folder: Path,
-    name: str,
-    listed: YamlNode,
-    known: tuple[Mapping[str, CondaName], frozenset[str]],
-    environ: Mapping[str, str],
-) -> None:
-    for item in listed.items:
-        origin = f"{name} line {item.line}"
-        if item.kind == "scalar":
-            _read_spec(result, item.text, origin, known)
-        for wheel in _pip_section(item):
-            _read_pip_line(result, folder, name, wheel.text.strip(), f"{name} line {wheel.line}", environ)
-
-
-def _read_pixi(folder: Path, known: tuple[Mapping[str, CondaName], frozenset[str]]) -> CondaEnvironment:
-    """Read the packages of the default environment of pixi.toml. A feature is left to the user."""
-    data, text = read_toml(folder / PIXI, PIXI)
-    places, result = TomlLocations(PIXI, text), CondaEnvironment()
-    for name, value in table_at(data, "dependencies").items():
-        version = value.get("version", "*") if isinstance(value, dict) else value
-        _read_spec(result, f"{name} {version}", places.locate_key(name, "dependencies"), known)
-    wheels = poetry.read_dependencies(data.get("pypi-dependencies"), places, "pypi-dependencies")
-    result.lines += [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels]
-    result.left += [
-        f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
-    ]
-    return result
-
-
-def _read_pipfile(folder: Path) -> CondaEnvironment:
-    data, text = read_toml(folder / PIPFILE, PIPFILE)
-    places, result = TomlLocations(PIPFILE, text), CondaEnvironment()
-    wheels = poetry.read_dependencies(data.get("packages"), places, "packages")
-    result.lines = [SourceLine(text=line, origin=o, folders=(folder,)) for line, o, _ in wheels]
-    if isinstance(version := table_at(data, "requires").get("python_version"), str):
-        result.python = version
-        result.origins["python"] = places.locate_key("python_version", "requires")
-    return result
-
-
-_PIP_INSTALL = re.compile(r"\bpip[\d.]* install\b([^&|;\n]*)")
-_WITH_VALUE = re.compile(
-    r"-[rcitef]|--(?:requirement|constraint|index-url|extra-index-url|target|editable|find-links|python)"
-)
-_INSTALLERS = ("pip", "setuptools", "wheel")
-
-
-def read_commands(
-    folder: Path, texts: Iterable[tuple[str, str]], environ: Mapping[str, str]
-) -> CondaEnvironment:
-    """Read the packages that commands of pip install, from pairs of a file's name and text. The first mention of one counts."""
-    result, named = CondaEnvironment(), set(_INSTALLERS)
-    for name, text in texts:
-        number, unit = 1, "cell" if name.endswith(".ipynb") else "line"
-        for line in text.replace("\r\n", "\n").replace("\\\n", " \0").split("\n"):
-            for command in _PIP_INSTALL.findall(line) if not line.startswith("#") else ():
-                try:
-                    words = shlex.split(command.replace("\0", " "), comments=True)
-                except ValueError:
-                    continue
-                for before, word in pairwise(["", *words]):
-                    options = word.startswith(("-", ".")) or "$" in word or _WITH_VALUE.fullmatch(before)
-                    if not options and requirement_name(word) not in named:
-                        named.add(requirement_name(word))
-                        _read_pip_line(result, folder, name, word, f"{name} {unit} {number}", environ)
-            number += 1 + line.count("\0")
-    return result
-
-
-def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
-    for key, value in item.pairs:
-        if key.text == "pip" and value.kind == "list":
-            yield from (wheel for wheel in value.items if wheel.kind == "scalar")
-
-
-def _read_pip_line(
-    result: CondaEnvironment, folder: Path, name: str, text: str, origin: str, environ: Mapping[str, str]
-) -> None:
-    """Read a line of the pip section as a line of a requirements file in the same folder."""
-    reading = ReadingState(environ=environ, base=folder)
-    try:
-        if include := _INCLUDE.fullmatch(text):
-            refuse_outside(
-                folder / include[1], [find_root(folder)], origin, "name it on the command line with -r"
-            )
-            result.included.append(include[1])
+    def read(self, name: str) -> None:
+        """Read an environment.yml, pixi.toml or Pipfile without running or fetching anything. Raises UsageError."""
+        if name in (PIXI, PIPFILE):
+            data, text = read_toml(self.folder / name, name)
+            (self._read_pixi if name == PIXI else self._read_pipfile)(data, TomlLocations(name, text))
             return
-        read_line(reading, text, origin, (folder / name,), constraint=False)
-    except UsageError as error:
-        result.left.append(error.message)
-        return
-    result.lines += reading.lines
-    result.find_links += reading.find_links
-    result.left += reading.notes
-    indexes = [*([reading.index_url] if reading.index_url else []), *reading.extra_index_urls]
-    result.left += [f"the index {quote_text(url)} ({origin}) is ignored" for url in indexes]
+        try:
+            root = parse_yaml(decode_yaml(read_bytes(self.folder / name, name)))
+        except NotReadError as error:
+            raise UsageError(f"{name} cannot be read: {error}") from error
+        for key, value in root.pairs if root else []:
+            if key.text == "dependencies":
+                self._read_entries(name, value)
+            elif key.text == "channels":
+                shown_channels = ", ".join(quote_text(item.text) for item in value.items)
+                self.left.append(f"{name}: the channels {shown_channels} apply only with manager: conda")
+            elif key.text not in _CARRIED_KEYS:
+                self.left.append(f"{name} line {key.line}: {quote_text(key.text)} is ignored")
 
+    def _read_entries(self, name: str, listed: YamlNode) -> None:
+        for item in listed.items:
+            if item.kind == "scalar":
+                self._read_spec(item.text, f"{name} line {item.line}")
+            for key, value in item.pairs:
+                for wheel in value.items if key.text == "pip" else ():
+                    if wheel.kind == "scalar":
+                        self._read_pip_line(name, wheel.text.strip(), f"{name} line {wheel.line}")
 
-def _read_spec(
-    result: CondaEnvironment, text: str, origin: str, known: tuple[Mapping[str, CondaName], frozenset[str]]
-) -> None:
-    """Read one conda package under its name and version outside of conda."""
-    names, wheels = known
-    spec = _SPEC.fullmatch(text.strip())
-    conda = spec[1].lower() if spec else ""
-    bounds, build = convert_specifier(spec[2]) if spec else (None, None)
-    row = names.get(conda)
-    result.exact += bool(build)
-    if conda == "python" and bounds is not None:
-        result.python = result.python or _find_minor(bounds) or bounds or None
-        result.origins.setdefault("python", origin)
-    elif row and row.means == "cuda" and bounds and (release := _find_release(bounds)):
-        result.cuda = result.cuda or release
-        result.origins.setdefault("cuda", origin)
-    elif row and row.means == "cpu":
-        result.device = "cpu"
-        result.origins.setdefault("device", origin)
-    elif row and row.means == "plan":
-        result.left.append(
-            f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
-        )
-    elif bounds is None:
-        result.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
-    elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:
-        why = "is a program, not a Python package" if row else "has no known wheel"
-        result.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")
-    else:
-        result.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
-        in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
-        if in_build and not result.cuda:
-            result.cuda, result.origins["cuda"] = in_build[1], origin
+    def _read_pixi(self, data: dict[str, Any], places: TomlLocations) -> None:
+        """Read the packages of the default environment of pixi.toml. A feature is left to the user."""
+        for name, value in table_at(data, "dependencies").items():
+            version = value.get("version", "*") if isinstance(value, dict) else value
+            self._read_spec(f"{name} {version}", places.locate_key(name, "dependencies"))
+        self._read_wheels(data, places, "pypi-dependencies")
+        self.left += [
+            f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
+        ]
+
+    def _read_pipfile(self, data: dict[str, Any], places: TomlLocations) -> None:
+        self._read_wheels(data, places, "packages")
+        if isinstance(version := table_at(data, "requires").get("python_version"), str):
+            self.python, self.origins["python"] = version, places.locate_key("python_version", "requires")
+
+    def _read_wheels(self, data: dict[str, Any], places: TomlLocations, key: str) -> None:
+        wheels = poetry.read_dependencies(data.get(key), places, key)
+        self.lines += [SourceLine(text=line, origin=o, folders=(self.folder,)) for line, o, _ in wheels]
+
+    def read_commands(self, texts: Iterable[tuple[str, str]]) -> None:
+        """Read the packages that commands of pip install, from pairs of a file's name and text. The first mention of one counts."""
+        named = set(_INSTALLERS)
+        for name, text in texts:
+            number, unit = 1, "cell" if name.endswith(".ipynb") else "line"
+            for line in text.replace("\r\n", "\n").replace("\\\n", " \0").split("\n"):
+                for command in _PIP_INSTALL.findall(line) if not line.startswith("#") else ():
+                    try:
+                        words = shlex.split(command.replace("\0", " "), comments=True)
+                    except ValueError:
+                        continue
+                    for before, word in pairwise(["", *words]):
+                        options = word.startswith(("-", ".")) or "$" in word or _WITH_VALUE.fullmatch(before)
+                        if not options and requirement_name(word) not in named:
+                            named.add(requirement_name(word))
+                            self._read_pip_line(name, word, f"{name} {unit} {number}")
+                number += 1 + line.count("\0")
+
+    def _read_pip_line(self, name: str, text: str, origin: str) -> None:
+        """Read a line of the pip section as a line of a requirements file in the same folder."""
+        folder, reading = self.folder, ReadingState(environ=self.environ, base=self.folder)
+        try:
+            if include := _INCLUDE.fullmatch(text):
+                refuse_outside(
+                    folder / include[1], [find_root(folder)], origin, "name it on the command line with -r"
+                )
+                self.included.append(include[1])
+                return
+            read_line(reading, text, origin, (folder / name,), constraint=False)
+        except UsageError as error:
+            self.left.append(error.message)
+            return
+        self.lines += reading.lines
+        self.find_links += reading.find_links
+        self.left += reading.notes
+        indexes = [*([reading.index_url] if reading.index_url else []), *reading.extra_index_urls]
+        self.left += [f"the index {quote_text(url)} ({origin}) is ignored" for url in indexes]
+
+    def _read_spec(self, text: str, origin: str) -> None:
+        """Read one conda package under its name and version outside of conda."""
+        spec = _SPEC.fullmatch(text.strip())
+        conda = spec[1].lower() if spec else ""
+        bounds, build = convert_specifier(spec[2]) if spec else (None, None)
+        row = self.known.conda.get(conda)
+        self.exact += bool(build)
+        if conda == "python" and bounds is not None:
+            self.python = self.python or _find_minor(bounds) or bounds or None
+            self.origins.setdefault("python", origin)
+        elif row and row.means == "cuda" and bounds and (release := _find_release(bounds)):
+            self.cuda = self.cuda or release
+            self.origins.setdefault("cuda", origin)
+        elif row and row.means == "cpu":
+            self.device = "cpu"
+            self.origins.setdefault("device", origin)
+        elif row and row.means == "plan":
+            self.left.append(
+                f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
+            )
+        elif bounds is None:
+            self.left.append(f"{quote_text(text)} ({origin}) has a version that is not in PEP 440 form")
+        elif (
+            wheel := row.package if row else conda if normalize_name(conda) in self.known.wheels else None
+        ) is None:
+            why = "is a program, not a Python package" if row else "has no known wheel"
+            self.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")
+        else:
+            self.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
+            in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
+            if in_build and not self.cuda:
+                self.cuda, self.origins["cuda"] = in_build[1], origin
 
 
 def convert_specifier(text: str) -> tuple[str | None, str | None]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CondaName, ImportName, RemovedNames
+from ..model import FRAMEWORKS, CondaName, ImportName, RemovedNames, name_few
 from ..model.values import Value
 from .quote import quote_text
 
@@ -25,7 +26,7 @@ class PackageFacts(Value):
     removed: tuple[RemovedNames, ...] = ()
     conda: Mapping[str, CondaName] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def wheels(self) -> frozenset[str]:
         """Return the normalized names of packages with a row, frameworks and companions."""
         from packaging.utils import canonicalize_name
@@ -76,6 +77,4 @@ class FolderFindings:
 
 def list_first(files: list[str]) -> str:
     """Return the first of several files and the number of others, as text."""
-    unique = list(dict.fromkeys(files))
-    more = f" and {len(unique) - 1} more" if len(unique) > 1 else ""
-    return quote_text(unique[0]) + more
+    return name_few([quote_text(file) for file in dict.fromkeys(files)], most=1)
