@@ -8,14 +8,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..model import PROJECT_FRAMEWORKS, requirement_name
+from ..model import PROJECT_FRAMEWORKS, name_few, requirement_name
 from ..system import untrusted
 from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
 from .tree import read_bytes
 from .uv import SUPPORTED_KEYS, list_members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -28,15 +27,14 @@ _BACKENDS = {
 }
 
 
-def find_missing_package(folder: Path, pyproject: Mapping[str, Any]) -> str | None:
+def find_missing_package(folder: Path, pyproject: dict[str, Any]) -> str | None:
     """Return a sentence about the missing package, or None if the build backend finds its contents."""
-    data = dict(pyproject)
-    backend = str(table_at(data, "build-system").get("build-backend", "")).partition(".")[0]
-    name = table_at(data, "project").get("name") or table_at(data, "tool", "poetry").get("name")
+    backend = str(table_at(pyproject, "build-system").get("build-backend", "")).partition(".")[0]
+    name = table_at(pyproject, "project").get("name") or table_at(pyproject, "tool", "poetry").get("name")
     if backend not in _BACKENDS or not isinstance(name, str):
         return None
     shown, table, keys = _BACKENDS[backend]
-    if any(key in table_at(data, *table) for key in keys):
+    if any(key in table_at(pyproject, *table) for key in keys):
         return None
     module = re.sub(r"[-_.]+", "_", name).lower()
     if any(_holds(place, module) for place in (folder, folder / "src")):
@@ -68,7 +66,7 @@ _NOT_MODULES = (
 _NAMES_CONTENTS = ("packages", "py_modules", "configuration", "**")
 
 
-def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+def find_several(folder: Path, pyproject: dict[str, Any]) -> tuple[str, list[str]] | None:
     """Return "packages" or "modules" and their names if setuptools finds several, else None.
 
     `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read.
@@ -76,7 +74,7 @@ def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[
     stated = _read_settings(folder, pyproject)
     if stated is None or any(name in stated for name in _NAMES_CONTENTS):
         return None
-    declarative = "project" in pyproject or table_at(dict(pyproject), "tool", "setuptools")
+    declarative = "project" in pyproject or table_at(pyproject, "tool", "setuptools")
     if "ext_modules" in stated and not declarative:
         return None
     places = stated.get("package_dir") or {}
@@ -92,7 +90,7 @@ def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[
     return ("modules", modules) if len(modules) > 1 else None
 
 
-def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_settings(folder: Path, pyproject: dict[str, Any]) -> dict[str, Any] | None:
     """Return the package settings of the three files by setup()'s names, or None if setup.py does not call setup()."""
     settings: dict[str, Any] = {}
     if (path := folder / "setup.cfg").is_file():
@@ -102,7 +100,7 @@ def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any]
         if "package_dir" in settings:
             rows = (row.partition("=") for row in settings["package_dir"].replace(",", "\n").splitlines())
             settings["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
-    table = table_at(dict(pyproject), "tool", "setuptools")
+    table = table_at(pyproject, "tool", "setuptools")
     settings |= {key.replace("-", "_"): value for key, value in table.items()}
     if (path := folder / "setup.py").is_file():
         words = read_setup_arguments(path, "setup.py")
@@ -131,8 +129,7 @@ def find_reason(folder: Path) -> str | None:
             return "its files contain only settings of tools"
         if _uses_setuptools(folder, data) and (several := find_several(folder, data)):
             kind, names = several
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            return f"setuptools refuses several top-level {kind}: {', '.join(names[:3])}{more}"
+            return f"setuptools refuses several top-level {kind}: {name_few(names)}"
         if missing := find_missing_package(folder, data):
             return missing
         if imported := _find_build_import(folder, data):
@@ -147,7 +144,7 @@ def find_reason(folder: Path) -> str | None:
 _IMPORTS = re.compile(rf"^(?:import|from)[ \t]+({'|'.join(PROJECT_FRAMEWORKS)})\b", re.MULTILINE)
 
 
-def _find_build_import(folder: Path, data: Mapping[str, Any]) -> str | None:
+def _find_build_import(folder: Path, data: dict[str, Any]) -> str | None:
     """Return a framework that setup.py imports and that its build does not install."""
     path = folder / "setup.py"
     found = (
@@ -156,20 +153,20 @@ def _find_build_import(folder: Path, data: Mapping[str, Any]) -> str | None:
     return next((name for name in found if name not in _read_build_needs(data)), None)
 
 
-def _read_build_needs(data: Mapping[str, Any]) -> set[str]:
-    needs = table_at(dict(data), "build-system").get("requires")
+def _read_build_needs(data: dict[str, Any]) -> set[str]:
+    needs = table_at(data, "build-system").get("requires")
     return {requirement_name(n) for n in needs if isinstance(n, str)} if isinstance(needs, list) else set()
 
 
-def _lacks_version(folder: Path, data: Mapping[str, Any]) -> bool:
+def _lacks_version(folder: Path, data: dict[str, Any]) -> bool:
     """Return whether the build backend asks git for the version, and there is neither git nor another version."""
     names = _read_build_needs(data)
-    hatch = table_at(dict(data), "tool", "hatch", "version")
-    if "version" not in (table_at(dict(data), "project").get("dynamic") or ()):
+    hatch = table_at(data, "tool", "hatch", "version")
+    if "version" not in (table_at(data, "project").get("dynamic") or ()):
         return False
     if not ("setuptools-scm" in names or ("hatch-vcs" in names and hatch.get("source") == "vcs")):
         return False
-    settings = {**table_at(dict(data), "tool", "setuptools_scm"), **hatch, **table_at(hatch, "raw-options")}
+    settings = {**table_at(data, "tool", "setuptools_scm"), **hatch, **table_at(hatch, "raw-options")}
     places = (folder.absolute(), *folder.absolute().parents)
     return not any(key.startswith("fallback") for key in settings) and not any(
         (place / ".git").exists() for place in places

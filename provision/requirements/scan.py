@@ -252,10 +252,9 @@ class Scan(FolderFindings):
         name = next((n for n in files.FILES if (self.folder / n).is_file()), None) or self._find_created()
         if name is None or (name in (files.PIXI, files.PIPFILE) and (self.frameworks or self.named)):
             return
+        read = self._start_reading()
         try:
-            read = files.read_environment_file(
-                self.folder, name, self.known.conda, self.known.wheels, self.environ
-            )
+            read.read(name)
         except UsageError as error:
             self.remarks.append(error.message)
             return
@@ -282,11 +281,14 @@ class Scan(FolderFindings):
         texts = [
             (path, text) for path, text in _read_documents(self.folder) if path.name.startswith("Dockerfile")
         ]
-        read = [(path.relative_to(self.folder).as_posix(), text) for path, text in texts]
-        self._take_over(
-            files.read_commands(self.folder, [*read, *read_notebooks(self.folder)], self.environ), ""
-        )
+        named = ((path.relative_to(self.folder).as_posix(), text) for path, text in texts)
+        read = self._start_reading()
+        read.read_commands([*named, *read_notebooks(self.folder)])
+        self._take_over(read, "")
         self.is_declared = False
+
+    def _start_reading(self) -> files.CondaEnvironment:
+        return files.CondaEnvironment(folder=self.folder, known=self.known, environ=self.environ)
 
     def _take_over(self, read: files.CondaEnvironment, name: str) -> None:
         self.python, self.cuda, self.device = read.python, read.cuda, read.device
@@ -308,9 +310,8 @@ class Scan(FolderFindings):
     def _find_created(self) -> str | None:
         """Return the only environment file that documents create an environment of. Several are left to the user."""
         named: dict[str, str] = {
-            name: f"{path.relative_to(self.folder).as_posix()} line {number}"
-            for path, text in _read_documents(self.folder)
-            for number, line in enumerate(text.splitlines(), 1)
+            name: origin
+            for origin, line in _read_lines(self.folder)
             for name in _CREATES.findall(line)
             if (self.folder / name).is_file()
         }
@@ -490,12 +491,10 @@ def _find_mentions(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the requirement files that documents and build files install, each with file and line, in their order."""
     mentions: dict[str, str] = {}
     known = set(names)
-    for path, text in _read_documents(folder):
-        pattern = _READS if path.name == "setup.py" else _INSTALLS
-        for number, line in enumerate(text.splitlines(), 1):
-            for name in pattern.findall(line):
-                if name in known:
-                    mentions.setdefault(name, f"{path.relative_to(folder).as_posix()} line {number}")
+    for origin, line in _read_lines(folder):
+        for name in (_READS if origin.startswith("setup.py ") else _INSTALLS).findall(line):
+            if name in known:
+                mentions.setdefault(name, origin)
     return mentions
 
 
@@ -505,14 +504,11 @@ _INSTALLS_BY_HAND = re.compile(r"\b(?:pip3?|conda|mamba) install\b(.*)")
 def _find_commands(folder: Path, names: set[str]) -> list[str]:
     """Return the releases of some packages that documents install by hand: "README.md line 2 installs torch==2.4.0"."""
     found: dict[str, str] = {}
-    for path, text in _read_documents(folder):
-        for number, line in enumerate(text.splitlines(), 1):
-            words = [w.strip("'\"`,.") for match in _INSTALLS_BY_HAND.findall(line) for w in match.split()]
-            named = " ".join(w for w in words if requirement_name(w) in names or w.startswith("pytorch="))
-            if "=" in named and "$" not in named:
-                found.setdefault(
-                    named, f"{path.relative_to(folder).as_posix()} line {number} installs {named}"
-                )
+    for origin, line in _read_lines(folder):
+        words = [w.strip("'\"`,.") for match in _INSTALLS_BY_HAND.findall(line) for w in match.split()]
+        named = " ".join(w for w in words if requirement_name(w) in names or w.startswith("pytorch="))
+        if "=" in named and "$" not in named:
+            found.setdefault(named, f"{origin} installs {named}")
     return list(found.values())[:3]
 
 
@@ -523,6 +519,13 @@ def _read_documents(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, untrusted.read_text(path, _MOST_BYTES)
         except OSError:
             continue
+
+
+def _read_lines(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of documents, each with its origin ("README.md line 2")."""
+    for path, text in _read_documents(folder):
+        name = path.relative_to(folder).as_posix()
+        yield from ((f"{name} line {number}", line) for number, line in enumerate(text.splitlines(), 1))
 
 
 def _choose_lists(names: list[str], mentions: Mapping[str, str], *, declared: bool) -> list[tuple[str, str]]:
