@@ -35,7 +35,7 @@ from ..model import (
     drop_event,
     make_lock_name,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.redaction import clean, redact
 from ..system.untrusted import file_name_of_url
@@ -44,8 +44,7 @@ from . import wheels
 from .files import channel_file
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockForBundle:
+class LockForBundle(Value):
     """A lock with the package sources and options for its bundle.
 
     `options_digest` identifies the options. `file` is the name of the lock if it is for one plan of several.

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..model.declare import OUTPUT, iterate_options, make_flag, option
-from ..model.values import dataclass
+from ..model.values import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Value):
     """The options for the output of a command."""
 
     json: bool = option(False, help="Print one JSON document.", panel=OUTPUT)
@@ -21,7 +20,6 @@ class Output:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutputOfRun(Output):
     """The options for the output of `run`."""
 

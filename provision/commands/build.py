@@ -57,7 +57,7 @@ from ..model import (
     is_good,
     name_few,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.extras import disagreements_of
 from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
@@ -73,8 +73,7 @@ _MOVES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildJob:
+class BuildJob(Value):
     """An environment, the lock to install in it, and the settings of the build.
 
     `machine` is None if this machine is not the target. `remembered` are the options that the next `create`

@@ -27,12 +27,11 @@ from ..model.declare import (
     quick_option,
     verify_option,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 
 
-@dataclass(frozen=True, kw_only=True)
-class CreateOptions(BuildOptions):
+class CreateOptions(BuildOptions, Value):
     """The options of `create`. A `brief` result has no lock if everything is up to date."""
 
     env: Path | None = env_argument()

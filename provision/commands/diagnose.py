@@ -27,7 +27,7 @@ from ..model import (
     from_plain,
 )
 from ..model.declare import argument, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve import resolve
 from ..system import untrusted
 from .causes import detect_for_causes, read_device
@@ -41,8 +41,7 @@ _RUN_IT = "gpuenv run python PROGRAM  # also sees signals, limits and the enviro
 _READ_A_LOG = "gpuenv diagnose LOG  # reads the output of a program that failed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiagnoseOptions:
+class DiagnoseOptions(Value):
     """The options of `diagnose`."""
 
     logs: list[Path] = argument(list, metavar="[LOG...|-]", help="Log files; - reads standard input.")
@@ -65,7 +64,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     likely = find_likely_env() if is_here and not env else None
     if likely and not logs:
         # Without --env no code of an environment runs.
-        text = f"to verify {likely[1]} as well: gpuenv diagnose --env {shlex.quote(str(likely[1]))}"
+        text = f"to verify {likely[1]} as well: gpuenv diagnose --env {shlex.quote(str(likely[0]))}"
         emit(Event("note", "diagnose", text))
     if options.machine:
         machine: Machine | None = read_machine(options.machine)

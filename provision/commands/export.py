@@ -32,7 +32,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import REQUIRED, argument, force_option, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.files import (
     is_stdout,
     is_stream,
@@ -49,8 +49,7 @@ from ..wheels import pylock
 WITHOUT_COMMENTS = ("cyclonedx",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Value):
     """The options of `export`. Without `env` it exports the project's .venv, then its pylock.toml, then the
     active one."""
 
@@ -151,8 +150,7 @@ def place_lock(file: Path, folder: Path, beside: Path) -> Path:
     return path if inside else beside / file.name
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportSource:
+class ExportSource(Value):
     """A lock without credentials, the path of its file for other users, and the path of its environment.
 
     `written` is the file that it was read from, if that is a lock of the same format. `built` is true if the

@@ -11,15 +11,14 @@ from typing import Any
 from ..environment import record, registry
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
-from ..model.values import dataclass
+from ..model.values import Value
 
 _SECONDS = 3.0  # time for measuring: the 25000 files of a torch environment take 0.2 s if they are cached
 _FRESH = 600.0  # seconds until a size is measured again
 _SIZE = "size.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListOptions:
+class ListOptions(Value):
     """The options of `list`: none."""
 
 

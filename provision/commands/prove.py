@@ -27,7 +27,7 @@ from ..model import (
     StageResult,
     Verdict,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from .causes import explain_failure
 from .run import find_programs, prepare_variables
@@ -64,8 +64,7 @@ def make_options(choices: Choices, **settings: Any) -> verify.Options:
     return verify.Options(cache_dir=get_cache_dir(choices), **settings)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Examination:
+class Examination(Value):
     """An environment to verify and its lock. `choices` are options of the command, `options` those of the stage.
 
     With `always_read` the packages' files are read also if a stage before the frameworks failed.

@@ -11,14 +11,13 @@ from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.declare import argument, dry_run_option, group
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoveOptions:
+class RemoveOptions(Value):
     """The options of `remove`. It uses no cache; the option is accepted for scripts."""
 
     envs: list[Path] = argument(metavar="ENV...", help="Environments to remove.", complete="environments")

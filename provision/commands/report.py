@@ -34,7 +34,7 @@ from ..model import (
     from_plain,
 )
 from ..model.declare import argument, force_option, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..report import PersonalData, ReportFacts, write_report
 from ..system import process, untrusted
 from ..system.files import is_stdout, refuse_to_replace, signed, write_named
@@ -45,8 +45,7 @@ T = TypeVar("T")
 _MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(Value):
     """The options of `report`. Without `env` it covers .venv or the active environment, if there is one."""
 
     env: Path | None = argument(

@@ -27,7 +27,7 @@ from ..model import (
     drop_event,
 )
 from ..model.declare import env_argument, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.process import foreground
 from ..system.process.gpu import ContextWatch
@@ -50,8 +50,7 @@ _FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "
              "libcufft", "libcurand", "libnccl", "libcupti")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Value):
     """The options of `run`. With `stdout_to_stderr` the command writes everything to standard error.
 
     With `diagnose` a failure is explained.

@@ -26,7 +26,7 @@ from ..model import (
     make_lock_name,
 )
 from ..model.declare import checks_option, env_argument, force_option, group, option
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
 from ..verify import begin, check_options
@@ -52,8 +52,7 @@ _SECONDS = 2.0
 """For a second look at the driver. What starts gpuenv gives it few seconds in all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(Value):
     """The options of `verify`."""
 
     env: Path | None = env_argument()

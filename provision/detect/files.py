@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, Gpu, LibraryFile
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import trust, untrusted
 from ..system.loader_cache import is_there, loader_cache
 from ..system.redaction import redact_variable
@@ -43,8 +43,7 @@ def list_entries(folder: Path) -> tuple[Path, ...]:
 SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_version")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceFile:
+class DeviceFile(Value):
     """A device file of the driver, and whether this process may read and write it."""
 
     path: str

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import PythonInstallation
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.loader_cache import is_there
 from .files import list_entries, read_text, under
@@ -30,8 +30,7 @@ ASK = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _PythonCandidate:
+class _PythonCandidate(Value):
     """A program that may be a CPython. `version` is set if its folder's name states it."""
 
     path: Path

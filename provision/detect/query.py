@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Gpu, GpuMemoryHolder, format_cuda
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.loader_cache import is_there
 from ..system.probes import Record, join_sources, parse_records
@@ -31,8 +31,7 @@ from .files import (
 _PROBE = Path(__file__).resolve().parents[1] / "probes" / "gpu.py"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class Trouble(Value):
     """A GPU that could not be read: its index, the NVML code, and its text."""
 
     index: int
@@ -40,8 +39,7 @@ class Trouble:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverAnswer:
+class DriverAnswer(Value):
     """The answer of one source.
 
     `code` is the return code of the library call that failed: 0 if none failed, None if the library or program

@@ -28,7 +28,7 @@ from ..model import (
     Request,
     Sign,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.kernels import how_they_run
 from .context import Circumstances
 from .facts import Facts
@@ -217,8 +217,7 @@ def drop_optional_parts(lines: list[Line], profiles: Profiles) -> list[Line]:
 # --- cases and candidates ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value, kw_only=False):
     """A cause that a text allows, and its evidence. `weight` (1 to 100) orders candidates of one confidence.
 
     A weight of 0 rules the cause out: only a certain candidate may name it then.
@@ -255,8 +254,7 @@ def rule_out(*causes: str) -> list[Candidate]:
     return [candidate(cause, 0, ()) for cause in causes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Value):
     """What the judges compare: the lines, messages and facts of the text, the tables, and the circumstances.
 
     `plans` are those that resolve made for the target of the text.

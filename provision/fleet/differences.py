@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, product
 
 from ..model import HostClass, Plan, PlanDifference, RequestContext, Target, name_few
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.choice import is_planned
 from ..resolve.objections import objections
 from ..system.versions import version
@@ -19,8 +19,7 @@ from .kinds import Fitting, Packages, PlannedGroup, joint_request
 _MOST_REASONS = 2
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(Value, kw_only=False):
     """Kinds of a group with their joint request and plan. `cover` has all plans of the group."""
 
     group: PlannedGroup

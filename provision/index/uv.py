@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..model import PackageSources
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.scratch import make_scratch
 from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name
@@ -56,8 +56,7 @@ _WITH_CLOUD = ("UV_KEYRING_PROVIDER", "UV_S3_ENDPOINT_URL", "UV_GCS_ENDPOINT_URL
 _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Value):
     """The settings of one command of uv.
 
     `builds` says that build code may run, which gets all variables of the user. `only_wheels` allows only the find-links. `alone` allows only the default index of the sources. `locked` says that

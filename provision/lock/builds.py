@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from ..model import Build, FrameworkRequest, Plan, RequestContext
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve import plan_request
 from ..resolve.choice import against, candidates, is_planned
 from ..resolve.objections import fits
@@ -16,8 +16,7 @@ from ..resolve.question import Question, ask_on_all
 from ..system.versions import major, version
 
 
-@dataclass(frozen=True)
-class Fitting:
+class Fitting(Value, kw_only=False):
     """The builds of each requested framework that fit every target, best first."""
 
     context: RequestContext

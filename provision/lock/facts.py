@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite, ToolkitRelease
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.question import Question
 from ..resolve.satellites import (
     SatelliteRows,
@@ -31,8 +31,7 @@ from .named import requirement
 from .pages import pages_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conflict:
+class Conflict(Value):
     """A package of a lock that does not go with the builds: "which is from CUDA 11, but torch uses CUDA 13".
 
     `roots` are the requested packages that bring it; for a requested package they are empty.
@@ -52,8 +51,7 @@ class Conflict:
         return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Value, kw_only=False):
     """The measured rows of a question's platform. `named` are the requested packages.
 
     `bounds_of` returns the bounds on frameworks that a release states, by framework, and `measured` the rows of a
@@ -206,8 +204,7 @@ def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[s
 _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 
-@dataclass(frozen=True)
-class _Brought:
+class _Brought(Value, kw_only=False):
     """The packages of an answer that nobody named. `builds` are those of the plan."""
 
     facts: Facts

@@ -34,7 +34,7 @@ from ..model import (
     make_lock_name,
     name_few,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve import plan_request
 from ..system.files import refuse_to_replace
 from . import solve_near
@@ -139,8 +139,7 @@ def _leave_out_closed(
 _Key = tuple[Request, tuple[Target, ...], bool]
 
 
-@dataclass(frozen=True)
-class SolvedPlan:
+class SolvedPlan(Value, kw_only=False):
     """A plan with its lock, and the events of its solve."""
 
     plan: Plan

@@ -21,7 +21,7 @@ from ..model import (
     RequestContext,
     Target,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import allows, major, meets, version
 
 
@@ -32,8 +32,7 @@ def _pins(text: str) -> tuple[str, tuple[str, ...]]:
     return need.name, tuple(s.version.removesuffix(".*") for s in need.specifier if s.operator == "==")
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Value, kw_only=False):
     """A request for one target, with profiles indexed for look-ups.
 
     `others` are the same request for further targets. A build must fit all of them.

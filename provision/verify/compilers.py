@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import find_fix, make_finding
 from ..system import untrusted
 from . import fixes
@@ -29,8 +29,7 @@ _PROGRAMS = {
 _UNSUITABLE, _TOOLKIT = "host_compiler_unsuitable", "build_toolkit_missing_or_mismatched"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lack:
+class Lack(Value):
     """What compiling needs and the system lacks. `cause` has the fix, for the conditions `known` and with `facts`.
     Instead of that, `install` is a requirement that brings it, or `fix` says what to do."""
 

@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import find_fix
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
@@ -37,8 +37,7 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 """The first releases with packages named after a 64-bit time_t."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinuxDistribution:
+class LinuxDistribution(Value, kw_only=False):
     """A Linux distribution. `family` is "deb", "rpm", or None if /etc/os-release does not show it.
 
     `t64` is true if its packages are named after a 64-bit time_t. `needs_sudo` is true if this user is not root, so a
@@ -108,8 +107,7 @@ def describe_unsearched(folders: Sequence[str]) -> str:
 # --- packages that were built for another framework or CUDA ---------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class Surroundings(Value):
     """The contents of an environment: its Python ("3.12"), the versions of its packages, and the names of its
     libraries.
 

@@ -40,7 +40,7 @@ from ..model import (
     Status,
     Verdict,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..profiles.findings import make_finding
 from ..system.elf import ElfError
 from ..system.redaction import clean
@@ -53,8 +53,7 @@ from .verification import Options
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nominated:
+class Nominated(Value):
     """A package that may not load. `modules` are the extension modules concerned.
 
     `modules` is empty if the package opens the libraries. `frameworks` are imported before it.
@@ -66,8 +65,7 @@ class Nominated:
     frameworks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value, kw_only=False):
     """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read.
 
     `lacks` is what packages lack that compile when they run, `bad` are releases with a known fault under conditions."""
@@ -374,8 +372,7 @@ _NAMES_LIBRARY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Value, kw_only=False):
     """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
 
     `death` says how the child ended, if it ended badly.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Evidence
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.probes import Record, join_sources, parse_records
 from ..system.redaction import clean
@@ -26,8 +26,7 @@ ENDED_BY = "the process was ended by"
 """How the words begin that say how a probe's process ended."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeReport:
+class ProbeReport(Value):
     """The records of a probe in order, and the end of its process.
 
     `seconds` is the deadline that it ran under. `log` holds the kept lines of the API logs of cuDNN and

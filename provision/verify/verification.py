@@ -34,7 +34,7 @@ from ..model import (
     StageResult,
     Status,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process
 from ..system.probes import Record
 from ..system.redaction import clean
@@ -55,8 +55,7 @@ LibraryPaths = Mapping[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class Options(Value):
     """Options of a verification. `timeout` is in seconds, for each child.
 
     `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
@@ -102,8 +101,7 @@ def check_options(options: Options) -> None:
 # --- the early probes ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class EarlyProbes:
+class EarlyProbes(Value):
     """The first reports of a verification, which may still be under way.
 
     `driver_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
@@ -311,8 +309,7 @@ def child_environ(early: EarlyProbes) -> dict[str, str]:
 # --- a verification in progress ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Value, kw_only=False):
     """The result of a stage. `foreign` are libraries from outside that would be or were used."""
 
     status: Status
