@@ -110,12 +110,8 @@ def test_one_module_parses_the_names_of_dist_info_folders():
 
 
 def test_one_loop_hashes_files():
-    # Downloads, configuration with a bound, parsed profiles: these hash bytes that they have. The conda worker
-    # imports nothing of gpuenv.
-    assert files_with("state.update(") == {
-        "system/files.py",
-        "conda/worker/install.py",
-    }
+    # Downloads, configuration with a bound, parsed profiles: these hash bytes that they have.
+    assert files_with("state.update(") == {"system/files.py"}
 
 
 def test_versions_are_those_of_python_and_of_condas_cudnn(site, tmp_path):
