@@ -268,12 +268,3 @@ def metadata(http: Http, file: File) -> str:
         return beside.body.decode("utf-8", "replace")
     wheel, _ = open_wheel(http, file.url)
     return read_metadata(wheel, file.name)
-
-
-def read_local_metadata(path: Path) -> str:
-    """Return the METADATA of a wheel on disk. Raises LockError if it cannot be read."""
-    try:
-        with zipfile.ZipFile(path) as wheel:
-            return read_metadata(wheel, path.name)
-    except (OSError, zipfile.BadZipFile) as e:
-        raise LockError(f"{path} is not a readable wheel: {e}", hint="copy it again, or remove it") from e

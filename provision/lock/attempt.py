@@ -117,11 +117,10 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     free = {n.name for n in state.named if n.is_exact and not state.facts.has_row(n.name, n.specifier)}
     limits = [text for text in limits if requirement_name(text) not in free]
     # uv decides requirements of this one file in its order, and those of other files first.
-    roots = list(dict.fromkeys([*leading, *frameworks, *own, "pip"]))
-    if context.sources.offline and not any(w.name == "pip" for w in context.supply.wheels):
-        roots.remove("pip")
-    lines = tuple(n for n in context.demands.needs if is_plain(n) and n.text in roots)
-    needs = tuple(n for n in context.demands.needs if n not in lines)
+    has_pip = not context.sources.offline or any(w.name == "pip" for w in context.supply.wheels)
+    roots = list(dict.fromkeys([*leading, *frameworks, *own, *["pip"] * has_pip]))
+    lines = tuple(n for n in context.demands.needs if is_plain(n))
+    needs = tuple(n for n in context.demands.needs if not is_plain(n))
     paged = {p.name for p in state.pages.packages(plan)}
     if context.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
@@ -130,8 +129,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
         needs = state.pages.require_lines(needs, plan)
         roots = [state.pages.require(text, plan) for text in roots]
     # The user pins packages to addresses, and pages have others: no limit applies to them.
-    named = (n for n in context.demands.needs if n.name and not (n.constraint or is_plain(n)))
-    direct = {n.package for n in named} | paged
+    direct = {n.package for n in needs if n.name and not n.constraint} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
         plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),

@@ -21,6 +21,7 @@ from ..index.uv import LONGEST_SOLVE
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few, requirement_name
 from ..system import process
 from ..system.redaction import clean, redact
+from ..system.versions import exact
 from ..wheels.releases import SourceArchives
 
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
@@ -241,14 +242,9 @@ def _read_holdings(
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:
     """Return the one version of a package that a requirement allows, or None."""
     for text in texts:
-        if name and requirement_name(text) == canonicalize_name(name):
-            specifiers = list(Requirement(text).specifier)
-            if (
-                len(specifiers) == 1
-                and specifiers[0].operator in ("==", "===")
-                and "*" not in specifiers[0].version
-            ):
-                return specifiers[0].version
+        same = name and requirement_name(text) == canonicalize_name(name)
+        if same and (pinned := exact(str(Requirement(text).specifier))):
+            return pinned
     return None
 
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
-from ..system.versions import is_exact, major, version
+from ..system.versions import exact, is_exact, major, version
 from .objections import fits
 from .question import Question
 from .supply import cudnn_choice, cudnn_package, local_builds, missing, share_cudnn, wheels_for
@@ -191,9 +191,8 @@ def _shared_cudnn(question: Question, chosen: list[Build]) -> str | None:
     with_cudnn = [b for b in chosen if b.cuda and b.cudnn]
     if not with_cudnn:
         return None
-    exact = [b for b in with_cudnn if is_exact(b.cudnn or "")]
-    if exact:
-        return (exact[0].cudnn or "").lstrip("=")
+    if pinned := next(filter(None, (exact(b.cudnn or "") for b in with_cudnn)), None):
+        return pinned
     release, _ = cudnn_choice(question, with_cudnn[0], with_cudnn[1:])
     return release.version if release else None
 
@@ -209,7 +208,8 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
     That package pins every part. Parts of different releases are not always compatible: cuSPARSE of 12.9 does
     not load beside nvJitLink of 12.5.
     """
-    if _pins_toolkit(build):
+    # All wheels that pin cuDNN exactly pin the other libraries too.
+    if any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name):
         return []
     for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
@@ -232,11 +232,6 @@ def _brings(build: Build, part: str) -> bool:
 def _toolkit_at_hand(question: Question, python: str, release: str) -> bool:
     wheels = wheels_for(question, "cuda-toolkit", python)
     return not question.supply.only_wheels or any(w.version == release for w in wheels)
-
-
-def _pins_toolkit(build: Build) -> bool:
-    """Return whether a wheel pins its libraries exactly. All wheels that pin cuDNN exactly do."""
-    return any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name)
 
 
 def toolkit_note(question: Question, build: Build) -> Iterator[str]:

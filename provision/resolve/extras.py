@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Lock, Plan, Profiles, RequestContext, Satellite, requirement_name
 from ..model.values import Value
-from ..system.versions import is_exact, major, meets, specifiers
+from ..system.versions import exact, major, meets
 from .satellites import SatelliteRows, series
 
 
@@ -54,8 +54,8 @@ def _admits(bounds: str, row: Satellite) -> bool:
     """Return whether bounds allow a release of a row's series. A row is the newest release of its series."""
     if meets(row.version, bounds):
         return True
-    exact = [s.version for s in specifiers(bounds) if s.operator in ("==", "===")] if bounds else []
-    return is_exact(bounds) and any(series(v) == series(row.version) for v in exact if "*" not in v)
+    pinned = exact(bounds)
+    return pinned is not None and series(pinned) == series(row.version)
 
 
 def disagreements(

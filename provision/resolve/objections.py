@@ -70,8 +70,9 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
         yield RejectionReason("not_requested", f"CUDA {cuda} was requested; this build is for {built}")
     if version(build.version).is_prerelease and not question.request.pre:
         yield RejectionReason("prerelease", "is a pre-release; --pre allows pre-releases")
-    is_named_exactly = is_exact(wanted.specifier) if wanted.specifier else False
-    if build.yanked and not is_named_exactly:  # PEP 592 allows a yanked release that is named exactly
+    if build.yanked and not is_exact(
+        wanted.specifier
+    ):  # PEP 592 allows a yanked release that is named exactly
         yield RejectionReason("yanked", "was withdrawn by its publisher (yanked)")
     if over := question.passed_over.get(build):
         yield RejectionReason("requirement_conflict", over)

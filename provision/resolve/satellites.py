@@ -12,7 +12,7 @@ from packaging.version import Version
 from ..model import Build, Profiles, Satellite, TargetGpu
 from ..model.values import Value
 from ..system.kernels import how_they_run
-from ..system.versions import has_prefix, is_exact, major, meets, specifiers, version
+from ..system.versions import exact, has_prefix, major, meets, version
 from .boards import named
 from .question import Question
 
@@ -69,8 +69,11 @@ def objection(
     The sentence is that of the closest alternative. Its kernels must support every GPU, except those of
     `ignore_gpus_of`.
     """
-    targets = question.every
-    reasons = [next(_on_all(targets, row, builds, ignore_gpus_of), None) for row in rows]
+    served = [(q, not any(q is other for other in ignore_gpus_of)) for q in question.every]
+    reasons = [
+        next((why for q, serve_gpus in served for why in _objections(q, row, builds, serve_gpus)), None)
+        for row in rows
+    ]
     return None if not reasons or None in reasons else reasons[-1]
 
 
@@ -80,13 +83,6 @@ def without_kernels(
     """Return the targets for whose GPUs no release of a package has kernels: there kernels do not decide."""
     rows = [row for rows in versions.values() for row in rows]
     return tuple(q for q in question.every if not any(serves_gpus(q, row) for row in rows))
-
-
-def _on_all(
-    targets: Sequence[Question], row: Satellite, builds: Sequence[Build], ignored: Sequence[Question]
-) -> Iterator[str]:
-    for one in targets:
-        yield from _objections(one, row, builds, not any(one is other for other in ignored))
 
 
 def serves_gpus(question: Question, row: Satellite) -> bool:
@@ -177,10 +173,9 @@ def _needed(row: Satellite) -> str:
 
 def _cudnn(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
     for build in builds if row.cudnn else ():
-        if build.cudnn and is_exact(build.cudnn):
-            pinned = next(s.version for s in specifiers(build.cudnn) if s.operator in ("==", "==="))
-            if not meets(pinned, row.cudnn or ""):
-                yield f"{_name(row)} needs cuDNN {row.cudnn}; {build.framework} {build.version} has {pinned}"
+        pinned = exact(build.cudnn or "")
+        if pinned and not meets(pinned, row.cudnn or ""):
+            yield f"{_name(row)} needs cuDNN {row.cudnn}; {build.framework} {build.version} has {pinned}"
 
 
 # --- companions (torchvision) and requirements (triton) of a build ---------------------

@@ -40,9 +40,15 @@ def allows(bounds: str, minor: str) -> bool:
 
 
 @cache
+def exact(bounds: str) -> str | None:
+    """Return the one version that bounds name (==X or ===X, no wildcard), or None."""
+    named = (s.version for s in specifiers(bounds) if s.operator in ("==", "===") and "*" not in s.version)
+    return next(named, None)
+
+
 def is_exact(bounds: str) -> bool:
-    """Return whether the bounds name one version (==X or ===X, no wildcard)."""
-    return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))
+    """Return whether the bounds name one version."""
+    return exact(bounds) is not None
 
 
 def has_prefix(text: str, prefix: str) -> bool:

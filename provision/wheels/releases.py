@@ -21,7 +21,6 @@ from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -77,15 +76,12 @@ class IndexMetadata:
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and isinstance(known := _recall(kept), list):
             return tuple(map(str, known))
-        from ..index.archives import metadata, read_local_metadata  # they need the decompressors of Python
+        from ..index.archives import metadata  # it needs the decompressors of Python
 
-        if file.url.startswith("file:"):
-            text = read_local_metadata(Path(unquote(urlsplit(file.url).path)))
-        else:
-            try:
-                text = metadata(self.http, file)
-            except LockError:
-                return None
+        try:
+            text = metadata(self.http, file)
+        except LockError:
+            return None
         requirements = _parse_requirements(text)
         if kept:
             trust.write_cached(kept, json.dumps(requirements))

@@ -74,13 +74,14 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     about, _ = parse_email(files.get("PKG-INFO") or b"")
     requires, stated_in, changeable = _read_requires(about, files)
     stated = requires is not None and all(map(_is_requirement, requires))
+    named = list(filter(_EXTRA.fullmatch, about.get("provides_extra") or ()))
     languages = _group_by_language(files)
     compiles, tools = _describe_build(files, languages)
     return SourceArchive(
         name=name or str(canonicalize_name(about.get("name") or "")), version=version or about.get("version") or "",
         requires=requires if stated else None,
         requires_python=_parse_specifier(about.get("requires_python")),
-        extras=_list_extras(about.get("provides_extra") or (), requires or ()), changeable=changeable,
+        extras=tuple(dict.fromkeys(named or extras_in(requires or ()))), changeable=changeable,
         stated_in=stated_in, compiles=compiles, tools=tools, compiled_files=sum(map(len, languages.values())),
     )  # fmt: skip
 
@@ -189,11 +190,6 @@ def extras_in(requires: Collection[str]) -> list[str]:
     """Return the extras that the markers of requirements name."""
     found = (e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text))
     return list(dict.fromkeys(found))
-
-
-def _list_extras(named: Collection[str], requires: Collection[str]) -> tuple[str, ...]:
-    """Return the named extras, or else those in the markers of requirements."""
-    return tuple(dict.fromkeys(filter(_EXTRA.fullmatch, named)) or extras_in(requires))
 
 
 def _is_requirement(text: str) -> bool:

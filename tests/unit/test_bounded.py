@@ -21,9 +21,10 @@ from rows import rows
 from provision.bundle.wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archives, downloads
-from provision.index.archives import RangeFile, read_local_metadata
+from provision.index.archives import RangeFile, metadata
 from provision.index.downloads import Download, add_credentials, part
 from provision.index.http import Http
+from provision.index.simple_api import File
 
 
 @contextlib.contextmanager
@@ -372,7 +373,7 @@ def test_metadata_of_a_wheel_is_limited_before_it_is_decompressed(tmp_path, kind
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(bomb(*kind))
     with pytest.raises(LockError, match=match):
-        read_local_metadata(path)
+        metadata(Http(), File(name=path.name, url=path.as_uri()))
 
 
 def sdist(tmp_path, suffix, members):

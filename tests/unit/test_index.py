@@ -7,7 +7,8 @@ import pytest
 from index_server import server, web, wheel, zipped  # noqa: F401  # fixtures
 
 from provision.errors import LockError
-from provision.index.archives import member, metadata, open_wheel, read_local_metadata
+from provision.index.archives import member, metadata, open_wheel
+from provision.index.http import Http
 from provision.index.simple_api import File, project_files
 from provision.index.wheel_names import find_links
 
@@ -147,7 +148,8 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
 def test_metadata_of_a_local_wheel_is_read(tmp_path):
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(wheel(requires=["numpy"]))
-    assert "Requires-Dist: numpy" in read_local_metadata(path)
+    local = File(name=path.name, url=path.as_uri())
+    assert "Requires-Dist: numpy" in metadata(Http(), local)
     path.write_bytes(b"half")
-    with pytest.raises(LockError, match="is not a readable wheel"):
-        read_local_metadata(path)
+    with pytest.raises(LockError, match="is not a wheel"):
+        metadata(Http(), local)

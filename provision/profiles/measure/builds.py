@@ -408,11 +408,6 @@ def jax_rows(reader: Reader, _: Documents) -> list[Row]:
     jaxes = releases(reader.wheels("jax"), _OLDEST_JAX)
     jaxes = {v: w for v, w in jaxes.items() if any(reader.takes(v, p) for p in model.PLATFORMS)}
     facts = reader.all_facts((representative(w) for w in jaxes.values()), "metadata")
-    if (
-        reader.only is None and not reader.known
-    ):  # every plugin's wheel at once rather than one after the other
-        plugins = [b for extra in _JAX_EXTRAS for b in reader.builds(f"jax-{extra}-plugin", _OLDEST_JAX)]
-        reader.all_facts((b.wheel for b in plugins), "jax-plugin", read_plugin)
     rows = []
     for version, wheels in jaxes.items():
         if not (fact := facts[representative(wheels)]):
