@@ -141,7 +141,7 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
     )
     if getattr(options, "takes_stdout", False):
         screen.out = screen.err
-    emit = show.make_emitter(screen)
+    emit = functools.partial(show.show_event, screen)
     trust.listen(lambda text: emit(Event("note", "trust", text)))
     try:
         value = function(options, emit)

@@ -26,7 +26,7 @@ from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, record, registry, venv
 from ..environment.managers import Building, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
-from ..errors import BuildError, GpuenvError, ResolveError, UsageError
+from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
 from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import describe_changes, list_changes
@@ -231,14 +231,6 @@ def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, 
     return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
 
 
-class NoBuildError(ResolveError):
-    """No build fits. `result` has the plan with the reasons."""
-
-    def __init__(self, result: CreateResult) -> None:
-        super().__init__("no build fits", hint=result.plan.hint if result.plan else None)
-        self.result = result
-
-
 def prepare(
     options: BuildOptions,
     env: Path,
@@ -246,11 +238,10 @@ def prepare(
     named_lock: Lock | None,
     old: Lock | None,
     emit: Emit,
-) -> BuildJob:
-    """Return the build of `named_lock`, or of a solved lock near to `old`.
+) -> BuildJob | CreateResult:
+    """Return the build of `named_lock`, or of a solved lock near to `old`, or a result with the reasons why no build fits.
 
-    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks. Raises
-    NoBuildError.
+    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks.
     """
     context, files = None, list[str]()
     if named_lock:
@@ -270,7 +261,7 @@ def prepare(
                 emit(Event("note", "resolve", f"for a GPU: {context.reason}"))
         plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
         if solved is None:
-            raise NoBuildError(CreateResult(machine=context.machine, plan=plan))
+            return CreateResult(machine=context.machine, plan=plan)
         notes = (*plan.notes, why) if why else plan.notes
         lock = dataclasses.replace(solved, plan=dataclasses.replace(plan, notes=notes))
         machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
@@ -298,10 +289,9 @@ def run_build(
 ) -> CreateResult:
     """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if no build
     fits or the proof fails: then the result has no environment."""
-    try:
-        job = prepare(options, env, choices, named_lock, old, emit)
-    except NoBuildError as error:
-        return error.result
+    job = prepare(options, env, choices, named_lock, old, emit)
+    if isinstance(job, CreateResult):
+        return job
     way, new = manager(job.lock.manager), job.local_lock
     try:
         if old is None:

@@ -69,13 +69,13 @@ def explain_failure(
     from ..diagnose import Circumstances, Ran, find_causes
     from ..resolve import resolve
 
-    counted = foreground.oom_kills().since(before)
+    oom_kills, oom_source = foreground.oom_kills().since(before) or (None, None)
     here = folder or Path.cwd()
     folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
     ran = Ran(
         signal=ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode),
-        oom_kills=counted[0] if counted else None,
-        oom_source=counted[1] if counted else None,
+        oom_kills=oom_kills,
+        oom_source=oom_source,
         address_space=foreground.limit("RLIMIT_AS"),
         open_files=foreground.limit("RLIMIT_NOFILE"),
         memory=foreground.memory(),
@@ -118,10 +118,8 @@ def find_own_module(folders: Sequence[Path], module: str) -> str | None:
             if top in names and any(Path(folder, top).glob("*.py")):
                 return str(Path(folder, top))
             deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
-            names[:] = [] if deep else sorted(n for n in names if not _is_skipped(Path(folder, n)))
+            left_out = {
+                n for n in names if n[0] == "." or n in _SKIPPED or Path(folder, n, "pyvenv.cfg").exists()
+            }
+            names[:] = [] if deep else sorted({*names} - left_out)
     return None
-
-
-def _is_skipped(path: Path) -> bool:
-    """Return whether a folder is hidden or an environment."""
-    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()

@@ -141,8 +141,11 @@ def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list
             emit(Event("note", "build", text))
 
 
-def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit) -> Preview:
-    """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
+def _preview(
+    edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit
+) -> Preview | CreateResult:
+    """Solve with the change, and return what it would write, or why no build fits. Raises UsageError, LockError,
+    ResolveError."""
     from ..lock import changes, project
 
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
@@ -151,6 +154,8 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
         from . import build
 
         job = build.prepare(options, path, _remembered(emit, choices, path, edit), None, env_lock, emit)
+        if isinstance(job, CreateResult):
+            return job
         return changes.preview_lock(command, path, env_lock, job.lock)
     have = apply_project(choices).with_
     edit.check(have, file, emit)

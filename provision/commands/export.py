@@ -17,8 +17,9 @@ from ..config.env import (
 from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..errors import LockError, UsageError
-from ..export import INSTALL_GPUENV, NEXT, Subject, assert_known, extras_of, render, warnings
+from ..export import INSTALL_GPUENV, NEXT, assert_known, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
+from ..export.subject import Subject, extras_of
 from ..lock.formats import get_locks
 from ..model import (
     CONDA_LOCK,

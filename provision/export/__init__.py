@@ -11,30 +11,7 @@ from packaging.version import Version
 
 from ..errors import UsageError
 from ..system.wheel_file import label_of
-from .subject import (
-    GpuenvSource,
-    InstalledPart,
-    Subject,
-    conda_packages,
-    extras_of,
-    folder_of,
-    hashed,
-    local_files,
-    pip_packages,
-)
-
-__all__ = [
-    "FORMATS",
-    "INSTALL_GPUENV",
-    "NEXT",
-    "GpuenvSource",
-    "InstalledPart",
-    "Subject",
-    "assert_known",
-    "extras_of",
-    "render",
-    "warnings",
-]
+from .subject import Subject, conda_packages, folder_of, hashed, local_files, pip_packages
 
 # Format -> module. Its function has the name of the format.
 FORMATS = {

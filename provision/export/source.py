@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
@@ -16,10 +16,7 @@ from ..system import untrusted
 from ..system.files import suggest_fix, write_file
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
-
-if TYPE_CHECKING:
-    from . import GpuenvSource
-
+from .subject import GpuenvSource
 
 # None of these characters is special in sh, make, YAML, JSON or workflow expressions.
 _ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]+")
@@ -94,8 +91,6 @@ class GpuenvWheel(Value):
 
 def resolve_source(address: str | None, wheel: GpuenvWheel | None, folder: Path) -> GpuenvSource:
     """Return where an export whose paths start from `folder` gets gpuenv from. Raises UsageError."""
-    from . import GpuenvSource
-
     if address is not None:
         return GpuenvSource(address=check_address(address))
     if wheel is None:

@@ -26,8 +26,6 @@ from ..model import (
 from ..model.values import Value
 from ..system.redaction import STARS, clean, redact_text
 
-__all__ = ["PersonalData", "ReportFacts", "write_report"]
-
 # In addition to the stack: conda packages with parts of it, and numeric libraries of frameworks
 _LIBRARIES = re.compile(
     r"pytorch.*|triton.*|tensorflow.*|tf-.*|jax.*|libtorch|numpy|"
@@ -151,12 +149,9 @@ def _format_environment(facts: ReportFacts) -> Iterator[str]:
         yield f"not       {row.framework} {row.version} ({row.index}): {row.reasons[0].text}"
 
 
-def _is_relevant(name: str) -> bool:
-    return is_stack_package(name) or _LIBRARIES.fullmatch(name) is not None
-
-
 def _format_packages(lock: Lock) -> Iterator[str]:
-    main = sorted((p.name, p.version) for p in lock.packages if _is_relevant(normalize_name(p.name)))
+    names = ((normalize_name(p.name), p) for p in lock.packages)
+    main = sorted((p.name, p.version) for n, p in names if is_stack_package(n) or _LIBRARIES.fullmatch(n))
     yield from (f"{name} {version}" for name, version in main)
     yield f"and {len(lock.packages) - len(main)} more"
 

@@ -12,7 +12,7 @@ from ..model import Event, as_document, as_plain
 from ..system.redaction import clean
 from .terminal import Screen
 
-__all__ = ["Screen", "make_emitter", "show_bug", "show_error", "show_event", "show_result"]
+__all__ = ["Screen", "show_bug", "show_error", "show_event", "show_result"]
 
 
 # The function that shows a value, by the value's name. Only the needed module is loaded.
@@ -44,8 +44,6 @@ _DEEDS = frozenset(
     {"Bundle", "CreateResult", "InitResult", "Lock", "RemoveResult", "RepairResult", "Verdict"}
 )
 """Values that say what was done. The other ones are what was asked for, and --quiet leaves them whole."""
-_REMARKS = {"IssueReport": ".result:remark_on_report"}
-"""What is said on standard error after a value, also after its document."""
 
 
 def show_event(screen: Screen, event: Event) -> None:
@@ -70,11 +68,6 @@ def show_event(screen: Screen, event: Event) -> None:
         screen.say(f"{event.stage}: {event.text}")
 
 
-def make_emitter(screen: Screen) -> Callable[[Event], None]:
-    """Return the function that receives the events of stages."""
-    return lambda told: show_event(screen, told)
-
-
 def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
     """Show a command's value: as one JSON document, or as text and the next step, if an event named one. An event with
     a summary replaces the text. With --quiet only the last line before the next step is shown, unless the result is not `good`."""
@@ -91,8 +84,8 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
         if screen.next_step and not screen.last_only:
             screen.line(clean(screen.next_step))
         screen.end()
-    if kind in _REMARKS:
-        _load_function(_REMARKS[kind])(screen, value)
+    if kind == "IssueReport":  # on standard error, so also after its document
+        _load_function(".result:remark_on_report")(screen, value)
 
 
 def _load_function(name: str) -> Callable[..., None]:

@@ -255,14 +255,11 @@ def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder):
 EVENTS = """
 import sys
 from provision import cli, show
-shown = show.make_emitter
-def both(screen):
-    draw = shown(screen)
-    def emit(event):
-        print("event:", event.kind, event.text, flush=True)
-        draw(event)
-    return emit
-show.make_emitter = both
+draw = show.show_event
+def both(screen, event):
+    print("event:", event.kind, event.text, flush=True)
+    draw(screen, event)
+show.show_event = both
 sys.exit(cli.run(sys.argv[1:]))
 """
 """gpuenv that also prints what it tells its live line, which is drawn only of what takes a second."""

@@ -5,6 +5,7 @@ import hashlib
 from known import KNOWN
 
 from provision import export
+from provision.export.subject import GpuenvSource
 from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.wheels import pylock as lock
 
@@ -96,8 +97,8 @@ def of_conda(packages=CONDA_PACKAGES, **more):
     return of(packages, manager="conda", builds=(build,), **more)
 
 
-GPUENV = export.GpuenvSource(wheel="gpuenv-0.1.0-py3-none-any.whl", sha256=digest("gpuenv"))
-ADDRESS = export.GpuenvSource(address=f"git+https://git.example/gpuenv@{COMMIT}")
+GPUENV = GpuenvSource(wheel="gpuenv-0.1.0-py3-none-any.whl", sha256=digest("gpuenv"))
+ADDRESS = GpuenvSource(address=f"git+https://git.example/gpuenv@{COMMIT}")
 
 
 def subject(made, **more):
