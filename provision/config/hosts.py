@@ -189,8 +189,6 @@ def _read_file(reading: _Reading, path: Path) -> None:
         text = trust.read_project(path)
     except OSError as error:
         reading.leave_out(str(path), error.strerror or "it cannot be read", HOW_TO_DESCRIBE)
-    except ValueError as error:
-        reading.leave_out(str(path), str(error), HOW_TO_DESCRIBE)
     else:
         reading.read(text, name, str(path))
 

@@ -95,11 +95,14 @@ def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | No
     As with uv, a date means the end of that day in local time, and a duration counts back from now. Raises
     UsageError.
     """
-    now = now or datetime.now(timezone.utc)
     places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
-    if span := _span(text):
-        return ExcludeNewer(cutoff=_stamp(text, now - span), span=text.strip(), excepted=places)
-    return ExcludeNewer(cutoff=_stamp(text, _moment(text)), excepted=places)
+    span = _span(text)
+    try:
+        at = (now or datetime.now(timezone.utc)) - span if span else _moment(text)
+        cutoff = at.astimezone(timezone.utc).replace(microsecond=0, tzinfo=None).isoformat()
+    except OverflowError as error:
+        raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error
+    return ExcludeNewer(cutoff=f"{cutoff}Z", span=text.strip() if span else None, excepted=places)
 
 
 def _span(text: str) -> timedelta | None:
@@ -127,13 +130,6 @@ def _moment(text: str) -> datetime:
     raise UsageError(
         f"--exclude-newer {clean_line(plain, _LONGEST)!r} is neither a date nor a duration", hint=hint
     )
-
-
-def _stamp(text: str, at: datetime) -> str:
-    try:
-        return at.astimezone(timezone.utc).replace(microsecond=0).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except OverflowError as error:
-        raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error
 
 
 def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
@@ -186,13 +182,11 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
         return sources
     try:
         demands = read_requirements(c, load(c), lock.target)
-    except MissingVariableError as error:
-        if any(error.variable in grants.names_in(f"{p.url} {p.index}") for p in lock.packages):
+    except UsageError as error:
+        lacking = error.variable if isinstance(error, MissingVariableError) else None
+        named = (grants.names_in(f"{p.url} {p.index}") for p in lock.packages)
+        if isinstance(error, GrantError) or any(lacking in names for names in named):
             raise
-        return sources
-    except GrantError:
-        raise
-    except UsageError:
         return sources
     return merge_sources(sources, c, demands)
 

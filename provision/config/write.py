@@ -394,10 +394,6 @@ def _read_bytes(path: Path) -> bytes | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UsageError(
-            f"{path.name} cannot be read: {error.strerror}", hint="check its permissions"
-        ) from error
     if len(data) > _MOST_BYTES:
         raise UsageError(
             f"{path.name} is too large to edit ({len(data)} bytes)", hint="add gpuenv's targets by hand"

@@ -1,5 +1,7 @@
 """`--exclude-newer`: no later upload is taken, the lock keeps the limit, and an index without times is named."""
 
+import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -11,14 +13,19 @@ import tomllib
 from loopback import Index, serving
 from rows import rows, sampled
 
-from provision.config.sources import exclude_newer
-from provision.errors import UsageError
+from provision.config.options import NONE, Choices
+from provision.config.sources import exclude_newer, is_current, read_locked_sources
+from provision.errors import GrantError, MissingVariableError, UsageError
 from provision.index import uv
+from provision.model import Lock, LockedPackage, Plan, Target
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)
 ASK = ("--framework", "jax", *CPU, "--with", "plain")
 LONG_AGO = "2024-01-01T00:00:00Z"
+TARGET = Target(platform="linux-x86_64")
+PLAN = Plan(builds=(), python=HERE, platform=TARGET.platform, manager="venv", device="cpu", target=TARGET)
+LOCK = Lock(manager="venv", target=TARGET, plan=PLAN, packages=())
 
 
 def file(name, version):
@@ -203,6 +210,44 @@ def test_dates_and_durations_mean_the_same_as_to_uv(index, tmp_path, monkeypatch
         time.tzset()
 
 
+@rows(
+    ("typed", "kept", "current"),
+    [(None, "7 days", True), (NONE, None, True), (NONE, "7 days", False), ("7 days", None, False),
+     ("7 days", "7 days", True), ("7 days", LONG_AGO, False), (LONG_AGO, LONG_AGO, True)],
+)  # fmt: skip
+def test_a_lock_is_current_that_has_the_same_limit(typed, kept, current):
+    lock = dataclasses.replace(LOCK, exclude_newer=exclude_newer(kept) if kept else None)
+    assert is_current(Choices(exclude_newer=typed), lock) == current
+
+
+@pytest.mark.parametrize(
+    ("text", "granted", "url", "error"),
+    [
+        ("--index-url https://h/${WORD}/simple", False, "https://h/${WORD}/a.whl", GrantError),
+        ("--index-url https://h/${GONE}/simple", True, "https://h/${GONE}/a.whl", MissingVariableError),
+        ("--index-url https://h/${GONE}/simple", True, "https://h/a.whl", None),
+        ("--no-such-option", True, "https://h/a.whl", None),
+        ("--extra-index-url https://h/${WORD}/simple", True, "https://h/a.whl", ("https://h/secret/simple",)),
+    ],
+)
+def test_a_lock_is_installed_though_a_file_of_the_project_cannot_be_read(
+    tmp_path, monkeypatch, text, granted, url, error
+):
+    """Unless what cannot be read is what the lock needs, or a variable would go to a server that may not get it."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("WORD", "secret")
+    monkeypatch.setenv("GPUENV_GRANT", "WORD=https://h" if granted else "")
+    (tmp_path / "r.txt").write_text(f"{text}\nplain\n")
+    package = LockedPackage(name="a", version="1", url=url, sha256="0" * 64)
+    choices = Choices(requirement=[tmp_path / "r.txt"])
+    lock = dataclasses.replace(LOCK, packages=(package,))
+    if isinstance(error, type):
+        with pytest.raises(error):
+            read_locked_sources(choices, lock)
+    else:
+        assert read_locked_sources(choices, lock).extra == (error or ())
+
+
 def _of_uv(index, folder, text):
     argv = [uv.program(), "pip", "compile", "-", "--no-config", "--default-index", index.url, "--exclude-newer", text,
             "--cache-dir", str(folder / "cache"), "--python", sys.executable]  # fmt: skip
@@ -211,7 +256,11 @@ def _of_uv(index, folder, text):
     return datetime.fromisoformat(re.sub(r"\.\d+Z$|Z$", "+00:00", found[1])) if found else None
 
 
-@rows("text", ["9" * 100000 + " days", "P" + "9" * 7 + "W", "99999999 days", "1 " * 50000])
+@rows(
+    "text",
+    ["9" * 100000 + " days", "P" + "9" * 7 + "W", "99999999 days", "1 " * 50000, "999999 days", "P999999W",
+     "0001-01-01T00:00:00+23:00"],
+)  # fmt: skip
 def test_texts_of_huge_numbers_are_refused_at_once(text):
     with pytest.raises(UsageError):
         exclude_newer(text)

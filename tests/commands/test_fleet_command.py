@@ -254,9 +254,14 @@ def test_lines_that_are_no_host_are_listed_and_the_rest_is_planned(gpuenv):
 
 def test_a_file_that_is_no_host_is_listed_too(gpuenv, hosts):
     (hosts / "broken.json").write_text("{")
+    (hosts / "folder.json").mkdir()
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
-    assert ran.code == 5 and [u["host"] for u in ran.json["unserved"]] == ["hosts/broken.json"]
+    assert ran.code == 5
+    assert [u["host"] for u in ran.json["unserved"]] == ["hosts/broken.json", "hosts/folder.json"]
     assert sum(p["hosts"] for p in ran.json["plans"]) == 4
+    (gpuenv.work / "gpuenv.yaml").write_text("targets: {node1: {driver: '580.95.05', gpus: ['9.0']}}\n")
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--target", "node1", "--json")
+    assert ran.code == 2 and "'node1' is listed twice" in ran.json["error"]["message"]
 
 
 def test_hosts_without_an_nvidia_gpu_are_named_and_each_can_have_its_device(gpuenv):

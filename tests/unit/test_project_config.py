@@ -95,6 +95,12 @@ def test_a_file_without_a_key_is_a_project_that_asks_for_nothing(path, text):
     assert read(path, text) == ProjectConfig()
 
 
+@pytest.mark.parametrize(("text", "shown"), [("3.10", " (3.1)"), ("3.12", ""), (".inf", ""), ("1:30.5", "")])
+def test_a_number_in_the_place_of_a_text_is_shown_as_yaml_reads_it(path, text, shown):
+    (problem,) = problems(path, f"python: {text}\n")
+    assert f"reads {text} as a number{shown}: write" in problem
+
+
 def test_an_empty_list_may_be_left_empty(path):
     assert read(path, "packages:\n  # none yet\nframeworks: [jax]\n") == ProjectConfig(frameworks=("jax",))
 

@@ -100,6 +100,7 @@ def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
     [
         ("torch", "frameworks"), ("tensorflow-gpu==2.10", "frameworks"), ("jaxlib", "frameworks"),
         ("num py", "not a requirement"), ("six\n", "not a requirement"), ("./x", "not a requirement"),
+        ("six\t", "expected a form like"),
     ],
 )  # fmt: skip
 def test_what_is_no_package_is_refused(path, requirement, says):
@@ -127,7 +128,23 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(path, text):
     assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
 
 
-def test_several_files_are_written_or_none(tmp_path):
+def test_a_file_that_cannot_be_written_is_named(path):
+    path.write_text("packages: []\n")
+    path.with_name(f".{path.name}.gpuenv-new").mkdir()
+    with pytest.raises(DataError, match="cannot be written"):
+        add_packages(path, ["six"])
+    assert path.read_text() == "packages: []\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["[tool.gpuenv\n", "[tool]\ngpuenv = 1\n", "", "[tool.gpuenv]\npackages = 1\n"]
+)
+def test_a_table_that_cannot_be_edited_is_an_error(text):
+    with pytest.raises(edit.NotEditableError):
+        edit.edit_table(text, [], ["six"])
+
+
+def test_several_files_are_written_or_none(tmp_path, monkeypatch):
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_bytes(b"old")
     for contents in (
@@ -138,6 +155,19 @@ def test_several_files_are_written_or_none(tmp_path):
             edit.write_files(contents)
         assert first.read_bytes() == b"old"
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    commit, committed = edit.Draft.commit, []
+
+    def fails_at_the_third(draft):
+        committed.append(draft)
+        if len(committed) == 3:
+            raise OSError("the disk fails")
+        commit(draft)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(edit.Draft, "commit", fails_at_the_third)
+        with pytest.raises(OSError, match="the disk fails"):
+            edit.write_files({first: b"new", second: b"also", tmp_path / "third": b"too"})
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
     edit.write_files({first: b"new", second: b"also"})
     assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
     assert second.stat().st_mode & 0o777 == 0o666 & ~umask()

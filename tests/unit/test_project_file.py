@@ -220,6 +220,22 @@ def test_the_digest_of_a_pyproject_as_a_project_counts_all_but_the_table(tmp_pat
     assert seen[0] == seen[1] != seen[2]
 
 
+def test_a_broken_pyproject_counts_with_all_its_bytes(tmp_path):
+    file = tmp_path / "pyproject.toml"
+    seen = []
+    for text in ("[tool.gpuenv\n", "[tool.gpuenv\n#"):
+        file.write_text(text)
+        seen.append(digest_files([str(file)]))
+    assert seen[0] != seen[1]
+
+
+def test_a_folder_that_is_not_there_ends_no_search(tree):
+    file = tree / "home/project/gpuenv.yaml"
+    file.write_text(YAML)
+    assert find_project_file(tree / "home/project/src", [tree / "missing", tree / "home"]) == file
+    assert find_project_file(tree / "home/project/missing", [tree / "home"]) is None
+
+
 def test_a_pyproject_and_a_yaml_of_the_same_bytes_are_not_mixed_up(tmp_path):
     for name in ("gpuenv.yaml", "pyproject.toml"):
         (tmp_path / name).write_text("# nothing of gpuenv\n")
