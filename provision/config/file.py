@@ -40,8 +40,8 @@ class Mistakes:
         self.name, self.found = name, list[str]()
         self.language = "TOML" if name.endswith(".toml") else "YAML"
 
-    def add(self, line: int | None, key: str, text: str) -> None:
-        place = self.name if line is None else f"{self.name}:{line}"
+    def add(self, at: YamlNode | NotReadError, key: str, text: str) -> None:
+        place = self.name if at.line is None else f"{self.name}:{at.line}"
         self.found.append(f"{place}: {key}: {text}" if key else f"{place}: {text}")
 
 
@@ -50,17 +50,17 @@ def read_table(node: YamlNode, where: str, known: Iterable[str], mistakes: Mista
     known = tuple(known)
     if node.kind != "table":
         what = f"expected a table with {' or '.join(known)}" if known else "expected a table"
-        mistakes.add(node.line, where, what)
+        mistakes.add(node, where, what)
         return {}
     table: dict[str, YamlNode] = {}
     for key, value in node.pairs:
         path = f"{where}.{quote_text(key.text)}" if where else quote_text(key.text)
         if key.kind != "scalar":
-            mistakes.add(key.line, where, "a key must be one word")
+            mistakes.add(key, where, "a key must be one word")
         elif key.text in table:
-            mistakes.add(key.line, path, "duplicate key")
+            mistakes.add(key, path, "duplicate key")
         elif known and key.text not in known:
-            mistakes.add(key.line, path, f"unknown key{suggest_word(key.text, known)}")
+            mistakes.add(key, path, f"unknown key{suggest_word(key.text, known)}")
         else:
             table[key.text] = value
     return table
@@ -79,22 +79,22 @@ def suggest_word(word: str, known: Iterable[str]) -> str:
 def read_text(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -> str | None:
     """Return the text of a scalar, or None after recording a mistake."""
     if node.kind != "scalar":
-        mistakes.add(node.line, where, f"expected one value, such as {form.example}, not a {node.kind}")
+        mistakes.add(node, where, f"expected one value, such as {form.example}, not a {node.kind}")
         return None
     text = node.text
     if node.taken_for == "nothing" and text.lower() in ("", "~", "null"):
-        mistakes.add(node.line, where, f'is empty: write a value such as "{form.example}", or remove the key')
+        mistakes.add(node, where, f'is empty: write a value such as "{form.example}", or remove the key')
         return None
     if node.taken_for:
         meant = f" ({float(text)})" if _loses_zero(text) else ""
         mistakes.add(
-            node.line,
+            node,
             where,
             f'{mistakes.language} reads {quote_text(text)} as {node.taken_for}{meant}: write "{quote_text(text)}"',
         )
         return None
     if problem := form.problem(text):
-        mistakes.add(node.line, where, f"{quote_text(text)!r}: {problem}")
+        mistakes.add(node, where, f"{quote_text(text)!r}: {problem}")
         return None
     return text
 
@@ -113,13 +113,13 @@ def read_list(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -
         return []
     if node.kind != "list":
         written = quote_text(node.text) if node.kind == "scalar" else form.example
-        mistakes.add(node.line, where, f'expected a list: write ["{written}"]')
+        mistakes.add(node, where, f'expected a list: write ["{written}"]')
         return []
     values: list[tuple[str, YamlNode]] = []
     for i, item in enumerate(node.items):
         text = read_text(item, f"{where}[{i}]", form, mistakes)
         if text is not None and text in [t for t, _ in values]:
-            mistakes.add(item.line, f"{where}[{i}]", f"{quote_text(text)!r} is a duplicate")
+            mistakes.add(item, f"{where}[{i}]", f"{quote_text(text)!r} is a duplicate")
         elif text is not None:
             values.append((text, item))
     return values
@@ -220,7 +220,7 @@ def read_checks(node: YamlNode, mistakes: Mistakes) -> tuple[Check, ...]:
     if node.kind == "scalar" and node.taken_for == "nothing":
         return ()
     if node.kind != "list":
-        mistakes.add(node.line, "checks", "expected a list of entries such as - import: cv2")
+        mistakes.add(node, "checks", "expected a list of entries such as - import: cv2")
         return ()
     checks: dict[str, Check] = {}
     lines: dict[str, int] = {}
@@ -230,9 +230,7 @@ def read_checks(node: YamlNode, mistakes: Mistakes) -> tuple[Check, ...]:
         if check is None:
             continue
         if check.label in checks:
-            mistakes.add(
-                item.line, where, f"{quote_text(check.label)!r} is already in line {lines[check.label]}"
-            )
+            mistakes.add(item, where, f"{quote_text(check.label)!r} is already in line {lines[check.label]}")
         checks.setdefault(check.label, check)
         lines.setdefault(check.label, item.line)
     return tuple(checks.values())
@@ -256,18 +254,18 @@ def _read_entry(node: YamlNode, where: str, mistakes: Mistakes) -> Check | None:
     if node.kind == "scalar":
         if node.text == "compile":
             return Check(kind="compile", subject=COMPILED)
-        mistakes.add(node.line, where, _suggest_entry(node.text))
+        mistakes.add(node, where, _suggest_entry(node.text))
         return None
     before = len(mistakes.found)
     table = read_table(node, where, (*KINDS, "name", "timeout"), mistakes)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1 and len(mistakes.found) == before:
-        mistakes.add(node.line, where, f"expected one of {', '.join(KINDS)}, found {len(kinds)}")
+        mistakes.add(node, where, f"expected one of {', '.join(KINDS)}, found {len(kinds)}")
     if len(kinds) != 1:
         return None
     subject = read_text(table[kinds[0]], f"{where}.{kinds[0]}", _CHECK_LINE, mistakes)
     if subject is not None and (problem := _find_mistake(kinds[0], subject)):
-        mistakes.add(table[kinds[0]].line, f"{where}.{kinds[0]}", problem)
+        mistakes.add(table[kinds[0]], f"{where}.{kinds[0]}", problem)
         subject = None
     name = read_text(table["name"], f"{where}.name", _CHECK_LINE, mistakes) if "name" in table else None
     timeout = _read_timeout(table["timeout"], f"{where}.timeout", mistakes) if "timeout" in table else None
@@ -284,7 +282,7 @@ def _suggest_entry(text: str) -> str:
 def _read_timeout(node: YamlNode, where: str, mistakes: Mistakes) -> float | None:
     """Return a number of seconds. Unlike a version, it may be written without quotes."""
     if node.kind != "scalar" or _SECONDS.problem(node.text):
-        mistakes.add(node.line, where, "expected seconds, such as 120")
+        mistakes.add(node, where, "expected seconds, such as 120")
         return None
     return float(node.text)
 
@@ -444,7 +442,7 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
     try:
         root = parse_table(data) if name == PYPROJECT else parse_yaml(decode_yaml(data))
     except NotReadError as error:
-        mistakes.add(error.line, "", error.text)
+        mistakes.add(error, "", error.text)
     else:
         if root is not None and not (root.kind == "scalar" and root.taken_for == "nothing"):
             values = _read_project(root, mistakes)
@@ -493,7 +491,7 @@ def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
         values["checks"] = read_checks(table["checks"], mistakes)
     for key in ("extras", "groups"):
         if values.get(key) and "project" not in table:
-            mistakes.add(table[key].line, key, 'requires a project: also write project: "."')
+            mistakes.add(table[key], key, 'requires a project: also write project: "."')
     return values
 
 
@@ -506,7 +504,7 @@ def _read_folder(node: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     if "path" in table:
         values["project"] = read_text(table["path"], "project.path", PATH, mistakes)
     else:
-        mistakes.add(node.line, "project", 'has no path: write {path: ".", install: false}')
+        mistakes.add(node, "project", 'has no path: write {path: ".", install: false}')
     if "install" in table:
         values |= _read_switch(table["install"], "project.install", mistakes)
     return values
@@ -516,21 +514,21 @@ def _read_switch(node: YamlNode, where: str, mistakes: Mistakes) -> dict[str, bo
     """Return the value of a key that is true or false, by its name. None after recording a mistake."""
     if node.kind == "scalar" and node.text in ("true", "false"):
         return {where.rpartition(".")[2]: node.text == "true"}
-    mistakes.add(node.line, where, "expected true or false")
+    mistakes.add(node, where, "expected true or false")
     return {}
 
 
 def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget:
     where = f"targets.{quote_text(name)}"
     if problem := TARGET_NAME.problem(name):
-        mistakes.add(node.line, where, f"a target's name: {problem}")
+        mistakes.add(node, where, f"a target's name: {problem}")
     table = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
-        mistakes.add(node.line, where, "is empty: expected the key `file`, or the keys `driver` and `gpus`")
+        mistakes.add(node, where, "is empty: expected the key `file`, or the keys `driver` and `gpus`")
     doubled = [key for key in SAID_BY_FILE if key in table and "file" in table]
     if doubled:
         mistakes.add(
-            table[doubled[0]].line,
+            table[doubled[0]],
             f"{where}.{doubled[0]}",
             "the target's `file` states this too: remove one of them",
         )
@@ -546,25 +544,25 @@ def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes:
     for i, (text, node) in enumerate(entries):
         where = f"{key}[{i}]"
         if meant := suggest_version(text):
-            mistakes.add(node.line, where, f'{quote_text(text)!r}: a version follows ==: write "{meant}"')
+            mistakes.add(node, where, f'{quote_text(text)!r}: a version follows ==: write "{meant}"')
             continue
         if key == "packages" and (belongs := _suggest_folder_key(text)):
-            mistakes.add(node.line, where, f"{quote_text(text)!r} is a folder, not a package: {belongs}")
+            mistakes.add(node, where, f"{quote_text(text)!r} is a folder, not a package: {belongs}")
             continue
         try:
             need = parse_requirement(text)
         except ValueError as error:
             hint = "; a requirements file may name paths and addresses" if key == "packages" else ""
             mistakes.add(
-                node.line, where, f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}{hint}"
+                node, where, f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}{hint}"
             )
             continue
         name = canonicalize_name(need.name)
         if name in seen and not (key == "packages" and need.marker):
-            mistakes.add(node.line, where, f"{name} is already in line {seen[name]}")
+            mistakes.add(node, where, f"{name} is already in line {seen[name]}")
         seen.setdefault(name, node.line)
         if problem := _find_misplacement(key, text, name, need):
-            mistakes.add(node.line, where, problem)
+            mistakes.add(node, where, problem)
 
 
 def _suggest_folder_key(text: str) -> str | None:

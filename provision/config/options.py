@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,99 +87,86 @@ STDIN = "-"
 """The value of --target that reads hosts from standard input."""
 
 
+_of_target, _of_choice, _of_sources = (partial(option, panel=panel) for panel in (TARGET, CHOICE, SOURCES))
+
+
 class Choices(Value):
     """The options of target, build and package sources, as the user wrote them."""
 
-    target: Path | None = option(
+    target: Path | None = _of_target(
         None, help="Plan for another machine: a file of `gpuenv detect --json`, or a target of gpuenv.yaml.",
-        panel=TARGET, complete="targets",
+        complete="targets",
     )  # fmt: skip
-    driver: str | None = option(
+    driver: str | None = _of_target(
         None,
         help="Driver of the machine to plan for: a version (535.129.03), or a branch (535) for its first release.",
-        panel=TARGET,
         complete="drivers",
     )
-    driver_os: str | None = option(
+    driver_os: str | None = _of_target(
         None,
         help="Operating system of the driver given with --driver: linux, or windows for WSL.",
-        panel=TARGET,
     )
-    gpu: list[str] = option(
+    gpu: list[str] = _of_target(
         list,
         help="GPU to plan for: a name (RTX 4090) or a compute capability (8.9). Repeatable.",
-        panel=TARGET,
         complete="gpus",
     )
-    gpus: str | None = option(None, help="Use only these GPUs of this machine, such as 0,2.", panel=TARGET)
-    platform: str | None = option(
+    gpus: str | None = _of_target(None, help="Use only these GPUs of this machine, such as 0,2.")
+    platform: str | None = _of_target(
         None,
         help="Platform to plan for: linux-x86_64, linux-aarch64 or windows-x86_64.",
-        panel=TARGET,
         complete="platforms",
     )
-    glibc: str | None = option(
-        None, help="glibc version of the machine to plan for, such as 2.28.", panel=TARGET
-    )
-    python: str | None = option(
-        None, help="Python version of the environment, such as 3.11.", panel=TARGET, complete="pythons"
+    glibc: str | None = _of_target(None, help="glibc version of the machine to plan for, such as 2.28.")
+    python: str | None = _of_target(
+        None, help="Python version of the environment, such as 3.11.", complete="pythons"
     )
     python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
-    framework: list[str] = option(
+    framework: list[str] = _of_choice(
         list, "--framework", "-f", help="torch, tensorflow, jax or onnxruntime, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
-        panel=CHOICE, complete="frameworks",
+        complete="frameworks",
     )  # fmt: skip
-    with_: list[str] = option(
+    with_: list[str] = _of_choice(
         list,
         "--with",
         help="Add a package, such as torchvision or flash-attn; nvcc adds the CUDA compiler. Repeatable.",
-        panel=CHOICE,
     )
-    requirement: list[Path] = option(
-        list, "--requirement", "-r", help="Add the packages of a requirements file. Repeatable.", panel=CHOICE
+    requirement: list[Path] = _of_choice(
+        list, "--requirement", "-r", help="Add the packages of a requirements file. Repeatable."
     )
-    project: Path | None = option(
-        None, help="Add the project in this folder, which has a pyproject.toml.", panel=CHOICE
+    project: Path | None = _of_choice(
+        None, help="Add the project in this folder, which has a pyproject.toml."
     )
-    extra: list[str] = option(list, help="Include an extra of --project. Repeatable.", panel=CHOICE)
-    group: list[str] = option(list, help="Include a dependency group of --project. Repeatable.", panel=CHOICE)
-    cuda: str | None = option(
-        None, help="CUDA version of the build, such as 12 or 12.6.", panel=CHOICE, complete="cudas"
+    extra: list[str] = _of_choice(list, help="Include an extra of --project. Repeatable.")
+    group: list[str] = _of_choice(list, help="Include a dependency group of --project. Repeatable.")
+    cuda: str | None = _of_choice(
+        None, help="CUDA version of the build, such as 12 or 12.6.", complete="cudas"
     )
-    index: str = option("auto", help="Index of the frameworks: auto, pypi, pytorch or a URL.", panel=SOURCES)
-    manager: str = option(
-        "venv", help="Kind of environment: venv or conda.", panel=CHOICE, complete="managers"
-    )
-    channel: list[str] = option(list, help="conda channel: a name, URL or folder. Repeatable.", panel=SOURCES)
-    device: str = option(
-        "auto", help="Device to build for: auto, cuda or cpu.", panel=CHOICE, complete="devices"
-    )
-    find_links: list[str] = option(list, help="Folder or page with wheels. Repeatable.", panel=SOURCES)
-    offline: bool = option(False, help="Use no network. Use only the wheels of --find-links.", panel=SOURCES)
-    pre: bool = option(False, help="Allow pre-releases.", panel=CHOICE)
-    no_build: bool = option(False, help="Never build a package from source; use wheels only.", panel=SOURCES)
-    only_binary: list[str] = option(
+    index: str = _of_sources("auto", help="Index of the frameworks: auto, pypi, pytorch or a URL.")
+    manager: str = _of_choice("venv", help="Kind of environment: venv or conda.", complete="managers")
+    channel: list[str] = _of_sources(list, help="conda channel: a name, URL or folder. Repeatable.")
+    device: str = _of_choice("auto", help="Device to build for: auto, cuda or cpu.", complete="devices")
+    find_links: list[str] = _of_sources(list, help="Folder or page with wheels. Repeatable.")
+    offline: bool = _of_sources(False, help="Use no network. Use only the wheels of --find-links.")
+    pre: bool = _of_choice(False, help="Allow pre-releases.")
+    no_build: bool = _of_sources(False, help="Never build a package from source; use wheels only.")
+    only_binary: list[str] = _of_sources(
         list, help="Never build PKG from source; :all: means every package. Repeatable.",
-        panel=SOURCES, metavar="PKG",
+        metavar="PKG",
     )  # fmt: skip
-    exclude_newer: str | None = option(
+    exclude_newer: str | None = _of_sources(
         None, help="Ignore files uploaded after a date (2026-01-31) or within a duration ('7 days'). The lock stores this limit. Use false to remove it.",
-        panel=SOURCES, metavar="DATE|DURATION",
+        metavar="DATE|DURATION",
     )  # fmt: skip
-    exclude_newer_except: list[str] = option(
+    exclude_newer_except: list[str] = _of_sources(
         list, help="Do not apply --exclude-newer to this index: pypi, pytorch or a URL. Repeatable.",
-        panel=SOURCES, metavar="INDEX",
+        metavar="INDEX",
     )  # fmt: skip
-    profiles: list[Path] = option(
-        list, help="Folder of profiles that extend gpuenv's own. Repeatable.", panel=SOURCES
-    )
-    cache_dir: Path | None = option(
-        None, help="Folder for the caches of gpuenv and the installer.", panel=SOURCES
-    )
-    trust_project: bool = option(
+    profiles: list[Path] = _of_sources(list, help="Folder of profiles that extend gpuenv's own. Repeatable.")
+    cache_dir: Path | None = _of_sources(None, help="Folder for the caches of gpuenv and the installer.")
+    trust_project: bool = _of_sources(
         False,
         help="Use project files, locks and environments that other users own or can write.",
-        panel=SOURCES,
     )
     # No options of the command line. gpuenv.yaml sets its path, the name of the target and the indexes; `--bundle` the bundle.
     config: Path | None = None
@@ -244,24 +232,17 @@ NOT_SHARED = ("target",)
 """The options that commands for several targets declare themselves."""
 
 
-def declare_targets() -> list[Path]:
-    """Declare --target of a command that accepts several."""
-    declared: list[Path] = option(
-        list, "--target", panel=TARGET, complete="targets",
-        help="Plan for other machines: a file of `gpuenv detect --json`, a folder of them, - for JSON lines, or a "
-        "target of gpuenv.yaml. Repeatable.",
-    )  # fmt: skip
-    return declared
-
-
-def declare_plans() -> str | None:
-    """Declare --plans of a command that accepts several targets."""
-    declared: str | None = option(
-        None, metavar="N|best|fewest", panel=TARGET,
-        help="Plans for several machines: at most N, best (each host its newest builds), or fewest.  "
-        "[default: the fewest that cost no host more than one feature release]",
-    )  # fmt: skip
-    return declared
+declare_targets = partial(
+    _of_target, list, "--target", complete="targets",
+    help="Plan for other machines: a file of `gpuenv detect --json`, a folder of them, - for JSON lines, or a "
+    "target of gpuenv.yaml. Repeatable.",
+)  # fmt: skip
+declare_plans = partial(
+    _of_target, None, metavar="N|best|fewest",
+    help="Plans for several machines: at most N, best (each host its newest builds), or fewest.  "
+    "[default: the fewest that cost no host more than one feature release]",
+)  # fmt: skip
+"""The options --target and --plans of commands that accept several machines."""
 
 
 def apply_single_target(choices: Choices, targets: Sequence[Path], plans: str | None) -> Choices | None:

@@ -1,6 +1,6 @@
 """A built environment, the packages installed into it, its differences from the lock, and lists of environments."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from .values import Value
 
@@ -51,7 +51,7 @@ class Environment(Value):
     `drift` are its differences from the lock. It is empty if they were not compared or if a verdict has them.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.environment/1"
+    SCHEMA = "gpuenv.environment/1"
 
     path: str
     manager: str | None
@@ -73,7 +73,7 @@ class InstalledPackage(Value):
 class InstallRecord(Value):
     """The packages that a lock installed, written when the environment was built: `.gpuenv/installed.json`."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.installed/1"
+    SCHEMA = "gpuenv.installed/1"
 
     packages: tuple[InstalledPackage, ...] = ()
 
@@ -108,7 +108,7 @@ class ListedEnvironment(Value):
 class EnvironmentList(Value):
     """The environments that gpuenv made on this machine."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.list/1"
+    SCHEMA = "gpuenv.list/1"
 
     environments: tuple[ListedEnvironment, ...] = ()
 
@@ -125,6 +125,6 @@ class RemovedEnvironment(Value):
 class RemoveResult(Value):
     """The result of `remove`."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.remove/1"
+    SCHEMA = "gpuenv.remove/1"
 
     removed: tuple[RemovedEnvironment, ...] = ()

@@ -89,7 +89,7 @@ class Fleet(Value):
     necessary. `prices` are those of the fewest plans, of the chosen ones, and of the best for each host.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.fleet/1"
+    SCHEMA = "gpuenv.fleet/1"
 
     classes: tuple[HostClass, ...]
     plans: tuple[FleetPlan, ...]
@@ -112,7 +112,7 @@ class FleetLock(Value):
 class FleetLocks(Value):
     """The locks of a fleet, one for each plan."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.fleet-locks/1"
+    SCHEMA = "gpuenv.fleet-locks/1"
 
     fleet: Fleet
     locks: tuple[FleetLock, ...]
@@ -148,7 +148,7 @@ class HostResult(Value):
 class PastResult(Value):
     """What a host had at a time ("2026-01-31T12:00:00Z")."""
 
-    FORMS: ClassVar[dict[str, str]] = {"when": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"}
+    FORMS: ClassVar = {"when": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"}
 
     when: str
     verdict: HostVerdict
@@ -158,7 +158,7 @@ class PastResult(Value):
 class FleetResults(Value):
     """The results of all hosts, failures first, and the last ones of each host, the newest first."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.fleet-results/1"
+    SCHEMA = "gpuenv.fleet-results/1"
 
     hosts: tuple[HostResult, ...]
     history: dict[str, tuple[PastResult, ...]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class BundleFile(Value):
 class BundlePython(Value):
     """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
 
-    FORMS: ClassVar[dict[str, str]] = {
+    FORMS: ClassVar = {
         "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-(linux|windows)-[a-z0-9_]+-(gnu|none)",
         "version": r"[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*",
     }
@@ -209,7 +209,7 @@ class Bundle(Value):
     are the hosts that no build fits.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.bundle/1"
+    SCHEMA = "gpuenv.bundle/1"
 
     gpuenv: str
     manager: Manager

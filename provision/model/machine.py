@@ -11,7 +11,7 @@ from .words import Confidence
 class TargetGpu(Value):
     """A GPU that a plan must support: its compute capability ("9.0"), and the name of the board if known."""
 
-    FORMS: ClassVar[dict[str, str]] = {"capability": r"\d{1,2}\.\d{1,2}"}
+    FORMS: ClassVar = {"capability": r"\d{1,2}\.\d{1,2}"}
 
     capability: str
     name: str | None = None
@@ -26,12 +26,12 @@ class Target(Value):
     is the release that it was completed to.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.target/1"
-    FORMS: ClassVar[dict[str, str]] = {
+    SCHEMA = "gpuenv.target/1"
+    FORMS: ClassVar = {
         "glibc": r"\d{1,3}\.\d{1,4}", "driver": r"\d{1,6}(\.\d{1,6}){0,4}", "driver_cuda": r"\d{1,3}(\.\d{1,3})?",
         "forward_compat": r"\d{1,3}(\.\d{1,3})?",
     }  # fmt: skip
-    EXAMPLES: ClassVar[dict[str, str]] = {"glibc": "2.35", "driver": "580.65.06"}
+    EXAMPLES: ClassVar = {"glibc": "2.35", "driver": "580.65.06"}
 
     platform: str
     glibc: str | None = None
@@ -143,7 +143,7 @@ class Finding(Value):
 class Machine(Value):
     """The result of `detect`. Parts that were not read are empty."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.machine/1"
+    SCHEMA = "gpuenv.machine/1"
 
     target: Target
     driver: Driver = Driver()
@@ -162,7 +162,7 @@ class VariantProperties(Value):
     It speaks of one GPU, whose `capability` is the highest. `left_out` are the capabilities of the other GPUs.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.variant-properties/1"
+    SCHEMA = "gpuenv.variant-properties/1"
 
     cuda: str | None = None
     capability: str | None = None

@@ -23,7 +23,7 @@ class HostClass(Value):
     `target` has each capability once. `hosts` are names, sorted.
     """
 
-    FORMS: ClassVar[dict[str, str]] = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
+    FORMS: ClassVar = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
 
     id: str
     target: Target
@@ -85,7 +85,7 @@ class PlannedBuild(Value):
     They are those of this run, and no file states them.
     """
 
-    FORMS: ClassVar[dict[str, str]] = {
+    FORMS: ClassVar = {
         "framework": r"[a-z]{1,40}", "version": r"[\w.+!-]{1,100}", "cuda": r"\d{1,3}(\.\d{1,3}){0,2}", "cudnn": r"\d{1,4}(\.\d{1,6}){0,4}",
     }  # fmt: skip
 
@@ -112,8 +112,8 @@ class Plan(Value):
     requested (`--pip`).
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.plan/1"
-    FORMS: ClassVar[dict[str, str]] = {"python": r"\d{1,2}\.\d{1,3}(\.\d{1,3})?", "platform": r"\w+-\w+"}
+    SCHEMA = "gpuenv.plan/1"
+    FORMS: ClassVar = {"python": r"\d{1,2}\.\d{1,3}(\.\d{1,3})?", "platform": r"\w+-\w+"}
 
     builds: tuple[PlannedBuild, ...]
     python: str | None
@@ -147,7 +147,7 @@ class LockedPackage(Value):
     hex digits>").
     """
 
-    FORMS: ClassVar[dict[str, str]] = {
+    FORMS: ClassVar = {
         "name": r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}", "version": r"[\w.+!~-]{0,200}", "url": r"[^\x00-\x20\x7f]+", "index": r"[^\x00-\x1f\x7f]*",
         "sha256": r"[0-9a-fA-F]{64}", "md5": r"[0-9a-fA-F]{32}",
     }  # fmt: skip
@@ -186,7 +186,7 @@ class ExcludeNewer(Value):
     addresses, "pypi" or "pytorch".
     """
 
-    FORMS: ClassVar[dict[str, str]] = {"cutoff": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "span": r"[\w ,]{1,60}"}
+    FORMS: ClassVar = {"cutoff": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "span": r"[\w ,]{1,60}"}
 
     cutoff: str
     span: str | None = None
@@ -202,7 +202,7 @@ class Lock(Value):
     are the hosts of a fleet's lock.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.lock/1"
+    SCHEMA = "gpuenv.lock/1"
 
     manager: Manager
     target: Target

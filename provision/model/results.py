@@ -1,7 +1,7 @@
 """What commands return and no stage takes: what the stages gave, previews, files, texts and tables."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 from .environment import Environment
 from .machine import Finding, Machine
@@ -26,7 +26,7 @@ class Preview(Value):
     limit, because the cache may already have files.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.preview/1"
+    SCHEMA = "gpuenv.preview/1"
 
     command: str
     path: str | None = None
@@ -42,7 +42,7 @@ class Preview(Value):
 class CacheUsage(Value):
     """The folder of gpuenv's cache. The counts are None for a command that only shows the folder."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.cache/1"
+    SCHEMA = "gpuenv.cache/1"
 
     path: str
     removed_files: int | None = None
@@ -52,7 +52,7 @@ class CacheUsage(Value):
 class IssueReport(Value):
     """A text for an issue. `hidden` counts the parts that were removed from it, by kind."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.report/1"
+    SCHEMA = "gpuenv.report/1"
 
     gpuenv: str
     text: str
@@ -62,7 +62,7 @@ class IssueReport(Value):
 class ExportResult(Value):
     """A lock in another tool's format: its `text`, and its file if one was written."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.export/1"
+    SCHEMA = "gpuenv.export/1"
 
     format: str
     path: str | None
@@ -92,7 +92,7 @@ class InitDecision(Value):
 class InitResult(Value):
     """The result of `gpuenv init` in a folder: the frameworks of its gpuenv.yaml, each file, and what was decided."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.init/1"
+    SCHEMA = "gpuenv.init/1"
 
     folder: str
     frameworks: tuple[str, ...]
@@ -120,7 +120,7 @@ class ProfileTable(Value):
 class ProfileTables(Value):
     """The tables that `gpuenv profiles` shows."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.profiles/1"
+    SCHEMA = "gpuenv.profiles/1"
 
     tables: tuple[ProfileTable, ...]
 
@@ -152,7 +152,7 @@ class KeptPackage(Value):
 class RepairResult(Value):
     """The result of `repair`. `packages` and `removed` are empty if the environment equalled its lock."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.repair/1"
+    SCHEMA = "gpuenv.repair/1"
 
     packages: tuple[RestoredPackage, ...] = ()
     removed: tuple[RemovedPackage, ...] = ()
@@ -175,7 +175,7 @@ class CreateResult(Value):
     `packages` are those that an update of an environment added, removed or replaced. `kernel` is the name of a requested Jupyter kernel, and `kernel_error` the reason why there is none.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.create/1"
+    SCHEMA = "gpuenv.create/1"
 
     machine: Machine | None = None
     plan: Plan | None = None
@@ -193,7 +193,7 @@ class RunResult(Value):
     For a program that a signal ended, the exit code is 128 plus the signal's number, and `signal` its name.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.run/1"
+    SCHEMA = "gpuenv.run/1"
 
     env: str
     command: tuple[str, ...]

@@ -80,11 +80,11 @@ def check_forms(value: Any, where: str = "") -> None:
 
     Values read from a file become parts of files and commands, where an additional line would be an additional order.
     """
-    for key, form in getattr(value, "FORMS", {}).items():
+    for key, form in value.FORMS.items():
         text = getattr(value, key)
         if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):
             shown = repr(text) if len(str(text)) <= _SHOWN else f"a text of {len(str(text))} characters"
-            such = f" such as {value.EXAMPLES[key]}" if key in getattr(value, "EXAMPLES", {}) else ""
+            such = f" such as {value.EXAMPLES[key]}" if key in value.EXAMPLES else ""
             raise ValueError(f"{where + '.' if where else ''}{key}: {shown} is not a valid value{such}")
 
 

@@ -7,6 +7,7 @@ all classes share their methods. `fields`, `replace` and `is_dataclass` of the s
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = ["Value", "dataclass"]
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
     @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
     class Value:
-        """A frozen value. `class Pair(Value, kw_only=False)` takes its fields by position too."""
+        """A frozen value. `class Pair(Value, kw_only=False)` takes its fields by position too.
+
+        SCHEMA names its JSON document. FORMS has patterns of fields that `from_plain` compares, and EXAMPLES valid texts.
+        """
 
         __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+        SCHEMA: ClassVar[str]
+        FORMS: ClassVar[dict[str, str]]
+        EXAMPLES: ClassVar[dict[str, str]]
 
         def __init_subclass__(cls, *, kw_only: bool = True) -> None: ...
 
@@ -28,6 +35,8 @@ else:
 
     class Value:
         """A frozen value."""
+
+        FORMS = EXAMPLES = MappingProxyType({})
 
         def __init_subclass__(cls, *, kw_only: bool = True) -> None:
             dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=kw_only)(cls)

@@ -1,7 +1,5 @@
 """The verdict on an environment: its stages, the checks of the project, and the diagnosis of a failure."""
 
-from typing import ClassVar
-
 from .environment import EnvironmentChange
 from .machine import Evidence, Finding, LibraryFile
 from .values import Value
@@ -89,7 +87,7 @@ class Verdict(Value):
     lock, or None without a lock. `checks` are those of the project, and those of this call.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
+    SCHEMA = "gpuenv.verdict/1"
 
     env: str
     python: str
@@ -116,7 +114,7 @@ class NodeVerdict(Value):
     than 80 characters. `hung` says that the driver did not answer in time.
     """
 
-    SCHEMA: ClassVar[str] = "gpuenv.node/1"
+    SCHEMA = "gpuenv.node/1"
 
     fault: bool
     text: str
@@ -136,7 +134,7 @@ class ContextValue(Value):
 class Findings(Value):
     """The findings of `diagnose`, the likeliest first, and the context of the logs."""
 
-    SCHEMA: ClassVar[str] = "gpuenv.findings/1"
+    SCHEMA = "gpuenv.findings/1"
 
     findings: tuple[Finding, ...] = ()
     context: tuple[ContextValue, ...] = ()

@@ -57,7 +57,8 @@ def adopt_orphans() -> None:
         return
     import ctypes
 
-    _OTHERS.update(_find_children())
+    if _has_children():
+        _OTHERS.update(pid for pid in _iterate_pids() if (one := _read(pid)) and one.parent == os.getpid())
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     atexit.register(end_descendants)  # runs after the threads that start children have ended
 
@@ -69,8 +70,8 @@ def end_descendants() -> None:
     free its GPU memory.
     """
     deadline = time.monotonic() + _LONGEST
-    while (running := _find_running_descendants()) and time.monotonic() < deadline:
-        for pid in running:
+    while _has_children() and (running := find_descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in running:  # a killed one starts no others
             try:
                 os.kill(pid, signal.SIGKILL)
             except (PermissionError, ProcessLookupError):
@@ -136,13 +137,6 @@ class _ChildProcess(NamedTuple):
     exiting: bool
 
 
-def _find_running_descendants() -> set[int]:
-    """Return the descendants of this process that are not exiting. A killed one starts no others."""
-    if not _has_children():
-        return set()
-    return find_descendants(os.getpid())
-
-
 def find_descendants(root: int) -> set[int]:
     """Return the descendants of a process that are not exiting."""
     processes = {pid: process for pid in _iterate_pids() if (process := _read(pid))}
@@ -151,13 +145,6 @@ def find_descendants(root: int) -> set[int]:
         family = {pid for pid, one in processes.items() if one.parent in family} - _OTHERS
         descendants |= family
     return {pid for pid in descendants if not processes[pid].exiting}
-
-
-def _find_children() -> set[int]:
-    """Return the children of this process, ended ones included."""
-    if not _has_children():
-        return set()
-    return {pid for pid in _iterate_pids() if (process := _read(pid)) and process.parent == os.getpid()}
 
 
 def _has_children() -> bool:
