@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from optparse import Values
 from pathlib import Path
-from typing import Any
 
 from ..errors import UsageError
 from ..model import CONDA_LOCK, is_venv_lock, normalize_name, requirement_name
@@ -20,7 +19,7 @@ from .folder import PackageFacts
 from .lines import SourceLine, has_file_options, split_lines, split_options
 from .nodes import NotReadError, YamlNode, decode_yaml, parse_yaml
 from .quote import parse_requirement, quote_text
-from .toml import TomlLocations, read_toml, table_at
+from .toml import Table, TomlLocations, read_toml, table_at
 from .tree import find_root, read_bytes, refuse_outside
 
 _MOST_FILES = 500
@@ -302,7 +301,7 @@ class CondaEnvironment:
                     if wheel.kind == "scalar":
                         self._read_pip_line(name, wheel.text.strip(), f"{name} line {wheel.line}")
 
-    def _read_pixi(self, data: dict[str, Any], places: TomlLocations) -> None:
+    def _read_pixi(self, data: Table, places: TomlLocations) -> None:
         """Read the packages of the default environment of pixi.toml. A feature is left to the user."""
         for name, value in table_at(data, "dependencies").items():
             version = value.get("version", "*") if isinstance(value, dict) else value
@@ -312,12 +311,12 @@ class CondaEnvironment:
             f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
         ]
 
-    def _read_pipfile(self, data: dict[str, Any], places: TomlLocations) -> None:
+    def _read_pipfile(self, data: Table, places: TomlLocations) -> None:
         self._read_wheels(data, places, "packages")
         if isinstance(version := table_at(data, "requires").get("python_version"), str):
             self.python, self.origins["python"] = version, places.locate_key("python_version", "requires")
 
-    def _read_wheels(self, data: dict[str, Any], places: TomlLocations, key: str) -> None:
+    def _read_wheels(self, data: Table, places: TomlLocations, key: str) -> None:
         wheels = poetry.read_dependencies(data.get(key), places, key)
         self.lines += [SourceLine(text=line, origin=o, folders=(self.folder,)) for line, o, _ in wheels]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..model import PROJECT_FRAMEWORKS, name_few, requirement_name
 from ..system import untrusted
-from .toml import read_pyproject, read_setup_arguments, read_setup_cfg, table_at
+from .toml import Table, read_pyproject, read_setup_arguments, read_setup_cfg, table_at
 from .tree import read_bytes
 from .uv import SUPPORTED_KEYS, list_members
 
@@ -27,7 +27,7 @@ _BACKENDS = {
 }
 
 
-def find_missing_package(folder: Path, pyproject: dict[str, Any]) -> str | None:
+def find_missing_package(folder: Path, pyproject: Table) -> str | None:
     """Return a sentence about the missing package, or None if the build backend finds its contents."""
     backend = str(table_at(pyproject, "build-system").get("build-backend", "")).partition(".")[0]
     name = table_at(pyproject, "project").get("name") or table_at(pyproject, "tool", "poetry").get("name")
@@ -66,7 +66,7 @@ _NOT_MODULES = (
 _NAMES_CONTENTS = ("packages", "py_modules", "configuration", "**")
 
 
-def find_several(folder: Path, pyproject: dict[str, Any]) -> tuple[str, list[str]] | None:
+def find_several(folder: Path, pyproject: Table) -> tuple[str, list[str]] | None:
     """Return "packages" or "modules" and their names if setuptools finds several, else None.
 
     `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read.
@@ -144,7 +144,7 @@ def find_reason(folder: Path) -> str | None:
 _IMPORTS = re.compile(rf"^(?:import|from)[ \t]+({'|'.join(PROJECT_FRAMEWORKS)})\b", re.MULTILINE)
 
 
-def _find_build_import(folder: Path, data: dict[str, Any]) -> str | None:
+def _find_build_import(folder: Path, data: Table) -> str | None:
     """Return a framework that setup.py imports and that its build does not install."""
     path = folder / "setup.py"
     found = (
@@ -153,12 +153,12 @@ def _find_build_import(folder: Path, data: dict[str, Any]) -> str | None:
     return next((name for name in found if name not in _read_build_needs(data)), None)
 
 
-def _read_build_needs(data: dict[str, Any]) -> set[str]:
+def _read_build_needs(data: Table) -> set[str]:
     needs = table_at(data, "build-system").get("requires")
     return {requirement_name(n) for n in needs if isinstance(n, str)} if isinstance(needs, list) else set()
 
 
-def _lacks_version(folder: Path, data: dict[str, Any]) -> bool:
+def _lacks_version(folder: Path, data: Table) -> bool:
     """Return whether the build backend asks git for the version, and there is neither git nor another version."""
     names = _read_build_needs(data)
     hatch = table_at(data, "tool", "hatch", "version")
@@ -188,12 +188,12 @@ def states_requirements(folder: Path) -> bool:
     return bool(settings) or "dependency-groups" in data or "group" in table_at(data, "tool", "poetry")
 
 
-def has_tool_settings_only(folder: Path, pyproject: dict[str, Any]) -> bool:
+def has_tool_settings_only(folder: Path, pyproject: Table) -> bool:
     """Return whether pyproject.toml and setup.cfg only configure tools. Raises UsageError."""
     return "build-system" not in pyproject and not _states_project(folder, pyproject)
 
 
-def _states_project(folder: Path, pyproject: dict[str, Any]) -> bool:
+def _states_project(folder: Path, pyproject: Table) -> bool:
     if "project" in pyproject or "dependencies" in table_at(pyproject, "tool", "poetry"):
         return True
     if list_members(folder, pyproject):
@@ -204,7 +204,7 @@ def _states_project(folder: Path, pyproject: dict[str, Any]) -> bool:
     return path.is_file() and bool({"metadata", "options"} & read_setup_cfg(path, path.name).keys())
 
 
-def _uses_setuptools(folder: Path, pyproject: dict[str, Any]) -> bool:
+def _uses_setuptools(folder: Path, pyproject: Table) -> bool:
     system = table_at(pyproject, "build-system")
     backend = system.get("build-backend", "setuptools.build_meta:__legacy__")
     built = "build-system" in pyproject or (folder / "setup.py").is_file()

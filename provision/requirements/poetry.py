@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .quote import quote_text
-from .toml import TomlLocations
+from .toml import Table, TomlLocations
 
 _LONGEST = 1_000
 
@@ -56,7 +56,7 @@ def _write_requirement(name: str, value: Any, origin: str) -> str:
     return f"{body} ; {' and '.join(markers)}" if markers else body
 
 
-def find_address(value: dict[str, Any]) -> str | None:
+def find_address(value: Table) -> str | None:
     """Return the address that git, path or url states, in a table of Poetry or uv. None without these keys."""
     if isinstance(git := value.get("git"), str):
         if match := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)(.+)", git):

@@ -15,6 +15,7 @@ from .lines import SourceLine
 from .quote import parse_requirement, quote_text
 from .toml import (
     ComputedValue,
+    Table,
     TomlLocations,
     find_project_name,
     read_setup_arguments,
@@ -135,7 +136,7 @@ class _Folder:
 
     reading: ReadingState
     folder: Path
-    data: dict[str, Any] = field(init=False)
+    data: Table = field(init=False)
     places: TomlLocations = field(init=False)
 
     def __post_init__(self) -> None:

@@ -13,10 +13,12 @@ from ..errors import UsageError
 from ..system import untrusted
 from .tree import read_bytes
 
+Table = dict[str, Any]
+"""A table of a TOML document."""
 _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 
-def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
+def read_toml(path: Path, name: str) -> tuple[Table, str]:
     """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
     from ..system.toml import parse_toml
 
@@ -27,7 +29,7 @@ def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
         raise UsageError(f"{name} is {error}", hint="correct that line") from error
 
 
-def read_pyproject(folder: Path) -> dict[str, Any]:
+def read_pyproject(folder: Path) -> Table:
     """Read the pyproject.toml of a folder, or return an empty table without one. Raises UsageError."""
     path = folder / "pyproject.toml"
     return read_toml(path, path.name)[0] if path.is_file() else {}
@@ -72,7 +74,7 @@ def _validate_name(text: str) -> str | None:
         return None
 
 
-def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+def table_at(data: Table, *keys: str) -> Table:
     """Return the table at a path of keys, or an empty table."""
     for key in keys:
         value = data.get(key)

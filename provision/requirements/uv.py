@@ -22,7 +22,7 @@ from .folder import FolderFindings
 from .lines import SourceLine, may_apply
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import TomlLocations, find_project_name, read_pyproject, read_toml, table_at
+from .toml import Table, TomlLocations, find_project_name, read_pyproject, read_toml, table_at
 from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {
@@ -49,7 +49,7 @@ class UvKeys:
 
     lines: list[SourceLine] = field(default_factory=list)
     indexes: dict[str, str] = field(default_factory=dict)
-    sources: dict[str, Any] = field(default_factory=dict)
+    sources: Table = field(default_factory=dict)
     members: dict[str, Path] = field(default_factory=dict)
     pages: dict[str, str] = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class UvKeys:
         return overrides[0] if overrides else None
 
 
-def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations) -> UvKeys:
+def read_keys(reading: ReadingState, folder: Path, data: Table, places: TomlLocations) -> UvKeys:
     """Read the supported keys, and record indexes and dates in `reading`. Raises UsageError."""
     table = table_at(data, "tool", "uv")
     keys = UvKeys(sources=table_at(table, "sources"), members=_find_members(folder, data, find_root(folder)))
@@ -94,7 +94,7 @@ def read_keys(reading: ReadingState, folder: Path, data: dict[str, Any], places:
 
 
 def read_member_keys(
-    reading: ReadingState, folder: Path, data: dict[str, Any], places: TomlLocations, root: UvKeys
+    reading: ReadingState, folder: Path, data: Table, places: TomlLocations, root: UvKeys
 ) -> UvKeys:
     """Return the keys of the root of a workspace with the sources of a member, which come first."""
     table = table_at(data, "tool", "uv")
@@ -105,7 +105,7 @@ def read_member_keys(
 
 
 def _read_indexes(
-    reading: ReadingState, folder: Path, table: dict[str, Any], keys: UvKeys, places: TomlLocations
+    reading: ReadingState, folder: Path, table: Table, keys: UvKeys, places: TomlLocations
 ) -> None:
     rows = table.get("index", [])
     if not isinstance(rows, list):
@@ -145,7 +145,7 @@ def _read_date(value: Any, places: TomlLocations) -> str | None:
     raise _describe_mistake(places, "exclude-newer", "a date or a duration")
 
 
-def _read_requirements(table: dict[str, Any], key: str, places: TomlLocations) -> list[str]:
+def _read_requirements(table: Table, key: str, places: TomlLocations) -> list[str]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(v, str) and requirement_name(v) for v in value):
         raise _describe_mistake(places, key, "a list of requirements")
@@ -166,7 +166,7 @@ _PLANNED = (*PROJECT_FRAMEWORKS, *TORCH_COMPANIONS)
 _MOST_MEMBERS = 200
 
 
-def _find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, Path]:
+def _find_members(folder: Path, data: Table, root: Path) -> dict[str, Path]:
     """Return the members of the uv workspace of a folder. Its root may be a folder around it.
 
     `data` is the content of the folder's pyproject.toml, `root` that of the tree that may be read. Raises UsageError.
@@ -182,7 +182,7 @@ def _find_members(folder: Path, data: dict[str, Any], root: Path) -> dict[str, P
     return {}
 
 
-def list_members(folder: Path, data: dict[str, Any]) -> dict[str, Path]:
+def list_members(folder: Path, data: Table) -> dict[str, Path]:
     """Return the members of the uv workspace whose root is a folder, by normalized name. Raises UsageError."""
     workspace = table_at(data, "tool", "uv", "workspace")
     root = folder.resolve()
@@ -195,7 +195,7 @@ def list_members(folder: Path, data: dict[str, Any]) -> dict[str, Path]:
     return {normalize_name(name): p for name, p in members.items() if name}
 
 
-def _list_patterns(workspace: dict[str, Any], key: str) -> list[str]:
+def _list_patterns(workspace: Table, key: str) -> list[str]:
     """Return the patterns that stay in the folder of the workspace."""
     patterns = workspace.get(key)
     return [
@@ -272,7 +272,7 @@ def read_uv(findings: FolderFindings, folder: Path) -> None:
         findings.python, findings.origins["python"] = python, ".python-version"
 
 
-def _read_sources(data: dict[str, Any], findings: FolderFindings) -> Iterator[tuple[str, str]]:
+def _read_sources(data: Table, findings: FolderFindings) -> Iterator[tuple[str, str]]:
     """Yield each framework with the label of the build that its source names."""
     indexes = _list_tables(table_at(data, "tool", "uv").get("index"))
     addresses = {row["name"]: row["url"] for row in _list_tables(indexes, "url")}
@@ -308,13 +308,13 @@ def _find_label(text: str) -> str | None:
     return None if match is None else f"cu{match[1]}" if match[1] else "cpu"
 
 
-def _list_tables(value: Any, key: str = "name") -> list[dict[str, Any]]:
+def _list_tables(value: Any, key: str = "name") -> list[Table]:
     """Return the tables of a list that have a text at a key."""
     rows = value if isinstance(value, list) else []
     return [r for r in rows if isinstance(r, dict) and isinstance(r.get(key), str)]
 
 
-def _add_locked(findings: FolderFindings, rows: list[dict[str, Any]], labels: dict[str, str]) -> None:
+def _add_locked(findings: FolderFindings, rows: list[Table], labels: dict[str, str]) -> None:
     """Add the builds that uv.lock states, and where no file names a framework, those that dependencies require."""
     brought, named = _list_required(rows), set(findings.frameworks)
     for framework in PROJECT_FRAMEWORKS:
@@ -336,9 +336,9 @@ def _add_locked(findings: FolderFindings, rows: list[dict[str, Any]], labels: di
             )
 
 
-def _list_required(rows: list[dict[str, Any]]) -> dict[str, str]:
+def _list_required(rows: list[Table]) -> dict[str, str]:
     """Return the required packages, each with a package that requires it, without extras and groups."""
-    by_name: dict[str, list[dict[str, Any]]] = {}
+    by_name: dict[str, list[Table]] = {}
     for row in rows:
         by_name.setdefault(canonicalize_name(row["name"]), []).append(row)
     roots = [
@@ -369,7 +369,7 @@ def _list_required(rows: list[dict[str, Any]]) -> dict[str, str]:
     return reached
 
 
-def _list_needs(row: dict[str, Any], extras: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _list_needs(row: Table, extras: tuple[str, ...]) -> Iterator[Table]:
     optional = table_at(row, "optional-dependencies")
     for needs in (row.get("dependencies"), *map(optional.get, extras)):
         yield from (n for n in _list_tables(needs) if _may_apply_on_linux(n.get("marker")))

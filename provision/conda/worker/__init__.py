@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+Json = dict[str, Any]
+"""An object of the JSON that gpuenv and this program exchange."""
 _ALIVE = 0.02
 """The least processor seconds that a slow download uses during the timeout."""
 
@@ -24,7 +26,7 @@ def tell(event: str, **fields: Any) -> None:
     sys.stderr.flush()
 
 
-def end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
+def end_with(request: Json, answer: Json) -> None:
     """Write the answer and end the process at once."""
     draft = Path(f"{request['answer']}.{threading.get_ident()}")
     draft.write_text(json.dumps(answer), encoding="utf-8")
@@ -32,7 +34,7 @@ def end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def watch(request: dict[str, Any]) -> None:
+def watch(request: Json) -> None:
     """End the process with an error if nothing happens for `patience` seconds while a connection is open.
 
     The engine waits forever for a server that accepts the connection and sends nothing. Waiting for another process's

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from . import awaited, tell
+from . import Json, awaited, tell
 
 _DEFAULT = "conda-forge"
 
@@ -17,7 +17,7 @@ class ConfigurationError(ValueError):
     """A setting of the user's configuration that cannot be used."""
 
 
-def read_config(rc: dict[str, Any]) -> Any:
+def read_config(rc: Json) -> Any:
     """Return the configuration of rattler and pixi over the TLS, proxies and mirrors of .condarc.
 
     Raises ConfigurationError.
@@ -45,7 +45,7 @@ def read_config(rc: dict[str, Any]) -> Any:
     return config
 
 
-def make_client(settled: Any, request: dict[str, Any]) -> Any:
+def make_client(settled: Any, request: Json) -> Any:
     """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
     client = _connect(settled)
     if request.get("lent"):
@@ -76,7 +76,7 @@ def _quote(text: object) -> str:
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def list_channels(request: dict[str, Any], settled: Any) -> list[Any]:
+def list_channels(request: Json, settled: Any) -> list[Any]:
     """Return the channels to use, best first. Raises ConfigurationError."""
     from rattler import Channel
 
@@ -89,7 +89,7 @@ def list_channels(request: dict[str, Any], settled: Any) -> list[Any]:
     return list(by_address.values()) or [Channel(_DEFAULT, _read_alias(rc))]
 
 
-def _list_members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
+def _list_members(name: str, rc: Json, insisted: bool) -> list[str]:
     """Return the addresses of a channel name. A group has several."""
     groups = rc.get("custom_multichannels") or {}
     if name == "nodefaults":
@@ -107,7 +107,7 @@ def _list_members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
     return [_find_address(name, rc)]
 
 
-def _find_address(name: str, rc: dict[str, Any]) -> str:
+def _find_address(name: str, rc: Json) -> str:
     """Return the address of a channel. custom_channels define one for a name and its subfolders."""
     custom = {str(k): str(v) for k, v in (rc.get("custom_channels") or {}).items()}
     for known in sorted(custom, key=len, reverse=True):
@@ -116,14 +116,14 @@ def _find_address(name: str, rc: dict[str, Any]) -> str:
     return name
 
 
-def _read_alias(rc: dict[str, Any]) -> Any:
+def _read_alias(rc: Json) -> Any:
     from rattler import ChannelConfig
 
     alias = rc.get("channel_alias")
     return ChannelConfig(f"{str(alias).rstrip('/')}/") if alias else ChannelConfig()
 
 
-def _find_root(name: str, rc: dict[str, Any]) -> str:
+def _find_root(name: str, rc: Json) -> str:
     from rattler import Channel
 
     return str(Channel(name, _read_alias(rc)).base_url).rstrip("/")
@@ -138,7 +138,7 @@ def strip_url(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
 
 
-def find_secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
+def find_secrets(request: Json, settled: Any) -> dict[str, str]:
     """Return addresses with credentials by their plain addresses.
 
     They cover every requested or configured channel, because a lock can name more channels than a request.
@@ -164,7 +164,7 @@ def insert_credentials(url: str, known: dict[str, str]) -> str:
     return url
 
 
-async def addresses(request: dict[str, Any]) -> dict[str, Any]:
+async def addresses(request: Json) -> Json:
     """Return the addresses of packages for this user: mirrors first, then the channel, with credentials.
 
     gpuenv reads the answer once and never stores it.
@@ -183,7 +183,7 @@ async def addresses(request: dict[str, Any]) -> dict[str, Any]:
     return {"addresses": addresses_of}
 
 
-def _authorize(url: str, known: dict[str, Any]) -> str:
+def _authorize(url: str, known: Json) -> str:
     """Return an address with the credentials of its host from the auth file."""
     parts = urlsplit(url)
     for host, said in known.items():
@@ -197,7 +197,7 @@ def _authorize(url: str, known: dict[str, Any]) -> str:
     return url
 
 
-async def solve(request: dict[str, Any]) -> dict[str, Any]:
+async def solve(request: Json) -> Json:
     """Return the first solution of `attempts`, and the explanation if the first attempt failed.
 
     Packages with an address in `prefer` keep their versions if possible.
@@ -224,7 +224,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
 
     names = {name for attempt in attempts for name in _list_names(attempt)}
     missing = names - {record.name.normalized for record in await query(names)}
-    answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
+    answer: Json = {"missing": sorted(missing), "channels": shown, "lacking": []}
     if "python" in missing:
         return answer
     preferred = set(request["prefer"])
@@ -249,9 +249,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-async def _solve(
-    channels: list[Any], specs: list[str], attempt: dict[str, Any], **settings: Any
-) -> list[Any] | str:
+async def _solve(channels: list[Any], specs: list[str], attempt: Json, **settings: Any) -> list[Any] | str:
     """Return the records of a solution, or the solver's explanation."""
     import rattler
     from rattler.exceptions import SolverError
@@ -278,7 +276,7 @@ def _name_in(spec: str) -> str:
     return spec.split(maxsplit=1)[0]
 
 
-def _list_names(attempt: dict[str, Any]) -> list[str]:
+def _list_names(attempt: Json) -> list[str]:
     """Return every package that an attempt may request."""
     ways = [way for _, ways in attempt["frameworks"] for way in ways]
     return [
@@ -288,7 +286,7 @@ def _list_names(attempt: dict[str, Any]) -> list[str]:
     ]
 
 
-def _choose(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
+def _choose(attempt: Json, missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
     """Return the specs that the channels can provide, and the frameworks that they lack."""
     specs, lacking = [attempt["python"]], []
     for framework, ways in attempt["frameworks"]:
@@ -302,7 +300,7 @@ def _choose(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> t
     return list(dict.fromkeys(specs)), lacking
 
 
-def _read_priority(rc: dict[str, Any]) -> Any:
+def _read_priority(rc: Json) -> Any:
     """Return conda's channel_priority. The default is strict, as conda-forge recommends."""
     from rattler.channel.channel_priority import ChannelPriority
 
@@ -317,7 +315,7 @@ def _read_priority(rc: dict[str, Any]) -> Any:
     return words[word]
 
 
-def as_plain(record: Any) -> dict[str, Any]:
+def as_plain(record: Any) -> Json:
     """Return a record as JSON without credentials."""
     return {
         "name": record.name.normalized,
@@ -333,7 +331,7 @@ def as_plain(record: Any) -> dict[str, Any]:
     }
 
 
-async def pixi(request: dict[str, Any]) -> dict[str, Any]:
+async def pixi(request: Json) -> Json:
     """Return the conda packages of an environment and platform of a pixi.lock, and the rest of its list."""
     from rattler import LockFile
 
@@ -349,7 +347,7 @@ async def pixi(request: dict[str, Any]) -> dict[str, Any]:
     return {"records": [as_plain(r) for r in records]}
 
 
-async def index(request: dict[str, Any]) -> dict[str, Any]:
+async def index(request: Json) -> Json:
     """Index a folder of packages as a channel."""
     from rattler.index import index_fs
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...system.files import find_existing, hash_file
-from . import awaited, channels, end_with, tell
+from . import Json, awaited, channels, end_with, tell
 from .channels import strip_url
 
 _HASHED = 8 + 32
@@ -22,7 +22,7 @@ _HASHED = 8 + 32
 known (rattler_cache, read 2026-11-22)."""
 
 
-async def install(request: dict[str, Any]) -> dict[str, Any]:
+async def install(request: Json) -> Json:
     """Link packages into a prefix after comparing local files and downloads with their hashes.
 
     With `reinstall` only those packages are linked, installed ones again. Packages of the prefix stay unless the request
@@ -69,7 +69,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     return {"copied": 0 if linked or pool.parent != Path(request["cache"]) else written}
 
 
-def _choose_cache(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
+def _choose_cache(request: Json, packages: list[Json]) -> Path:
     """Return the shared package cache, or an empty cache for this run.
 
     Without a sha256 in the lock or the cache, the engine uses any cached package of that name, version and build. If the
@@ -91,9 +91,7 @@ def _has_hash(note: Path, sha256: str) -> bool:
         return file.read(_HASHED)[_HASHED - 32 :] == bytes.fromhex(sha256)
 
 
-def _refuse_full_disk(
-    request: dict[str, Any], to_link: list[dict[str, Any]], absent: list[dict[str, Any]], pool: Path
-) -> dict[str, Any] | None:
+def _refuse_full_disk(request: Json, to_link: list[Json], absent: list[Json], pool: Path) -> Json | None:
     """Return the error for a disk with too little space, or None.
 
     The cache needs space for downloads and unpacked packages. A prefix on another disk needs space for copies.
@@ -109,7 +107,7 @@ def _refuse_full_disk(
     return None
 
 
-def _check_local_files(packages: list[dict[str, Any]]) -> None:
+def _check_local_files(packages: list[Json]) -> None:
     """Compare the files of file:// channels with their hashes, which the engine does only for downloads."""
     for package in packages:
         if not package["url"].startswith("file:"):
@@ -122,7 +120,7 @@ def _check_local_files(packages: list[dict[str, Any]]) -> None:
             )
 
 
-def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
+def _record(package: Json, secrets: dict[str, str]) -> Any:
     from rattler import BuildString, PackageRecord, RepoDataRecord
 
     channel, subdir, file = package["url"].rsplit("/", 2)
@@ -146,7 +144,7 @@ def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
     )
 
 
-def _complete_records(prefix: Path, packages: dict[str, Any]) -> int:
+def _complete_records(prefix: Path, packages: Json) -> int:
     """Complete the records in conda-meta for conda and mamba, remove credentials, and return the bytes of the files.
 
     A lock lacks dependencies, constraints and noarch. The packages have them.
@@ -172,7 +170,7 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> int:
 class _Reporter:
     """Reports the engine's progress, and checks each package before the engine links it."""
 
-    def __init__(self, request: dict[str, Any], total: int, packages: PathGuard) -> None:
+    def __init__(self, request: Json, total: int, packages: PathGuard) -> None:
         self.request, self.total, self.packages, self.linked = request, total, packages, 0
         self.downloads: dict[int, int] = {}
         self.caching: dict[int, str] = {}
