@@ -6,9 +6,9 @@ import itertools
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -131,23 +131,21 @@ def test_many_runs_at_once_exclude_each_other(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o755], ids=["shared", "like /tmp", "not writable"])
-def test_another_user_is_refused_and_has_the_place_afterwards(mode, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("users")
-    for parent in folder.parents:
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(0o711)
-    path = folder / "env"
-    path.mkdir()
-    folder.chmod(mode)
-    before = os.umask(0o077)
-    try:
-        with holder(path):
-            assert as_user(OTHER_USER, path) == f"another gpuenv process is using {path}"
-    finally:
-        os.umask(before)
-    assert as_user(OTHER_USER, path) == "held"
-    place_lock.lock_file(path).unlink(missing_ok=True)
-    assert as_user(OTHER_USER, path) == "held"
+def test_another_user_is_refused_and_has_the_place_afterwards(mode):
+    # Not below pytest's own folder, which another pytest of this user closes to all others.
+    with tempfile.TemporaryDirectory(prefix="gpuenv-place-") as folder:
+        path = Path(folder, "env")
+        path.mkdir()
+        Path(folder).chmod(mode)
+        before = os.umask(0o077)
+        try:
+            with holder(path):
+                assert as_user(OTHER_USER, path) == f"another gpuenv process is using {path}"
+        finally:
+            os.umask(before)
+        assert as_user(OTHER_USER, path) == "held"
+        place_lock.lock_file(path).unlink(missing_ok=True)
+        assert as_user(OTHER_USER, path) == "held"
 
 
 @pytest.mark.parametrize("made", ["link", "folder", "pipe"])

@@ -141,7 +141,7 @@ def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tm
     variables = {**os.environ, **scenario(build(tmp_path / "driver"), healthy(**{where: 3600}))}
     words = [sys.executable, "-m", "provision", "verify", "--quick", "--node", "-q", env]
     start = time.monotonic()
-    for outer, own, code in ((60, 4, 10), (4, 60, 137)):
+    for outer, own, code in ((60, 8, 10), (4, 60, 137)):
         ended = subprocess.run(
             ["timeout", "-s", "KILL", str(outer), *words, "--timeout", str(own)],
             env=variables, capture_output=True, text=True, check=False,
@@ -149,9 +149,11 @@ def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tm
         assert ended.returncode in (code, code - 146), (ended.stdout, ended.stderr)
         if code == 10:
             assert ended.stdout.startswith("gpu_hardware_fault: The driver "), ended.stdout
-        time.sleep(0.2)
-        assert processes(variables["GPUENV_STUB"]) == []
-    assert time.monotonic() - start < 30
+        deadline = time.monotonic() + 10
+        while (left := processes(variables["GPUENV_STUB"])) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == []
+    assert time.monotonic() - start < 60
 
 
 def test_a_check_that_ends_without_an_answer_blames_the_driver_only_while_it_is_asked(tmp_path, monkeypatch):
