@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import bisect
 import copy
 import hashlib
 import json
@@ -28,6 +29,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +288,8 @@ def judge(number: int, tests: list[tuple[str, float]], limit: float) -> str:
     """Return how a mutant ended: "killed by TEST", "survived" its tests, or the part of them that fits into `limit`."""
     left, spent, size = list(tests), 0.0, 20
     while left and spent < limit:
-        batch, left, size = left[:size], left[size:], size * 4
+        fits = bisect.bisect(list(accumulate(seconds for _, seconds in left[:size])), limit - spent)
+        batch, left, size = left[: max(fits, 1)], left[max(fits, 1) :], size * 4
         names, log = HOME / "batch", HOME / "batch.log"
         names.write_text("\n".join(name for name, _ in batch))
         log.unlink(missing_ok=True)
