@@ -40,27 +40,30 @@ class Mistakes:
         self.name, self.found = name, list[str]()
         self.language = "TOML" if name.endswith(".toml") else "YAML"
 
-    def add(self, at: YamlNode | NotReadError, key: str, text: str) -> None:
-        place = self.name if at.line is None else f"{self.name}:{at.line}"
+    def add(self, at: YamlNode | NotReadError, text: str) -> None:
+        place, key = self.name if at.line is None else f"{self.name}:{at.line}", at.path
         self.found.append(f"{place}: {key}: {text}" if key else f"{place}: {text}")
 
 
-def read_table(node: YamlNode, where: str, known: Iterable[str], mistakes: Mistakes) -> dict[str, YamlNode]:
-    """Return the entries of a table, and record unknown and duplicate keys."""
+def read_table(node: YamlNode, known: Iterable[str], mistakes: Mistakes) -> dict[str, YamlNode]:
+    """Return the entries of a table with their paths, and record unknown and duplicate keys."""
     known = tuple(known)
     if node.kind != "table":
         what = f"expected a table with {' or '.join(known)}" if known else "expected a table"
-        mistakes.add(node, where, what)
+        mistakes.add(node, what)
         return {}
     table: dict[str, YamlNode] = {}
     for key, value in node.pairs:
-        path = f"{where}.{quote_text(key.text)}" if where else quote_text(key.text)
+        key.path = node.path
         if key.kind != "scalar":
-            mistakes.add(key, where, "a key must be one word")
-        elif key.text in table:
-            mistakes.add(key, path, "duplicate key")
+            mistakes.add(key, "a key must be one word")
+            continue
+        name = quote_text(key.text)
+        key.path = value.path = f"{node.path}.{name}" if node.path else name
+        if key.text in table:
+            mistakes.add(key, "duplicate key")
         elif known and key.text not in known:
-            mistakes.add(key, path, f"unknown key{suggest_word(key.text, known)}")
+            mistakes.add(key, f"unknown key{suggest_word(key.text, known)}")
         else:
             table[key.text] = value
     return table
@@ -76,25 +79,24 @@ def suggest_word(word: str, known: Iterable[str]) -> str:
     return f". Did you mean {close[0]}?" if close else f"; expected one of {', '.join(known)}"
 
 
-def read_text(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -> str | None:
+def read_text(node: YamlNode, form: ValueForm, mistakes: Mistakes) -> str | None:
     """Return the text of a scalar, or None after recording a mistake."""
     if node.kind != "scalar":
-        mistakes.add(node, where, f"expected one value, such as {form.example}, not a {node.kind}")
+        mistakes.add(node, f"expected one value, such as {form.example}, not a {node.kind}")
         return None
     text = node.text
     if node.taken_for == "nothing" and text.lower() in ("", "~", "null"):
-        mistakes.add(node, where, f'is empty: write a value such as "{form.example}", or remove the key')
+        mistakes.add(node, f'is empty: write a value such as "{form.example}", or remove the key')
         return None
     if node.taken_for:
         meant = f" ({float(text)})" if _loses_zero(text) else ""
         mistakes.add(
             node,
-            where,
             f'{mistakes.language} reads {quote_text(text)} as {node.taken_for}{meant}: write "{quote_text(text)}"',
         )
         return None
     if problem := form.problem(text):
-        mistakes.add(node, where, f"{quote_text(text)!r}: {problem}")
+        mistakes.add(node, f"{quote_text(text)!r}: {problem}")
         return None
     return text
 
@@ -107,19 +109,20 @@ def _loses_zero(text: str) -> bool:
         return False
 
 
-def read_list(node: YamlNode, where: str, form: ValueForm, mistakes: Mistakes) -> list[tuple[str, YamlNode]]:
+def read_list(node: YamlNode, form: ValueForm, mistakes: Mistakes) -> list[tuple[str, YamlNode]]:
     """Return the texts of a list with their nodes. An empty value is an empty list."""
     if node.kind == "scalar" and node.taken_for == "nothing":
         return []
     if node.kind != "list":
         written = quote_text(node.text) if node.kind == "scalar" else form.example
-        mistakes.add(node, where, f'expected a list: write ["{written}"]')
+        mistakes.add(node, f'expected a list: write ["{written}"]')
         return []
     values: list[tuple[str, YamlNode]] = []
     for i, item in enumerate(node.items):
-        text = read_text(item, f"{where}[{i}]", form, mistakes)
+        item.path = f"{node.path}[{i}]"
+        text = read_text(item, form, mistakes)
         if text is not None and text in [t for t, _ in values]:
-            mistakes.add(item, f"{where}[{i}]", f"{quote_text(text)!r} is a duplicate")
+            mistakes.add(item, f"{quote_text(text)!r} is a duplicate")
         elif text is not None:
             values.append((text, item))
     return values
@@ -220,17 +223,17 @@ def read_checks(node: YamlNode, mistakes: Mistakes) -> tuple[Check, ...]:
     if node.kind == "scalar" and node.taken_for == "nothing":
         return ()
     if node.kind != "list":
-        mistakes.add(node, "checks", "expected a list of entries such as - import: cv2")
+        mistakes.add(node, "expected a list of entries such as - import: cv2")
         return ()
     checks: dict[str, Check] = {}
     lines: dict[str, int] = {}
     for i, item in enumerate(node.items):
-        where = f"checks[{i}]"
-        check = _read_entry(item, where, mistakes)
+        item.path = f"checks[{i}]"
+        check = _read_entry(item, mistakes)
         if check is None:
             continue
         if check.label in checks:
-            mistakes.add(item, where, f"{quote_text(check.label)!r} is already in line {lines[check.label]}")
+            mistakes.add(item, f"{quote_text(check.label)!r} is already in line {lines[check.label]}")
         checks.setdefault(check.label, check)
         lines.setdefault(check.label, item.line)
     return tuple(checks.values())
@@ -250,25 +253,25 @@ def read_check(text: str) -> Check:
     return Check(kind="import" if kind == "import" else "run", subject=subject)
 
 
-def _read_entry(node: YamlNode, where: str, mistakes: Mistakes) -> Check | None:
+def _read_entry(node: YamlNode, mistakes: Mistakes) -> Check | None:
     if node.kind == "scalar":
         if node.text == "compile":
             return Check(kind="compile", subject=COMPILED)
-        mistakes.add(node, where, _suggest_entry(node.text))
+        mistakes.add(node, _suggest_entry(node.text))
         return None
     before = len(mistakes.found)
-    table = read_table(node, where, (*KINDS, "name", "timeout"), mistakes)
+    table = read_table(node, (*KINDS, "name", "timeout"), mistakes)
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1 and len(mistakes.found) == before:
-        mistakes.add(node, where, f"expected one of {', '.join(KINDS)}, found {len(kinds)}")
+        mistakes.add(node, f"expected one of {', '.join(KINDS)}, found {len(kinds)}")
     if len(kinds) != 1:
         return None
-    subject = read_text(table[kinds[0]], f"{where}.{kinds[0]}", _CHECK_LINE, mistakes)
+    subject = read_text(table[kinds[0]], _CHECK_LINE, mistakes)
     if subject is not None and (problem := _find_mistake(kinds[0], subject)):
-        mistakes.add(table[kinds[0]], f"{where}.{kinds[0]}", problem)
+        mistakes.add(table[kinds[0]], problem)
         subject = None
-    name = read_text(table["name"], f"{where}.name", _CHECK_LINE, mistakes) if "name" in table else None
-    timeout = _read_timeout(table["timeout"], f"{where}.timeout", mistakes) if "timeout" in table else None
+    name = read_text(table["name"], _CHECK_LINE, mistakes) if "name" in table else None
+    timeout = _read_timeout(table["timeout"], mistakes) if "timeout" in table else None
     return None if subject is None else Check(kind=kinds[0], subject=subject, name=name, timeout=timeout)
 
 
@@ -279,10 +282,10 @@ def _suggest_entry(text: str) -> str:
     return f'{quote_text(text)!r} is not a built-in check; write run: "{quote_text(text)}" for a command'
 
 
-def _read_timeout(node: YamlNode, where: str, mistakes: Mistakes) -> float | None:
+def _read_timeout(node: YamlNode, mistakes: Mistakes) -> float | None:
     """Return a number of seconds. Unlike a version, it may be written without quotes."""
     if node.kind != "scalar" or _SECONDS.problem(node.text):
-        mistakes.add(node, where, "expected seconds, such as 120")
+        mistakes.add(node, "expected seconds, such as 120")
         return None
     return float(node.text)
 
@@ -442,7 +445,7 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
     try:
         root = parse_table(data) if name == PYPROJECT else parse_yaml(decode_yaml(data))
     except NotReadError as error:
-        mistakes.add(error, "", error.text)
+        mistakes.add(error, error.text)
     else:
         if root is not None and not (root.kind == "scalar" and root.taken_for == "nothing"):
             values = _read_project(root, mistakes)
@@ -458,16 +461,15 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
 
 def _read_values(
     table: Mapping[str, YamlNode], words: Mapping[str, ValueForm], lists: Mapping[str, ValueForm],
-    where: str, mistakes: Mistakes,
+    mistakes: Mistakes,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the plain keys of a table as fields of its class."""
     values: dict[str, Any] = {}
     for key, node in table.items():
-        path = f"{where}{key}"
         if key in words:
-            values[key] = read_text(node, path, words[key], mistakes)
+            values[key] = read_text(node, words[key], mistakes)
         elif key in lists:
-            entries = read_list(node, path, lists[key], mistakes)
+            entries = read_list(node, lists[key], mistakes)
             if key in ("frameworks", "packages"):
                 _check_requirements(key, entries, mistakes)
             values[key] = tuple(text for text, _ in entries)
@@ -475,64 +477,62 @@ def _read_values(
 
 
 def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
-    table = read_table(root, "", _KEYS, mistakes)
-    values = _read_values(table, WORDS, LISTS, "", mistakes)
+    table = read_table(root, _KEYS, mistakes)
+    values = _read_values(table, WORDS, LISTS, mistakes)
     if "project" in table:
         values |= _read_folder(table["project"], mistakes)
     if "indexes" in table:
-        addresses = read_table(table["indexes"], "indexes", INDEXES, mistakes)
-        values["indexes"] = _read_values(addresses, INDEXES, {}, "indexes.", mistakes)
+        addresses = read_table(table["indexes"], INDEXES, mistakes)
+        values["indexes"] = _read_values(addresses, INDEXES, {}, mistakes)
     if "targets" in table:
-        named = read_table(table["targets"], "targets", (), mistakes)
+        named = read_table(table["targets"], (), mistakes)
         values["targets"] = {name: _read_target(name, node, mistakes) for name, node in named.items()}
     if "guard" in table:
-        values |= _read_switch(table["guard"], "guard", mistakes)
+        values |= _read_switch(table["guard"], mistakes)
     if "checks" in table:
         values["checks"] = read_checks(table["checks"], mistakes)
     for key in ("extras", "groups"):
         if values.get(key) and "project" not in table:
-            mistakes.add(table[key], key, 'requires a project: also write project: "."')
+            mistakes.add(table[key], 'requires a project: also write project: "."')
     return values
 
 
 def _read_folder(node: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     """Read the project's folder: a path, or a table of path and install."""
     if node.kind != "table":
-        return {"project": read_text(node, "project", PATH, mistakes)}
-    table = read_table(node, "project", ("path", "install"), mistakes)
+        return {"project": read_text(node, PATH, mistakes)}
+    table = read_table(node, ("path", "install"), mistakes)
     values: dict[str, Any] = {}
     if "path" in table:
-        values["project"] = read_text(table["path"], "project.path", PATH, mistakes)
+        values["project"] = read_text(table["path"], PATH, mistakes)
     else:
-        mistakes.add(node, "project", 'has no path: write {path: ".", install: false}')
+        mistakes.add(node, 'has no path: write {path: ".", install: false}')
     if "install" in table:
-        values |= _read_switch(table["install"], "project.install", mistakes)
+        values |= _read_switch(table["install"], mistakes)
     return values
 
 
-def _read_switch(node: YamlNode, where: str, mistakes: Mistakes) -> dict[str, bool]:
+def _read_switch(node: YamlNode, mistakes: Mistakes) -> dict[str, bool]:
     """Return the value of a key that is true or false, by its name. None after recording a mistake."""
     if node.kind == "scalar" and node.text in ("true", "false"):
-        return {where.rpartition(".")[2]: node.text == "true"}
-    mistakes.add(node, where, "expected true or false")
+        return {node.path.rpartition(".")[2]: node.text == "true"}
+    mistakes.add(node, "expected true or false")
     return {}
 
 
 def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget:
-    where = f"targets.{quote_text(name)}"
     if problem := TARGET_NAME.problem(name):
-        mistakes.add(node, where, f"a target's name: {problem}")
-    table = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
+        mistakes.add(node, f"a target's name: {problem}")
+    table = read_table(node, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
-        mistakes.add(node, where, "is empty: expected the key `file`, or the keys `driver` and `gpus`")
+        mistakes.add(node, "is empty: expected the key `file`, or the keys `driver` and `gpus`")
     doubled = [key for key in SAID_BY_FILE if key in table and "file" in table]
     if doubled:
         mistakes.add(
             table[doubled[0]],
-            f"{where}.{doubled[0]}",
             "the target's `file` states this too: remove one of them",
         )
-    values = _read_values(table, TARGET_WORDS, TARGET_LISTS, f"{where}.", mistakes)
+    values = _read_values(table, TARGET_WORDS, TARGET_LISTS, mistakes)
     return ProjectTarget(**values)
 
 
@@ -541,28 +541,25 @@ def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes:
     from packaging.utils import canonicalize_name
 
     seen: dict[str, int] = {}
-    for i, (text, node) in enumerate(entries):
-        where = f"{key}[{i}]"
+    for text, node in entries:
         if meant := suggest_version(text):
-            mistakes.add(node, where, f'{quote_text(text)!r}: a version follows ==: write "{meant}"')
+            mistakes.add(node, f'{quote_text(text)!r}: a version follows ==: write "{meant}"')
             continue
         if key == "packages" and (belongs := _suggest_folder_key(text)):
-            mistakes.add(node, where, f"{quote_text(text)!r} is a folder, not a package: {belongs}")
+            mistakes.add(node, f"{quote_text(text)!r} is a folder, not a package: {belongs}")
             continue
         try:
             need = parse_requirement(text)
         except ValueError as error:
             hint = "; a requirements file may name paths and addresses" if key == "packages" else ""
-            mistakes.add(
-                node, where, f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}{hint}"
-            )
+            mistakes.add(node, f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}{hint}")
             continue
         name = canonicalize_name(need.name)
         if name in seen and not (key == "packages" and need.marker):
-            mistakes.add(node, where, f"{name} is already in line {seen[name]}")
+            mistakes.add(node, f"{name} is already in line {seen[name]}")
         seen.setdefault(name, node.line)
         if problem := _find_misplacement(key, text, name, need):
-            mistakes.add(node, where, problem)
+            mistakes.add(node, problem)
 
 
 def _suggest_folder_key(text: str) -> str | None:

@@ -18,7 +18,8 @@ _QUOTES = ("'", '"')
 class YamlNode:
     """A scalar (`text`), a list (`items`) or a mapping (`pairs`, in the order of the file).
 
-    `taken_for` is the type that YAML gives a scalar that is not `quoted`: number, date, yes or no, nothing.
+    `taken_for` is the type that YAML gives a scalar that is not `quoted`: number, date, yes or no, nothing. `path` is
+    the path of its key, which the reader of a file sets.
     """
 
     kind: str
@@ -26,12 +27,15 @@ class YamlNode:
     text: str = ""
     taken_for: str | None = None
     quoted: bool = False
+    path: str = ""
     items: list[YamlNode] = field(default_factory=list)
     pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
 class NotReadError(Exception):
     """A text that cannot be parsed: the message, with the line if it is known."""
+
+    path = ""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
