@@ -83,9 +83,7 @@ def _name(target: Target, device: str, *, driver_parts: int, with_glibc: bool = 
     words = [place, *(boards if device == "cuda" else ["cpu"])]
     if target.driver and device == "cuda":
         words.append("r" + ".".join(target.driver.split(".")[:driver_parts]))
-    if target.driver_os == "windows" and place:
-        words = [w for w in words if w]
-    elif target.driver_os == "windows":
+    if target.driver_os == "windows" and not place:
         words.append("wsl")
     if with_glibc and target.glibc:
         words.append(f"glibc{target.glibc}")

@@ -239,10 +239,8 @@ class _Answers:
 
     def objection(self, mask: int) -> str | None:
         """Return why a set conflicts, or None. Raises _TooManyQuestionsError."""
-        if any(mask & good == mask for good in self._good):
+        if self.is_good(mask):
             return None
-        if why := next((w for bad, w in self.bad.items() if mask & bad == bad), None):
-            return why
         if self.questions >= MOST_QUESTIONS:
             raise _TooManyQuestionsError
         self.questions += 1

@@ -124,12 +124,6 @@ class _Bounded(io.RawIOBase):
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name = stream, name
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self._stream.tell()
 
@@ -197,9 +191,6 @@ class RangeFile(io.RawIOBase):
         )
 
     def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -1,5 +1,7 @@
 """`--exclude-newer`: no later upload is taken, the lock keeps the limit, and an index without times is named."""
 
+# ruff: noqa: F811  # fixtures are imported by their names
+
 import dataclasses
 import os
 import re
@@ -10,14 +12,16 @@ from datetime import datetime, timedelta, timezone
 import project_packages
 import pytest
 import tomllib
+from index_server import server  # noqa: F401  # a fixture
 from loopback import Index, serving
 from rows import rows, sampled
 
 from provision.config.options import NONE, Choices
 from provision.config.sources import exclude_newer, is_current, read_locked_sources
-from provision.errors import GrantError, MissingVariableError, UsageError
+from provision.errors import GrantError, LockError, MissingVariableError, UsageError
 from provision.index import uv
-from provision.model import Lock, LockedPackage, Plan, Target
+from provision.index.places import UploadTimes
+from provision.model import Lock, LockedPackage, PackageSources, Plan, PlannedBuild, Target
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)
@@ -133,6 +137,38 @@ def test_an_extra_index_without_upload_times_is_the_one_that_is_named(gpuenv, da
         assert ran.code == 0, ran.err
         assert locked(gpuenv)[0] == "3.0"
         assert "hunter2" not in (gpuenv.work / "pylock.toml").read_text()
+
+
+def test_the_pytorch_index_is_named_and_excepted_by_its_word(server):
+    build = PlannedBuild(
+        framework="torch", version="2.8.0", cuda=None, index="pytorch", requirements=("torch===2.8.0+cpu",)
+    )
+    plan = Plan(
+        builds=(build,),
+        python="3.12",
+        platform="linux-x86_64",
+        manager="venv",
+        device="cpu",
+        target=Target(platform="linux-x86_64"),
+    )
+    for page, link in (
+        ("/whl/cpu/torch/", "torch-2.8.0%2Bcpu-cp312-cp312-linux_x86_64.whl"),
+        ("/simple/plain/", "plain-1.5.tar.gz"),
+    ):
+        server.pages[page] = (200, {"Content-Type": "text/html"}, f'<a href="{link}">file</a>'.encode())
+    sources = PackageSources(
+        exclude_newer="2025-01-01", pytorch=f"{server.url}/whl", default=f"{server.url}/simple"
+    )
+    for name, word, log in (
+        ("torch", "pytorch", "`torch-2.8.0+cpu-cp312-cp312-linux_x86_64.whl` is missing an upload date"),
+        ("plain", f"{server.url}/simple", "`plain-1.5.tar.bz2` is missing an upload date"),
+    ):
+        with pytest.raises(LockError, match=f"does not state upload times of {name},") as caught:
+            UploadTimes(sources, plan).exempt_undated(log)
+        assert f"--exclude-newer-except {word} " in caught.value.hint
+        times = UploadTimes(dataclasses.replace(sources, exclude_newer_except=(word,)), plan)
+        assert times.exempt_undated(log) and not times.exempt_undated(log)
+        assert times.options() == ["--exclude-newer-package", f"{name}=false"]
 
 
 def test_an_older_framework_is_taken_where_the_newest_is_too_new(gpuenv, dated):

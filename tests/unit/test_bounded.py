@@ -340,6 +340,8 @@ def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
         ("https://host.example/f", False),
         ("https://host:x/f", False),
         ("https://[::1/f", False),
+        ("https://you:other@host/f", False),
+        ("file://host/f", False),
     ],
 )
 def test_credentials_of_an_index_belong_to_its_scheme_host_and_port(url, sent):
@@ -412,8 +414,17 @@ def test_a_pyproject_of_gigabytes_is_refused(tmp_path, suffix):
 
 def test_an_archive_that_unpacks_to_gigabytes_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(archives, "_MOST_MEMBERS", 60)
     path = sdist(tmp_path, ".tar.gz", {"demo-1.0/a": b"\0" * (4 << 20), "demo-1.0/pyproject.toml": b""})
     with pytest.raises(LockError, match="its content has"):
+        build_requires(path)
+    path = sdist(
+        tmp_path, ".tar", {f"demo-1.0/{i:060000}": b"" for i in range(50)}
+    )  # long headers, no content
+    with pytest.raises(LockError, match="its content has"):
+        build_requires(path)
+    path = sdist(tmp_path, ".tar", {f"demo-1.0/{i}": b"" for i in range(62)})
+    with pytest.raises(LockError, match="more than 60 members"):
         build_requires(path)
 
 

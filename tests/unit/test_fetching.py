@@ -193,12 +193,14 @@ def test_a_lock_of_another_network_is_looked_up_by_hash_on_the_indexes_of_this_o
     assert found == [f"{server.url}/mirror/demo-1.0-py3-none-any.whl", package.url]
 
 
-def test_an_index_that_is_silent_is_asked_once(server):
+def test_an_index_that_is_silent_is_asked_once(monkeypatch):
     places = Addresses(Http(tries=1), [])
     nowhere = "http://127.0.0.1:9/simple"
     package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/other")
     assert list(places.find(package, [nowhere])) == [package.url]
     assert places._silent == {nowhere}
+    monkeypatch.setattr(downloads, "project_files", None)  # it would be called
+    assert list(places.find(package, [nowhere])) == [package.url]
 
 
 def test_folders_come_first_and_offline_nothing_else_does(server, tmp_path):
@@ -208,6 +210,17 @@ def test_folders_come_first_and_offline_nothing_else_does(server, tmp_path):
     assert list(Addresses(Http(), [tmp_path], offline=True).find(package, [])) == [here]
     assert list(Addresses(Http(), [], offline=True).find(package, [])) == []
     assert next(Addresses(Http(), [tmp_path]).find(package, [])) == here
+
+
+def test_a_damaged_netrc_has_no_passwords(tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    monkeypatch.setenv("NETRC", str(netrc))
+    for text, sent in (("machine host login me password word\n", "me:word@"), ("machine\nhost me", "")):
+        netrc.write_text(text)
+        netrc.chmod(0o600)
+        downloads._read_netrc.cache_clear()
+        assert downloads.add_credentials("https://host/f", []) == f"https://{sent}host/f"
+    downloads._read_netrc.cache_clear()
 
 
 def test_the_password_of_an_index_goes_to_its_host_alone(server, fetch):

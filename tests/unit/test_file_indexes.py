@@ -54,6 +54,10 @@ def test_a_file_of_a_folder_index_is_on_its_page(tmp_path, folder_index):
     file = (tmp_path / "index" / "files" / "plain-1.0-py3-none-any.whl").as_uri()
     assert asked(tmp_path, here)([package(file)]) == {"plain": here}
     assert asked(tmp_path, here)([package(file + "x")]) is None, "no page lists it"
+    page = tmp_path / "index" / "simple" / "plain" / "index.html"
+    page.unlink()
+    page.mkdir()
+    assert asked(tmp_path, here)([package(WEB_FILE)]) is None, "a page that cannot be read may list it"
 
 
 def test_a_file_in_a_folder_of_wheels_comes_from_that_folder(tmp_path, folder_index):

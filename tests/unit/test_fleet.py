@@ -31,7 +31,7 @@ from provision.resolve import plan_request, resolve
 MOST = 8
 
 
-def planned(request, targets, hosts=None, plans="fewest"):
+def planned(request, targets, hosts=None, plans="fewest", pythons_known=False):
     """The answer for targets, of which each has as many hosts as `hosts` says."""
     counts = hosts or [1] * len(targets)
     named = [
@@ -46,6 +46,7 @@ def planned(request, targets, hosts=None, plans="fewest"):
         profiles=KNOWN,
         supply=AvailableWheels(),
         sources=PackageSources(),
+        pythons_known=pythons_known,
     )
     parts = [fleet.HostGroup(asked, fleet.group(named))]
     return fleet.plan_fleet(parts, plan_request, plans=plans).fleet
@@ -260,6 +261,13 @@ def targets_of(*machines):
     return [question("torch", **m)[1] for m in machines]
 
 
+def test_another_python_is_planned_where_no_installed_one_has_a_build():
+    request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", pythons=("3.8",))
+    (plan,) = planned(request, targets_of(B200), pythons_known=True).plans
+    assert plan.plan.python != "3.8"
+    assert planned(request, targets_of(B200)).unserved, "3.8 is asked for"
+
+
 def test_one_plan_serves_what_goes_together():
     request, _ = question("torch")
     found = planned(request, targets_of(A100, T4, H100))
@@ -391,9 +399,8 @@ def test_a_class_that_nothing_fits_is_named_with_what_would_help():
 
 def host(name, *gpus, driver="535.129.03", glibc="2.35", device="cuda", **more):
     cards = tuple(TargetGpu(capability=c, name=n) for c, n in gpus)
-    target = Target(
-        platform="linux-x86_64", glibc=glibc, driver=driver, driver_os="linux", gpus=cards, **more
-    )
+    place = {"platform": "linux-x86_64", "driver_os": "linux", **more}
+    target = Target(glibc=glibc, driver=driver, gpus=cards, **place)
     return FleetHost(name=name, target=target, device=device)
 
 
@@ -417,8 +424,10 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
         ([{"glibc": "2.28"}], ["sm80-r535_129_03-glibc2_28", "sm80-r535_129_03-glibc2_35"]),
         ([{"driver_cuda": "12.2"}], ["sm80-r535_129_03-glibc2_35-1", "sm80-r535_129_03-glibc2_35-2"]),
         ([{"device": "cpu", "driver": None}], ["cpu", "sm80-r535"]),
+        ([{"driver_os": "windows"}, {"driver_os": "windows", "platform": "windows-x86_64"}],
+         ["sm80-r535", "sm80-r535-wsl", "windows-x86_64-sm80-r535"]),
     ],
-)
+)  # fmt: skip
 def test_classes_have_names_of_their_own(others, ids):
     hosts = [host("a", ("8.0", None)), *(host(f"b{i}", ("8.0", None), **o) for i, o in enumerate(others))]
     assert sorted(c.id for c in fleet.group(hosts)) == ids

@@ -1,5 +1,6 @@
 """The fewest plans where packages separate hosts: against brute force, and with a bound on questions."""
 
+import pytest
 from hypothesis import given, strategies as st
 
 from provision.fleet import cover
@@ -136,3 +137,6 @@ def test_candidates_lose_one_kind_of_each_conflict():
     left = without_conflicts([PlanCandidate(0b111, 3)], [0b011, 0b110])
     assert {c.mask for c in left} >= {0b101, 0b010} and all(c.age == 3 for c in left)
     assert not any(c.mask & m == m for c in left for m in (0b011, 0b110))
+    pairs = [0b11 << place for place in range(0, 26, 2)]  # each doubles the candidates
+    with pytest.raises(cover._TooManyQuestionsError):
+        without_conflicts([PlanCandidate((1 << 26) - 1, 0)], pairs)

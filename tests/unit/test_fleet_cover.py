@@ -3,7 +3,7 @@
 import math
 from itertools import combinations
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from provision.fleet.cover import EXACT_CLASSES, PlanCandidate, bits, fewest
 
@@ -50,6 +50,11 @@ def ages_of(chosen, candidates, weights):
     return [min(c.age for c in chosen if c.mask >> group[0] & 1) for group in ordered]
 
 
+# One where the search meets the best ages with more candidates than they need.
+MORE_THAN_NEEDED = [(25, 0), (27, 1), (6, 0), (13, 0), (3, 0), (21, 0)]
+
+
+@example(([PlanCandidate(*one) for one in MORE_THAN_NEEDED], [1] * 5), 5)
 @given(covers(), st.integers(0, 5))
 def test_the_cover_is_the_best_of_all_choices(question, most):
     candidates, weights = question
@@ -86,6 +91,20 @@ def test_a_greedy_answer_that_meets_the_lower_bound_is_exact():
     count = EXACT_CLASSES + 5
     found = fewest([PlanCandidate(1 << place, 0) for place in range(count)], [1] * count)
     assert found.exact and found.at_least == len(found.chosen) == count
+
+
+def test_a_greedy_answer_has_no_redundant_plan_and_gets_newer_ones_where_more_are_allowed():
+    """The longest mask is taken first, and the two that serve the rest serve its classes too."""
+    long, left, right = (
+        PlanCandidate(0b11111100, 3), PlanCandidate(0b11111, 2), PlanCandidate(0b1111100000, 1)
+    )  # fmt: skip
+    apart = [PlanCandidate(1 << place, 9) for place in range(EXACT_CLASSES + 10)]
+    first, last = PlanCandidate(1, 0), PlanCandidate(1 << 9, 0)
+    candidates = [long, left, right, first, last, *apart]
+    fewest_plans = {left, right, *apart[10:]}
+    weights = [1] * 9 + [9] + [1] * EXACT_CLASSES
+    assert {*fewest(candidates, weights).chosen} == fewest_plans
+    assert {*fewest(candidates, weights, len(fewest_plans) + 1).chosen} - fewest_plans == {last}, "most hosts"
 
 
 def test_many_alike_classes_count_as_one():

@@ -9,7 +9,7 @@ from rows import rows
 from provision.cli import exit_codes
 from provision.errors import LockError
 from provision.index.config import PipConfig
-from provision.index.http import Http
+from provision.index.http import Http, find_connection_error
 from provision.system.redaction import redact
 
 
@@ -74,8 +74,9 @@ def test_the_address_of_a_redirect_is_encoded_and_has_no_password(server, web):
 
 
 def test_an_address_of_another_scheme_is_refused(web):
-    for client, url in ((web, "ftp://host/"), (Http(PipConfig(proxy="socks5://p:1")), "http://host/")):
-        with pytest.raises(LockError, match=r"(ftp|socks5)://.* is not an http, https or file URL"):
+    proxied = Http(PipConfig(proxy="socks5://p:1"))
+    for client, url in ((web, "ftp://host/"), (web, "http://[::1/"), (proxied, "http://host/")):
+        with pytest.raises(LockError, match=r"(ftp|http|socks5)://.* is not an http, https or file URL"):
             client.get(url)
 
 
@@ -163,6 +164,11 @@ def test_a_proxy_gets_its_own_credentials_and_hosts_without_a_proxy_do_not(serve
     through, direct = (headers for _, _, headers in server.seen)
     assert through["Proxy-Authorization"] == "Basic bWU6dyBk" and through["Authorization"] == "Basic eW91Ong="
     assert not {"Proxy-Authorization", "Authorization"} & {*direct}
+
+
+def test_a_file_needs_no_connection():
+    assert find_connection_error("file:///srv/simple", "http://127.0.0.1:9") is None
+    assert find_connection_error("http://host/simple", "http://127.0.0.1:9") == "refuses the connection"
 
 
 def test_sizes_are_asked_by_head(server, web):

@@ -105,6 +105,13 @@ def test_an_error_of_its_own_keeps_its_text():
     assert "head of the answer" in read_error("http://h/a", DeadlineError("the head of the answer")).message
 
 
+def test_a_wheel_that_uv_cannot_read_is_named_with_its_index():
+    log = "Failed to download `numpy==2.0`\n  Failed to extract archive\n  Invalid zip file structure"
+    for indexes, source in (({"numpy": INDEX}, f" of the package index {INDEX}"), ({}, "")):
+        failure = refusals.find_failure(log, indexes)
+        assert failure is not None and failure.message == f"numpy{source} is not a readable wheel"
+
+
 def test_a_version_in_a_log_is_not_a_status():
     assert refusals.find_refusal("Because foo==1.404 Not depends on 500 Bad things") is None
 

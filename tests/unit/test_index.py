@@ -5,23 +5,26 @@ import random
 
 import pytest
 from index_server import server, web, wheel, zipped  # noqa: F401  # fixtures
+from rows import rows
 
 from provision.errors import LockError
+from provision.index import archives
 from provision.index.archives import member, metadata, open_wheel
 from provision.index.http import Http
-from provision.index.simple_api import File, project_files
+from provision.index.simple_api import File, allows_python, project_files
 from provision.index.wheel_names import find_links
 
 HTML = """<!DOCTYPE html><html><body><h1>Links</h1>
 <a href="../../files/demo-1.0-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3.8">demo-1.0-py3-none-any.whl</a>
 <a href="https://elsewhere/demo-2.0%2Bcpu-py3-none-any.whl" data-yanked="broken &amp; gone">x</a>
 <a href="demo-3.0.tar.gz" data-yanked>demo-3.0.tar.gz</a>
-<a href="/about">about</a></body></html>"""
+<a href="/about">about</a>
+<base href="https://files/"><a href="demo-4.0.tar.gz">demo-4.0.tar.gz</a></body></html>"""
 
 
 def test_an_html_index_is_read(server, web):
     server.pages["/simple/a-demo/"] = (200, {"Content-Type": "text/html"}, HTML.encode())
-    one, two, three = project_files(web, f"{server.url}/simple/", "A.demo")
+    one, two, three, four = project_files(web, f"{server.url}/simple/", "A.demo")
     assert (one.name, one.url) == (
         "demo-1.0-py3-none-any.whl",
         f"{server.url}/files/demo-1.0-py3-none-any.whl",
@@ -29,6 +32,7 @@ def test_an_html_index_is_read(server, web):
     assert (one.sha256, one.requires_python, one.yanked) == ("aa", ">=3.8", None)
     assert (two.name, two.yanked) == ("demo-2.0+cpu-py3-none-any.whl", "broken & gone")
     assert (three.name, three.yanked, three.sha256) == ("demo-3.0.tar.gz", "", None)
+    assert four.url == "https://files/demo-4.0.tar.gz"
 
 
 def test_a_json_index_is_read(server, web):
@@ -68,6 +72,8 @@ def test_an_index_in_local_files_is_read(tmp_path, web):
     (file,) = project_files(web, (tmp_path / "simple").as_uri(), "demo")
     assert "Requires-Dist: a>1" in metadata(web, file)
     assert project_files(web, (tmp_path / "simple").as_uri(), "other") == []
+    with pytest.raises(LockError, match="Is a directory"):
+        web.get(tmp_path.as_uri())
 
 
 NOISE = random.Random(1).randbytes(4_000_000)
@@ -99,6 +105,24 @@ def test_steps_double_while_reading_on(server, web):
     opened, _ = open_wheel(web, f"{server.url}/w.whl")
     opened.read("big")
     assert len(server.seen) < 12
+
+
+def test_one_read_is_bounded(server, web, monkeypatch):
+    server.pages["/a"] = (200, {}, noise(5000))
+    monkeypatch.setattr(archives, "LONGEST", 4000)
+    file = archives.RangeFile(web, f"{server.url}/a")
+    assert len(file.read(4000)) == 4000 and len(file.read()) == 1000
+    file.seek(0)
+    with pytest.raises(LockError, match="5000 bytes would be read at once"):
+        file.read()
+
+
+@rows(
+    ("bounds", "allowed"),
+    [(None, True), (">=3.11", True), (">=3.12", False), (">=3.11.5", True), ("about 3", True)],
+)
+def test_bounds_on_python_are_those_of_its_newest_release(bounds, allowed):
+    assert allows_python(bounds, "3.11") is allowed
 
 
 def test_a_server_without_range_requests_is_named(server, web):
@@ -133,6 +157,7 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
         "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl",
         "b-1.0-py2.py3-none-any.whl",
         "not.whl",
+        "b-1.0-py3-none-any-cu126.whl",  # uv takes no variant from a folder
     ):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "c-1.0.tar.gz").write_bytes(b"")

@@ -7,10 +7,11 @@ import sys
 import pytest
 import tomli_w
 from index_server import server, wheel  # noqa: F401  # fixtures
+from rows import rows
 
 from provision.errors import LockError
 from provision.index import places, uv
-from provision.index.config import PipConfig, pip_files, pip_settings
+from provision.index.config import PipConfig, pip_files, pip_settings, uv_variables
 from provision.index.places import default_index
 from provision.model import PackageSources
 
@@ -64,6 +65,31 @@ def test_all_keys_of_a_pip_conf_are_read(tmp_path, home):
         proxy="http://p:3128",
         no_index=True,
     )
+
+
+@rows(
+    ("timeout", "seconds"),
+    [(None, None), ("3", 3), ("2.5", 2.5), ("0", None), ("-1", None), ("1e9", None), ("soon", None), ("nan", None)],
+)  # fmt: skip
+def test_a_time_out_that_is_no_time_is_none(home, timeout, seconds):
+    settings = home | {"PIP_CONFIG_FILE": "/dev/null"} | ({"PIP_TIMEOUT": timeout} if timeout else {})
+    assert pip_settings(settings).timeout == seconds
+
+
+def test_uv_runs_with_the_settings_of_pip():
+    sources = PackageSources(cert="/ca.pem", proxy="http://p:3128", trusted=("a", "b:80"), timeout=7)
+    env = uv.environment(sources, {"UV_INSECURE_HOST": "mine", "HTTPS_PROXY": "http://other:1"})
+    assert env["UV_INSECURE_HOST"] == "a b:80 mine" and env["UV_HTTP_TIMEOUT"] == "7"
+    assert env["HTTP_PROXY"] == env["HTTPS_PROXY"] == "http://p:3128" and env["SSL_CERT_FILE"] == "/ca.pem"
+    assert uv.environment(sources, {"SSL_CERT_FILE": "/own"})["SSL_CERT_FILE"] == "/own"
+
+
+def test_lists_of_a_uv_toml_are_read(tmp_path, home):
+    text = "allow-insecure-host = ['a', 'b']\nno-proxy = ['c', 'd']\n[pip]\nno-build-package = ['e', 'f']\n"
+    conf(tmp_path / "uv.toml", text)
+    assert uv_variables({**home, "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}) == {
+        "UV_INSECURE_HOST": "a b", "NO_PROXY": "c,d", "UV_NO_BUILD_PACKAGE": "e f",
+    }  # fmt: skip
 
 
 def test_a_broken_pip_conf_is_named(tmp_path, home):

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from provision import profiles
 from provision.index.simple_api import File
-from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants
+from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants, provided
 from provision.lock.variants import Release
 from provision.model import AvailableWheels, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve.choice import in_order
@@ -95,3 +95,8 @@ def test_properties_are_read_in_the_form_of_rows():
 def test_tables_of_another_form_are_refused(text):
     with pytest.raises(ValueError, match="no table of variants"):
         parse_variants(text)
+
+
+def test_a_driver_of_another_time_has_no_properties():
+    assert not [*provided("10.2", ["7.0"])] and not [*provided("16.0", ["9.0"])]
+    assert "nvidia :: cuda_version_lower_bound :: 15.0" in [*provided("15.0", [])]
