@@ -29,7 +29,7 @@ from ..model import (
 )
 from ..model.values import Value
 from ..system import process
-from .causes import explain_failure
+from .causes import explain_failure, find_causes_in_log
 from .run import find_programs, prepare_variables
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbe
     read = early.machine.result if early and early.machine else functools.cache(make_machine_reader(wanted))
     return verify.verify(
         examined.env, wanted, emit=emit, early=early, lock=examined.lock, read_machine=read,
-        releases=rows.load(examined.choices).cudnn,
+        releases=rows.load(examined.choices).cudnn, diagnose=find_causes_in_log,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from ..model import (
 )
 from ..system.redaction import clean
 from .verification import (
+    Diagnose,
     EarlyProbes,
     Options,
     Verification,
@@ -42,6 +43,7 @@ from .verification import (
     check_options,
     child_environ,
     device_of,
+    find_nothing,
     prepare,
 )
 
@@ -67,6 +69,7 @@ def verify(
     lock: Lock | None = None,
     releases: Sequence[CudnnRelease] = (),
     read_machine: Callable[[], Machine] | None = None,
+    diagnose: Diagnose = find_nothing,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `early` is the result of `begin`.
 
@@ -78,9 +81,9 @@ def verify(
         with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as own:
             return verify(
                 env, options, emit=emit, early=own, lock=lock, releases=releases,
-                read_machine=read_machine,
+                read_machine=read_machine, diagnose=diagnose,
             )  # fmt: skip
-    run = prepare(early, options, emit, lock, releases=releases, read_machine=read_machine)
+    run = prepare(early, options, emit, lock, releases=releases, read_machine=read_machine, diagnose=diagnose)
     from . import layers
 
     if options.quick:

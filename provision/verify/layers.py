@@ -22,9 +22,7 @@ from .causes import (
     describe_call,
     explain_cuda_call,
     explain_cudnn_call,
-    explain_loader_message,
     explain_memory,
-    explain_message,
     list_memory,
 )
 from .disk import explain_unloaded, judge_libraries
@@ -234,9 +232,7 @@ def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Ju
         words = describe_call(failed)
         finding = explain_cuda_call(failed, saw, report.values("driver"))
         if finding is None and failed.get("code") is None:
-            finding = explain_unloaded(run, run.installed.cuda_framework, words) or explain_loader_message(
-                words, (Evidence(words, "libcudart"),)
-            )
+            finding = explain_unloaded(run, run.installed.cuda_framework, words) or run.explain(words)
         return Judgement("fail", words, memory, finding)
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
@@ -277,6 +273,7 @@ def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judg
         foreign = tuple(p for p in outside if os.path.realpath(p) not in owned)
     if failed:
         finding = explain_cudnn_call(failed, report.complaints(), find_low_memory(report))
+        finding = finding or run.explain(describe_call(failed))
         return Judgement("fail", describe_call(failed), report.complaints() + evidence, finding, foreign)
     if foreign:
         return fail_with(make_finding("cudnn_from_outside", evidence, library=foreign[0]), foreign)
@@ -388,12 +385,12 @@ def run_peers(run: Verification) -> None:
         timeout=min(run.options.timeout, _SECONDS),
         options=("-I", "-S", "-B"),
     )
-    run.add("peers", judge_peers(report, len(ordinals), run.environ), time.perf_counter() - start)
+    run.add("peers", judge_peers(run, report, len(ordinals)), time.perf_counter() - start)
 
 
-def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> Judgement:
+def judge_peers(run: Verification, report: ProbeReport, many: int) -> Judgement:
     """Pass where every copy, transfer and sum is right; else a warning that names the way that does not work."""
-    copies = report.all("copy")
+    copies, environ = report.all("copy"), run.environ
     evidence = tuple(
         Evidence(
             f"device {r['source']} to device {r['target']}, {_describe_route(r)}: {'right' if r['ok'] else 'wrong'}",
@@ -405,24 +402,24 @@ def judge_peers(report: ProbeReport, many: int, environ: Mapping[str, str]) -> J
     arms = _list_arms(report)
     if wrong:
         detail = f"wrong copies: {', '.join(wrong)}; single GPUs work"
-        judged = _warn_of_peers(detail, evidence, report, environ)
+        judged = _warn_of_peers(run, detail, evidence, report)
         return replace(judged, finding=make_finding("peer_copies_fail", evidence, confidence="certain"))
     if report.death or len(copies) < many * (many - 1):
         failed = report.last("failed")
         what = report.death or (describe_call(failed) if failed else "the copies did not end")
-        return _warn_of_peers(f"{what}; single GPUs work", evidence, report, environ)
+        return _warn_of_peers(run, f"{what}; single GPUs work", evidence, report)
     if arms and (problem := arms[0][1]):
         working = next((variables for variables, failure in arms if failure is None), None)
         if working is None:
             detail = f"NCCL does not work between these GPUs: {problem}"
-            return _warn_of_peers(detail, evidence, report, environ)
+            return _warn_of_peers(run, detail, evidence, report)
         if working:
             detail = f"NCCL works only with {' '.join(f'{name}=1' for name in working)}: {problem}"
             row = "peer_copies_fail" if working == ["NCCL_P2P_DISABLE"] else None
-            return _warn_of_peers(detail, evidence, report, environ, row)
+            return _warn_of_peers(run, detail, evidence, report, row)
         names = _list_variables(environ)
         return _warn_of_peers(
-            f"NCCL works only without {' '.join(names)}: {problem}", evidence, report, environ,
+            run, f"NCCL works only without {' '.join(names)}: {problem}", evidence, report,
             "setting_breaks_environment", settings=" ".join(f"{name}={environ[name]}" for name in names),
             it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
         )  # fmt: skip
@@ -468,13 +465,14 @@ def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
 
 
 def _warn_of_peers(
-    detail: str, evidence: tuple[Evidence, ...], report: ProbeReport, environ: Mapping[str, str],
+    run: Verification, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
     row: str | None = None, **facts: Any,
 ) -> Judgement:  # fmt: skip
     """Return the warning, with what on this machine decides how GPUs reach each other.
 
     Its finding is the cause that NCCL's words name, else that of `row`.
     """
+    environ = run.environ
     shown = [Evidence(f"{n}={environ[n]}", "variable") for n in sorted(environ) if n.startswith("NCCL_")]
     if units := glob.glob("/sys/class/iommu/*"):
         text = f"the IOMMU is on ({len(units)} units), which can stop copies between GPUs"
@@ -483,7 +481,7 @@ def _warn_of_peers(
         shared = os.statvfs(_SHARED)
         shown.append(Evidence(f"{shared.f_blocks * shared.f_frsize >> 20} MiB", _SHARED))
     words = report.words(6)
-    finding = explain_message("\n".join(e.text for e in words), {}, words)
+    finding = run.explain("\n".join(e.text for e in words))
     if row and not finding:
         finding = make_finding(row, (*shown, *words), **facts)
     return Judgement("warn", detail, (*evidence, *shown, *words), finding)

@@ -15,6 +15,7 @@ from ..model import (
     TORCH_COMPANIONS,
     DeviceVerdict,
     Evidence,
+    Finding,
     FrameworkVerdict,
     GradedResult,
     LibraryFile,
@@ -25,11 +26,8 @@ from ..profiles.findings import make_finding
 from ..system.redaction import clean
 from .causes import (
     explain_cudnn_call,
-    explain_loader_message,
-    explain_message,
-    explain_setting,
+    explain_kernels,
     explain_signal,
-    explain_unseen_gpu,
 )
 from .disk import explain_removed, explain_unloaded
 from .libraries import (
@@ -93,10 +91,11 @@ def _judge_death(run: Verification, name: str, report: ProbeReport, stage: str) 
         return None
     evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
     last, low = clean(report.finished.stderr)[-4000:], run.low_memory
+    said = run.explain(last)
     finding = (
-        explain_setting(last, evidence[:1])
+        (said if said and said.confidence == "certain" else None)
         or explain_unloaded(run, name, f"{report.death}\n{last}")
-        or explain_loader_message(last, evidence[:1])
+        or said
         # some calls into CUDA end the process where they get no memory
         or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
         or explain_signal(report.finished, evidence)
@@ -122,12 +121,17 @@ def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str
     evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
     saw = report.last("framework") or {}
     removed = explain_removed(name, run.env, run.paths) if stage == "framework" else None
-    finding = removed or explain_unloaded(run, name, text) or explain_message(text, saw, evidence)
-    if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
+    finding = (
+        removed
+        or explain_unloaded(run, name, text)
+        or explain_kernels(text, saw, evidence)
+        or run.explain(text)
         # JAX's exception only says that there is no GPU. The reason is in its log.
-        finding = explain_message(clean(stderr)[-8000:], saw, evidence)
-        if finding is None and stage == "framework" and saw.get("cuda") and not saw.get("devices"):
-            finding = explain_unseen_gpu(report, "The framework", explain_unloaded(run, name, stderr))
+        or run.explain(clean(stderr)[-8000:])
+    )
+    unseen = stage == "framework" and run.device != "cpu" and saw and not saw.get("devices")
+    if finding is None and unseen:
+        finding = _explain_unseen_gpu(run, name, report, saw)
     # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
         call = {"call": failed["error"], "text": text}
@@ -154,11 +158,8 @@ def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement
     evidence = (Evidence(saw["file"], "imported from"),)
     if run.device == "cpu":
         judged = Judgement("pass", named, evidence)
-    elif not saw["cuda"]:
-        return fail_with(make_finding("framework_for_cpu", evidence, framework=named))
-    elif not saw["devices"]:
-        missing = explain_unloaded(run, name, report.finished.stderr)
-        return fail_with(explain_unseen_gpu(report, named, missing))
+    elif not saw["cuda"] or not saw["devices"]:
+        return fail_with(_explain_unseen_gpu(run, name, report, saw))
     else:
         cudnn = format_cudnn(saw.get("cudnn")) or "not reported"
         gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
@@ -176,6 +177,19 @@ def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement
         return judged
     detail = f"{named} was imported, but the lock has {locked}"
     return replace(judged, status="warn" if inside else "fail", detail=detail)
+
+
+def _explain_unseen_gpu(run: Verification, name: str, report: ProbeReport, saw: Mapping[str, Any]) -> Finding:
+    """Return why a framework sees no GPU: a build for the CPU, a library that the loader did not find, or its log."""
+    named, stderr, shown = f"{name} {saw['version']}", report.finished.stderr, report.words(6)
+    if not saw["cuda"]:
+        return make_finding("framework_for_cpu", (Evidence(saw["file"], "imported from"),), framework=named)
+    row = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
+    return (
+        explain_unloaded(run, name, stderr)
+        or run.explain(stderr)
+        or make_finding(row, shown, confidence="possible", framework=named)
+    )
 
 
 def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:

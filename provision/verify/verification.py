@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
     CudnnRelease,
+    Device,
     Emit,
     Environment,
     EnvironmentChange,
@@ -52,7 +53,13 @@ PROBES = ("report", "devices", "gpu")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 LibraryPaths = Mapping[str, Any]
+Diagnose = Callable[[str, Device], tuple[Finding, ...]]
 T = TypeVar("T")
+
+
+def find_nothing(_text: str, _device: Device) -> tuple[Finding, ...]:
+    """Find no cause, where nothing is to be diagnosed."""
+    return ()
 
 
 class Options(Value):
@@ -330,7 +337,7 @@ class Verification:
 
     The environment is compared with its lock. `releases` are the known cuDNN releases. `read_machine` reads the driver and the
     GPUs that the environment's reports must agree with. `machine` is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
-    UUIDs of MIG devices, each of which needs its own process. `imported` lets a framework's probe that was started
+    UUIDs of MIG devices, each of which needs its own process. `diagnose` finds causes in a text: no stage imports another. `imported` lets a framework's probe that was started
     before its turn continue, and returns its report.
     """
 
@@ -345,6 +352,7 @@ class Verification:
     lock: Lock | None = None
     releases: Sequence[CudnnRelease] = ()
     read_machine: Callable[[], Machine] | None = None
+    diagnose: Diagnose = find_nothing
     stages: list[StageResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     verdicts: list[FrameworkVerdict] = field(default_factory=list)
@@ -374,6 +382,11 @@ class Verification:
     def low_memory(self) -> Mapping[str, Any] | None:
         """The values of the stage runtime if little GPU memory is free, else None."""
         return find_low_memory(self.lowlevel) if self.lowlevel else None
+
+    def explain(self, text: str) -> Finding | None:
+        """Return the cause that the words of a process show, or None if they allow several."""
+        found = self.diagnose(text, "cpu" if self.device == "cpu" else "cuda")
+        return found[0] if found and found[0].confidence != "possible" else None
 
     def say(self, kind: str, text: str) -> None:
         self.emit(Event(kind, "verify", text))

@@ -10,6 +10,7 @@ import pytest
 from framework_envs import venv
 
 from driver_stub import H200, build, build_runtime, scenario, spec
+from provision.commands.causes import find_causes_in_log
 from provision.model import Environment
 from provision.verify import Options, locate_environment, verify
 from provision.verify.libraries import InstalledLibraries, PythonPaths
@@ -95,7 +96,9 @@ def judge(env, tmp_path, monkeypatch):
         for key, value in scenario(libraries, what).items():
             folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
             monkeypatch.setenv(key, ":".join(folders))
-        return verify(locate_environment(env), options, emit=lambda _: None, **more)
+        return verify(
+            locate_environment(env), options, emit=lambda _: None, diagnose=find_causes_in_log, **more
+        )
 
     return run
 
@@ -106,7 +109,7 @@ def verification(device="cuda", files=(), **more):
     return Verification(
         early=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
         emit=lambda _: None, device=device, ordinal=None, environ={},
-        installed=InstalledLibraries(paths=paths, files=files), **more,
+        installed=InstalledLibraries(paths=paths, files=files), diagnose=find_causes_in_log, **more,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from provision.index import refusals
 from provision.lock import uv_errors
 from provision.requirements import files, poetry
 from provision.requirements.demands import read_project_requirements
-from provision.verify import causes, disk
+from provision.verify import disk
 from provision.verify.libraries import PythonPaths
 
 
@@ -48,8 +48,6 @@ READERS = {
     "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),
     "releases without wheels": (uv_errors.find_unusable, ("a==1 ", "has no usable wheels ", "a==1 have no usable wheels ")),
     "undeclared build requirements": (uv_errors._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
-    "a missing library": (lambda t: causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
-    "a refused setting": (lambda t: causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (
         lambda t: disk.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
     ),

@@ -57,6 +57,39 @@ def test_jax_tells_the_reason_only_in_its_log():
     assert jax("", None).cause == "cpu_only_build"
 
 
+@rows(
+    ("text", "cause"),
+    [
+        ("Bootstrap : no socket interface found", "variable_breaks_framework"),
+        ("Error while creating shared memory segment /dev/shm/nccl-x (size 9)", "container_shm_too_small"),
+        ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "forked_after_cuda_init"),
+        (FORKED, "forked_after_cuda_init"),
+        ("cuDNN version incompatibility: PyTorch was compiled  against (9, 1, 0) but found runtime version (9, 0, 0).",
+         "cudnn_shadowed_by_other_copy"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", "gpu_memory_exhausted"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes", "gpu_memory_exhausted"),
+        ("The NVIDIA driver on your system is too old (found version 11040)", "driver_too_old_for_runtime"),
+        ("the provided PTX was compiled with an unsupported toolchain", "driver_too_old_for_runtime"),
+        ("AssertionError: Torch not compiled with CUDA enabled", "cpu_only_build"),
+        ("Mismatched PJRT plugin PJRT API version (0.55)", "jax_plugin_version_mismatch"),
+        ("RuntimeError: module compiled against API version 0x10 but this version of numpy is 0xf", "numpy_abi"),
+        ("Fatal Python error: failed to get the Python codec of the filesystem encoding", "variable_breaks_framework"),
+        ("ImportError: /lib/libc.so.6: version `GLIBC_2.34' not found (required by /x/libtorch.so)", "system_libs_too_old"),
+        ("libcudnn.so.9: cannot open shared object file: No such file or directory", "cudnn_not_found"),
+        ("dlopen libcudnn.so.9: libz.so.1: cannot open shared object file: No such file or directory", None),
+        ("/env/libodd.so: undefined symbol: odd", None),
+        ("OSError: /x/libcudnn_ops.so.9: file too short", "package_files_damaged"),
+        ("undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12", "nvidia_lib_symbol_mismatch"),
+        ("RuntimeError: No CUDA GPUs are available", None),
+        ("KeyError: 'x'", None),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_process_are_diagnosed(text, cause):
+    """A text that allows several causes names none."""
+    found = verification().explain(text)
+    assert (found and found.cause) == cause
+
+
 def test_a_guilty_setting_does_not_replace_a_cause_that_fits_better():
     """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
     path = settings.Suspect(variable="PYTHONPATH", part="/x")
@@ -88,22 +121,6 @@ def test_a_status_is_explained_by_what_else_the_stage_read(code, driver, seen, c
     finding = causes.explain_cuda_call({"call": "cuInit", "code": code}, seen, whole)
     assert (finding.cause, words in finding.title) == (cause, True), finding.title
     assert "{" not in finding.title and "[[" not in finding.title
-
-
-@rows(
-    ("text", "cause"),
-    [
-        ("/lib/libm.so.6: version `GLIBC_2.38' not found (required by /env/x.so)", "system_libs_too_old"),
-        ("libcudnn.so.9: cannot open shared object file: No such file", "cudnn_not_found"),
-        ("libcufft.so.11: cannot open shared object file: No such file", "nvidia_libs_not_installed"),
-        ("/env/lib/libcublas.so.12: file too short", "package_files_damaged"),
-        ("/env/libcusparse.so.12: undefined symbol: __nvJitLinkCreate_12_8", "nvidia_lib_symbol_mismatch"),
-        ("/env/libodd.so: undefined symbol: odd", None),
-    ],
-)
-def test_a_message_of_the_loader_names_its_cause(text, cause):
-    finding = causes.explain_loader_message(text, ())
-    assert (finding and finding.cause) == cause
 
 
 @rows(

@@ -252,7 +252,7 @@ def test_a_failure_for_another_reason_is_not_laid_on_the_limit():
         ):
             run = verification()
             run.stages.append(StageResult(stage="driver", status="fail", detail=detail))
-            run.findings.append(make_finding("library_refused", cause="x"))
+            run.findings.append(make_finding("library_damaged", cause="x"))
             assert [f.cause for f in whole._explain_address_limit(run)] == causes
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)

@@ -258,7 +258,7 @@ def test_the_route_of_a_copy_is_its_speed_beside_the_hosts(speed, access, route)
         finished=Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b""),
         seconds=1,
     )
-    judged = judge_peers(report, 2, {})
+    judged = judge_peers(verification(), report, 2)
     assert judged.evidence[0].text.partition(", ")[2].startswith(route)
     assert f"{2 * (route == 'direct')} of them direct" in judged.detail
 
@@ -355,7 +355,7 @@ def test_who_holds_the_memory_decides_between_need_and_preallocation(judge, tmp_
 
 def peers(*records, timed_out=False):
     done = Finished(returncode=0, stdout="", stderr="", timed_out=timed_out, signal=None, report=b"")
-    return judge_peers(ProbeReport(records=records, finished=done, seconds=1), 2, {})
+    return judge_peers(verification(), ProbeReport(records=records, finished=done, seconds=1), 2)
 
 
 def test_copies_that_did_not_end_are_a_warning_with_the_call():
