@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..model import Fleet, FleetPlan, HostClass, Plan, RequestContext, UnservedHosts
+from ..model import Fleet, FleetPlan, Plan, RequestContext, UnservedHosts
 from ..model.values import Value
-from .classes import group as group
+from .classes import count_hosts as count_hosts, group as group
 from .cover import PackageCover
 from .differences import Served, explain_pairs
 from .kinds import (
@@ -52,11 +52,11 @@ def plan_fleet(
         for planned, cover in zip(groups, covers, strict=True)
         for mask in cover.groups
     ]
-    served.sort(key=lambda s: -_hosts(s.classes))
+    served.sort(key=lambda s: -count_hosts(s.classes))
     fleet = Fleet(
         classes=tuple(c for part in parts for c in part.classes),
         plans=tuple(
-            FleetPlan(plan=s.plan, classes=tuple(c.id for c in s.classes), hosts=_hosts(s.classes))
+            FleetPlan(plan=s.plan, classes=tuple(c.id for c in s.classes), hosts=count_hosts(s.classes))
             for s in served
         ),
         apart=tuple(explain_pairs(served, packages)),
@@ -85,9 +85,5 @@ def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> 
             name = f"{closest.framework} {closest.version}: " if closest else ""
             reason, hint = f"{name}{texts}", plan.hint
         ids = tuple(c.id for c in members)
-        left.append(UnservedHosts(hosts=_hosts(members), classes=ids, reason=reason, hint=hint))
+        left.append(UnservedHosts(hosts=count_hosts(members), classes=ids, reason=reason, hint=hint))
     return left
-
-
-def _hosts(classes: Sequence[HostClass]) -> int:
-    return sum(len(c.hosts) for c in classes)

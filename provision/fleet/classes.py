@@ -35,6 +35,11 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     )  # fmt: skip
 
 
+def count_hosts(classes: Iterable[HostClass]) -> int:
+    """Return the number of hosts of some classes."""
+    return sum(len(c.hosts) for c in classes)
+
+
 def is_same_class(one: Target, other: Target) -> bool:
     """Return whether no plan can tell two targets apart."""
     return _alike(one) == _alike(other)

@@ -12,7 +12,7 @@ from ..model.values import Value
 from ..resolve.choice import is_planned
 from ..resolve.objections import objections
 from ..system.versions import version
-from .classes import joint_target
+from .classes import count_hosts, joint_target
 from .cover import PackageCover
 from .kinds import Fitting, Packages, PlannedGroup, joint_request
 
@@ -187,5 +187,5 @@ def _change(classes: Sequence[HostClass], name: str, value: str) -> str:
 
 
 def _count(classes: Sequence[HostClass]) -> str:
-    hosts = sum(len(c.hosts) for c in classes)
+    hosts = count_hosts(classes)
     return f"{hosts:,} hosts" if hosts != 1 else "1 host"

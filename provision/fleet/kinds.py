@@ -33,7 +33,7 @@ from ..resolve.objections import fits
 from ..resolve.question import Question
 from ..resolve.supply import cudnn_objections, serving_releases
 from ..system.versions import is_exact, major, version
-from .classes import joint_target
+from .classes import count_hosts, joint_target
 from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages, join
 
 MOST_LOST = 1
@@ -291,7 +291,7 @@ class PlannedGroup(Value, kw_only=False):
     @property
     def weights(self) -> list[int]:
         """The number of hosts of each kind."""
-        return [sum(len(c.hosts) for c in classes) for classes in self.members]
+        return [count_hosts(classes) for classes in self.members]
 
     def classes(self, mask: int) -> tuple[HostClass, ...]:
         """Return the classes of some kinds, most hosts first."""

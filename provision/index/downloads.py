@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import BuildError, LockError
 from ..model import LockedPackage
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import process, trust
 from ..system.files import hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact
@@ -36,8 +36,7 @@ _MOST_TRIES = 200
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Download:
+class Download(Value):
     """A file to download to `path`. Its part, an incomplete file beside `path`, is resumed.
 
     `urls` are its possible addresses, the best first. They are read one by one. `shown` is its name in errors.

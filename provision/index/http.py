@@ -15,11 +15,11 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -31,6 +31,9 @@ from ..system import process
 from ..system.redaction import clean_line, redact, redact_text
 from .config import PipConfig, pip_settings
 from .refusals import Cause, Refusal, explain_cause, explain_status, unreadable
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 TRIES = 4
 TIMEOUT = 60.0
@@ -221,9 +224,14 @@ class Http:
             answer = self.get(url, head=True, missing_ok=True)
             return _read_size(answer.headers, "content-length") if answer else None
 
-        wanted = list(dict.fromkeys(urls))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return dict(zip(wanted, pool.map(size, wanted), strict=True))
+        return fetch_all(urls, size)
+
+
+def fetch_all(items: Iterable[Item], fetch: Callable[[Item], Answer]) -> dict[Item, Answer]:
+    """Return what `fetch` returns for each item. A bounded number is fetched at a time."""
+    wanted = list(dict.fromkeys(items))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(fetch, wanted), strict=True))
 
 
 def parse_content_range(text: str | None) -> tuple[int, int, int | None]:

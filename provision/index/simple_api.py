@@ -21,7 +21,7 @@ from ..errors import LockError
 from ..model.values import Value
 from ..system.redaction import clean_line, redact
 from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
-from .refusals import unreadable
+from .refusals import UNREADABLE_HINT, unreadable
 
 if TYPE_CHECKING:
     from .http import Http
@@ -118,7 +118,7 @@ def _is_file_name(text: str) -> bool:
 def _explain_no_index(url: str, what: str) -> LockError:
     return LockError(
         f"{redact(url)} is not a simple index: the response was {what}",
-        hint="open the address in a browser and check for a login page, a proxy or a broken mirror",
+        hint=UNREADABLE_HINT,
     )
 
 

@@ -39,11 +39,6 @@ class Fitting(Value, kw_only=False):
         """The plan with the newest builds."""
         return plan_request(self.context)
 
-    def chain(self, framework: str) -> list[Build]:
-        """Return the fitting builds of a framework."""
-        names = [w.name for w in self.question.request.frameworks]
-        return self.chains[names.index(framework)]
-
     def rows(self, plan: Plan) -> tuple[Build, ...]:
         """Return the rows of a plan's builds."""
         every = [b for chain in self.chains for b in chain]

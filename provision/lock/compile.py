@@ -41,7 +41,7 @@ from ..model import (
     RequirementLine,
     requirement_name,
 )
-from ..model.values import dataclass
+from ..model.values import Value
 from ..resolve.question import Question
 from ..system import grants, process
 from ..system.files import hash_file
@@ -70,8 +70,7 @@ Annotations = tuple[dict[str, str], dict[str, tuple[str, ...]]]
 """The index of each package, and the packages that require it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Value):
     """uv's solution of a query.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is

@@ -119,7 +119,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
     plans: list[FleetPlan] = []
     files: list[FleetLock] = []
     unserved: list[UnservedHosts] = []
-    current.sort(key=lambda row: -_count(row[2]))
+    current.sort(key=lambda row: -fleet.count_hosts(row[2]))
     for path, lock, kinds in current:
         working = []
         for kind in kinds:
@@ -140,7 +140,9 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
         if working:
             files.append(FleetLock(file=str(path), plan=len(plans), lock=lock))
             plans.append(
-                FleetPlan(plan=lock.plan, classes=tuple(k.id for k in working), hosts=_count(working))
+                FleetPlan(
+                    plan=lock.plan, classes=tuple(k.id for k in working), hosts=fleet.count_hosts(working)
+                )
             )
     found = Fleet(
         classes=tuple(kind for _, _, kinds in current for kind in kinds), plans=tuple(plans),
@@ -178,10 +180,6 @@ def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], 
             hint="write them with gpuenv lock",
         )
     return found, left_out
-
-
-def _count(classes: Iterable[HostClass]) -> int:
-    return sum(len(c.hosts) for c in classes)
 
 
 def _changed(one: HostClass, choices: Choices) -> Target:

@@ -301,13 +301,10 @@ class Pages:
                 self._give_up(page, package, error)
                 return []
             urls = [url for url in urls if unquote(url) in known]
-        from concurrent.futures import ThreadPoolExecutor
+        from ..index.http import fetch_all
 
-        from ..index.http import AT_ONCE
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            pages = pool.map(lambda url: self._files(page, package, url), urls[:_MOST_PAGES])
-            return [file for files in pages for file in files]
+        pages = fetch_all(urls[:_MOST_PAGES], lambda url: self._files(page, package, url))
+        return [file for files in pages.values() for file in files]
 
     def _files(self, page: WheelPage, package: str, url: str) -> list[File]:
         try:

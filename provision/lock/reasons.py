@@ -35,7 +35,8 @@ _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {p
 
 def held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
     """Return what is not in its newest release: frameworks, named packages that bind one, and older wheels."""
-    rows = [row for wanted in state.context.request.frameworks if (row := _framework(state, chosen, wanted))]
+    asked = zip(state.context.request.frameworks, state.fitting.chains, strict=True)
+    rows = [row for wanted, chain in asked if (row := _framework(state, chosen, wanted, chain))]
     rows += [_package(state, chosen, name) for name in chosen.behind]
     said = {row.package for row in rows}
     return [*rows, *(row for row in _older_wheels(state, chosen) if row.package not in said)]
@@ -63,7 +64,7 @@ def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
     The builds of an index that does not respond are among them, unless this index is the reason.
     """
     for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
-        build, _, usable = _newer(state, chosen, wanted)
+        build, _, usable = _newer(state, chosen, wanted, chain)
         closed = () if _only_there(state, chosen, chain, usable) else [b for b in usable if b not in chain]
         because = "the requested packages conflict with it"
         if usable:
@@ -73,12 +74,14 @@ def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
                 yield one, because
 
 
-def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> HeldBackPackage | None:
+def _framework(
+    state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
+) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
-    build, newer, usable = _newer(state, chosen, wanted)
+    build, newer, usable = _newer(state, chosen, wanted, chain)
     if not newer or state.context.request.cuda:
         return None
-    newest, chain = newer[0].version, state.fitting.chain(wanted.name)
+    newest = newer[0].version
     price: str | None = None
     if closed := _only_there(state, chosen, chain, usable):
         name = "PyTorch index" if closed.index == "pytorch" else "default index"
@@ -99,7 +102,7 @@ def _framework(state: State, chosen: Solution, wanted: FrameworkRequest) -> Held
 
 
 def _newer(
-    state: State, chosen: Solution, wanted: FrameworkRequest
+    state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
 ) -> tuple[Build, list[Build], list[Build]]:
     """Return the chosen build of a framework, the newer ones within the bounds and of its kind, and those that fit.
 
@@ -119,7 +122,7 @@ def _newer(
     ]  # fmt: skip
     releases = {b.version for b in newer}
     # A local wheel is no row, but may be of such a release.
-    fitting = [b for b in state.fitting.chain(wanted.name) if b.version in releases]
+    fitting = [b for b in chain if b.version in releases]
     by_age = partial(sorted, key=lambda b: version(b.version), reverse=True)
     return build, by_age(newer), by_age([*fitting, *closed])
 

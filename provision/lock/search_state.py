@@ -12,7 +12,7 @@ from ..errors import LockError
 from ..index.config import own_cache
 from ..index.simple_api import File
 from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system.versions import version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
@@ -25,8 +25,7 @@ from .named import NamedPackage, read_named_packages
 from .pages import Pages
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
+class Candidate(Value):
     """A plan that a search may try: its builds come first. The rest says how it is tried.
 
     With `fixed` no other builds are allowed. `first` are named packages that uv decides first. `limits` are further
@@ -47,8 +46,7 @@ class Candidate:
     wanted: tuple[str, str] = field(default=("", ""), compare=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Solution:
+class Solution(Value):
     """A whole solution: the answer to a candidate, its plan, and what the facts say of it.
 
     `behind` are the days by which the named packages that bind a framework are older than their newest release.
@@ -64,8 +62,7 @@ class Solution:
     behind: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Value, kw_only=False):
     """A candidate without a solution, and uv's reasons."""
 
     asked: Candidate

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index.config import pytorch_address
-from ..model import PYTORCH_INDEX_PACKAGES, Build, Plan, PlannedBuild, Profiles, requirement_name
+from ..index.config import pytorch_address, pytorch_packages
+from ..model import Build, Plan, PlannedBuild, Profiles, requirement_name
 from .choice import is_planned
 
 OPENED_BY_TENSORFLOW = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
@@ -38,7 +38,7 @@ def install_lines(
     `indexes` are the addresses of "pytorch" and, unless it is the installer's own, of "pypi". `links` are the folders
     of wheels that are used in place of an index. The environment must have the plan's Python.
     """
-    theirs = PYTORCH_INDEX_PACKAGES if any(b.index == "pytorch" for b in plan.builds) else ()
+    theirs = pytorch_packages(plan)
     frameworks = {
         index: [word for b in plan.builds if b.index == index for word in _words(b, plan, known)]
         for index in dict.fromkeys(b.index for b in plan.builds)

@@ -42,7 +42,7 @@ from ..index.simple_api import (
 )
 from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
 from ..model import LockedPackage, PackageSources, Plan, as_plain, from_plain, normalize_name
-from ..model.values import dataclass
+from ..model.values import Value
 from ..system import trust, untrusted
 from ..system.cache import cache_folder
 from ..system.redaction import redact
@@ -177,8 +177,7 @@ def package_of(name: str, file: File) -> LockedPackage | None:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SourceArchives:
+class SourceArchives(Value, kw_only=False):
     """The source archives of the configured indexes and folders."""
 
     sources: PackageSources
@@ -187,16 +186,13 @@ class SourceArchives:
 
     def describe(self, packages: Iterable[LockedPackage]) -> dict[LockedPackage, SourceArchive]:
         """Describe source archives. Too large and unreadable ones are missing in the result."""
-        wanted = list(dict.fromkeys(packages))
+        wanted = list(packages)
         if not wanted:
             return {}
-        from concurrent.futures import ThreadPoolExecutor
+        from ..index.http import fetch_all
 
-        from ..index.http import AT_ONCE
-
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            archives = pool.map(self._describe_one, wanted)
-            return {package: archive for package, archive in zip(wanted, archives, strict=True) if archive}
+        found = fetch_all(wanted, self._describe_one)
+        return {package: archive for package, archive in found.items() if archive}
 
     def listed(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the source archives of a package on the indexes and in folders, newest first."""

@@ -11,7 +11,6 @@ import threading
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,7 +23,7 @@ from packaging.version import Version
 
 from ...errors import GpuenvError, LockError
 from ...index.archives import open_wheel, read_metadata
-from ...index.http import AT_ONCE, Http
+from ...index.http import Http, fetch_all
 from ...index.simple_api import File, project_files
 from ...index.wheel_names import applies, cpython_markers, glibc_of
 from ...model import PLATFORMS
@@ -204,10 +203,8 @@ class Reader:
 
     def _read(self, file: File, measure: Measure | None, step: int | None) -> dict[str, Any]:
         opened, counter = open_wheel(self.http, file.url, step)
-        header = HeaderParser().parsestr(read_metadata(opened, file.name))
         return {
-            "requires": header.get_all("Requires-Dist") or [],
-            "requires_python": header.get("Requires-Python"),
+            **read_header(read_metadata(opened, file.name)),
             **(measure(opened) if measure else {}),
             "bytes": counter.fetched,
             "sha256": file.sha256,
@@ -245,9 +242,7 @@ class Reader:
         self, wheels: Iterable[WheelFile], kind: str, measure: Measure | None = None
     ) -> dict[WheelFile, dict[str, Any] | None]:
         """Return the facts of many wheels. A bounded number is read at a time."""
-        wanted = list(dict.fromkeys(wheels))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return dict(zip(wanted, pool.map(lambda w: self.facts(w, kind, measure), wanted), strict=True))
+        return fetch_all(wheels, lambda w: self.facts(w, kind, measure))
 
     def measured(
         self, builds: Sequence[Build], kind: str, measure: Measure | None = None
@@ -255,6 +250,14 @@ class Reader:
         """Return the builds that can be read, with their facts."""
         facts = self.all_facts((b.wheel for b in builds), kind, measure)
         return [(b, fact) for b in builds if (fact := facts[b.wheel])]
+
+
+def read_header(text: str) -> dict[str, Any]:
+    """Return what metadata requires."""
+    header = HeaderParser().parsestr(text)
+    return {
+        "requires": header.get_all("Requires-Dist") or [], "requires_python": header.get("Requires-Python")
+    }  # fmt: skip
 
 
 def row_name(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -44,6 +43,7 @@ from .reader import (
     WheelFile,
     allowed_pythons,
     pythons,
+    read_header,
     representative,
     required,
 )
@@ -294,10 +294,8 @@ def _read_source(reader: Reader, file: File) -> Row:
     about = files.get("PKG-INFO")
     if about is None:
         raise ValueError("it has no PKG-INFO")
-    header = HeaderParser().parsestr(about.decode("utf-8", "replace"))
     return {
-        "requires": header.get_all("Requires-Dist") or [],
-        "requires_python": header.get("Requires-Python"),
+        **read_header(about.decode("utf-8", "replace")),
         "form": "download" if any(_DOWNLOADS.search(files.get(n) or b"") for n in _BUILDING) else "source",
         "size": len(answer.body),
         "bytes": len(answer.body),
