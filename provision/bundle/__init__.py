@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,12 +43,8 @@ _READERS = 4
 
 def claim(folder: Path) -> Bundle | None:
     """Return the bundle in a folder, or None for an empty or missing folder. Raises UsageError for other contents."""
-    if folder.is_symlink() and not folder.exists():
-        raise UsageError(
-            f"{folder} is a broken symbolic link", hint="remove the link, or choose another path for DIR"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", hint="choose an empty or new folder")
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", hint="choose an empty or new folder")
     names = {p.name for p in folder.iterdir()} if folder.exists() else set()
     if MANIFEST not in names:
         if names - {_DRAFT}:
@@ -184,11 +181,8 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
         on_progress(file.size or 0)
         return good
 
-    try:
-        with ThreadPoolExecutor(_READERS) as pool:
-            wrong = [f.path for f, good in zip(files, pool.map(right, files), strict=True) if not good]
-    except OSError as error:
-        raise BuildError(f"the bundle {folder} cannot be read: {error}", hint=_AGAIN) from error
+    with ThreadPoolExecutor(_READERS) as pool:
+        wrong = [f.path for f, good in zip(files, pool.map(right, files), strict=True) if not good]
     if wrong:
         raise BuildError(f"{name_few(wrong)} of the bundle {folder} changed after its creation", hint=_AGAIN)
 

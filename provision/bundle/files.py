@@ -119,10 +119,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         "json",
         minor,
     ]
-    try:
-        rows = json.loads(_run(words, timeout=60).stdout or "[]")
-    except ValueError:
-        rows = []
+    rows = json.loads(_run(words, timeout=60).stdout or "[]")
     wanted = ("cpython", "default", *_BUILDS[platform])
     fitting = (
         r for r in rows if tuple(r[k] for k in ("implementation", "variant", "os", "arch", "libc")) == wanted

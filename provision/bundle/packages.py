@@ -127,7 +127,8 @@ class BundledPackages:
         if package.is_conda:
             return self._channel_addresses.get(package.url, [package.url])
         theirs, _ = split_pytorch((package,), self.locked.lock.plan)
-        return self._addresses.find(package, self._pytorch if theirs else self._default)
+        pytorch = pytorch_address(self.locked.sources.pytorch, self.locked.lock.plan)
+        return self._addresses.find(package, (pytorch,) if theirs else self._default)
 
     @functools.cached_property
     def _addresses(self) -> Addresses:
@@ -142,10 +143,6 @@ class BundledPackages:
             return ()
         explicit = (url for url in sources.explicit if not is_pytorch(url, sources.pytorch))
         return (*list_indexes(sources), *explicit)
-
-    @functools.cached_property
-    def _pytorch(self) -> tuple[str, ...]:
-        return (pytorch_address(self.locked.sources.pytorch, self.locked.lock.plan),)
 
     @functools.cached_property
     def _channel_addresses(self) -> dict[str, list[str]]:

@@ -179,11 +179,5 @@ def own_wheel(folder: Path, data: Path) -> str:
 
 def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
     """Return gpuenv's distribution and its METADATA."""
-    try:
-        dist = importlib.metadata.distribution("gpuenv")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise BuildError(
-            "this gpuenv is not installed, so its wheel cannot be built",
-            hint="install gpuenv with pip from a checkout or a wheel",
-        ) from error
+    dist = importlib.metadata.distribution("gpuenv")
     return dist, email.message_from_string(dist.read_text("METADATA") or "")

@@ -1,7 +1,11 @@
 """Bundles: everything for a machine without a network, made from a loopback index, used where there is none."""
 # ruff: noqa: F811  # fixtures are imported by their name
 
+import dataclasses
+import errno
 import hashlib
+import http.server
+import importlib.metadata
 import io
 import json
 import os
@@ -19,9 +23,28 @@ import project_packages
 import pytest
 from bundle_site import ASK, HERE, UV, again, bundle, files, made, no_network, site, target  # noqa: F401  # fixtures
 from command import Command
+from loopback import running
 from packaging.requirements import Requirement
 
-from provision.bundle import wheels
+import provision.bundle as bundles
+from provision.bundle import install, wheels
+from provision.bundle.files import fetch_archive
+from provision.bundle.packages import BundledPackages, LockForBundle, one_of_each_platform
+from provision.bundle.writer import BundleContents, BundleWriter, merge_items
+from provision.config.options import Choices
+from provision.errors import BuildError, LockError
+from provision.index.downloads import Download, part
+from provision.model import (
+    Bundle,
+    BundlePlan,
+    BundlePython,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    Profiles,
+    Target,
+)
 
 
 def manifest(folder):
@@ -295,7 +318,8 @@ def test_a_folder_of_somebody_else_is_left_alone(site):
     assert ran.code == 2 and "thesis.tex" in ran.json["error"]["message"]
     assert [p.name for p in site.out.iterdir()] == ["thesis.tex"]
     (site.gpuenv.work / "file").write_text("")
-    assert site.gpuenv("bundle", "file", *ASK).code == 2
+    (site.gpuenv.work / "link").symlink_to("missing")
+    assert site.gpuenv("bundle", "file", *ASK).code == site.gpuenv("bundle", "link", *ASK).code == 2
     ran = site.gpuenv("bundle", "/proc/bundle", *ASK)
     assert ran.code == 7 and "cannot write in /proc" in ran.err and "solving" not in ran.err
 
@@ -457,6 +481,218 @@ def test_create_refuses_a_folder_that_is_no_bundle_and_other_frameworks(target):
     assert target.create("--lock", target.bundle / "pylock.toml").code == 2
     ran = target.create("--framework", "jax")
     assert ran.code == 6 and "jax is required" in ran.json["error"]["message"]
+
+
+# --- single steps --------------------------------------------------------------------------------
+
+LINUX = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=())
+PYTHON = BundlePython(
+    key="cpython-3.12.99-linux-x86_64-gnu", version="3.12.99", path="python/cpython-3.12.99.tar.gz"
+)
+DEMO = LockedPackage(name="demo", version="1", url="https://h/demo-1-py3-none-any.whl", sha256="0" * 64)
+
+
+def described(**more):
+    values = {
+        "gpuenv": "1",
+        "manager": "venv",
+        "lock": "pylock.toml",
+        "target": LINUX,
+        "device": "cuda",
+        "frameworks": (),
+    }
+    return Bundle(**values, python="3.12", asked="", **more)
+
+
+def lock_for(target=LINUX, packages=(DEMO,), **sources):
+    plan = Plan(
+        builds=(), python="3.12", platform=target.platform, manager="venv", device="cpu", target=target
+    )
+    lock = Lock(manager="venv", target=target, plan=plan, packages=packages)
+    return LockForBundle(
+        lock=lock,
+        sources=PackageSources(**sources),
+        profiles=Profiles(),
+        choices=Choices(),
+        options_digest="",
+    )
+
+
+@pytest.mark.parametrize(("number", "message"), [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot write in")])
+def test_an_error_of_the_disk_is_named(tmp_path, number, message):
+    with pytest.raises(BuildError, match=message), bundles.writing(tmp_path):
+        raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("glibc", "newer"),
+    [(None, None), ("2.17", "wheels/a-1-cp312-cp312-manylinux_2_28_x86_64.whl"), ("2.28", None)],
+)
+def test_the_wheel_for_a_newer_glibc_is_found(glibc, newer):
+    assert (
+        bundles.find_newer_glibc(["gpuenv/x.whl", "wheels/a-1-cp312-cp312-manylinux_2_28_x86_64.whl"], glibc)
+        == newer
+    )
+
+
+@pytest.mark.parametrize(("version", "alone"), [("3.12.99", True), ("3.9.20", False)])
+def test_the_readme_starts_gpuenv_with_the_python_in_the_bundle(version, alone):
+    """gpuenv itself needs Python 3.10."""
+    text = bundles.readme(described(archive=dataclasses.replace(PYTHON, version=version)))
+    assert (
+        f"Python {version} is included" in text and (bundles._WITHOUT_PYTHON.splitlines()[0] in text) == alone
+    )
+
+
+def test_an_interrupted_bundle_says_what_is_there(tmp_path):
+    writer = BundleWriter(tmp_path, None, [], [].append)
+    assert "no file was fetched" in writer.remains().text
+    (tmp_path / "a").write_bytes(b"x" * 10_000)
+    part(tmp_path / "b").write_bytes(b"x" * 5_000)
+    writer.planned = [Download(path=tmp_path / name, urls=(), shown=name, size=10_000) for name in "abc"]
+    assert writer.remains().text == f"15 of 30 kB in {tmp_path.name}/"
+    writer.planned.append(Download(path=tmp_path / "d", urls=(), shown="d"))
+    assert writer.remains().text == f"1 of 4 files in {tmp_path.name}/"
+
+
+def test_a_python_of_the_folder_is_not_downloaded_again(tmp_path):
+    (tmp_path / "python").mkdir()
+    (tmp_path / PYTHON.path).write_bytes(b"archive")
+    before = described(archive=PYTHON, files=bundles.list_files(tmp_path, [PYTHON.path]))
+    writer = BundleWriter(tmp_path, before, [], [].append)
+    assert writer._find_archive("3.12", "linux-x86_64") == PYTHON
+    assert (
+        writer._find_archive("3.1", "linux-x86_64") is writer._find_archive("3.12", "linux-aarch64") is None
+    )
+    (tmp_path / PYTHON.path).write_bytes(b"changed")
+    assert writer._find_archive("3.12", "linux-x86_64") is None
+
+
+def test_a_python_that_uv_does_not_have_is_named(tmp_path):
+    assert fetch_archive(tmp_path, "3.1", "linux-x86_64") == (None, "uv has no Python 3.1 for linux-x86_64")
+
+
+def test_a_python_is_unpacked_by_uv_if_it_is_the_one_of_the_manifest(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "python").mkdir()
+    with tarfile.open(tmp_path / PYTHON.path, "w:gz") as tar:
+        data = b"# system configuration generated and used by the sysconfig module\nbuild_time_vars = {}\n"
+        for name in (
+            "bin/python3.12",
+            "bin/python3",
+            "lib/python3.12/_sysconfigdata__linux_x86_64-linux-gnu.py",
+        ):
+            info = tarfile.TarInfo(f"python/{name}")
+            info.mode, info.size = 0o755, len(data)
+            tar.addfile(info, io.BytesIO(data))
+    plan, env, events = lock_for().lock.plan, tmp_path / "env", []
+    bundles.write_manifest(tmp_path, described())
+    assert install.unpack_python(tmp_path, plan, env, events.append) is None
+    files = bundles.list_files(tmp_path, [PYTHON.path])
+    bundles.write_manifest(tmp_path, described(archive=PYTHON, files=files))
+    python = Path(install.unpack_python(tmp_path, plan, env, events.append))
+    assert (
+        python.is_relative_to(tmp_path / "data") and python.exists() and [e.kind for e in events] == ["start"]
+    )
+    shutil.rmtree(tmp_path / "data")
+    changed = dataclasses.replace(files[0], sha256="0" * 64)
+    bundles.write_manifest(tmp_path, described(archive=PYTHON, files=(changed,)))
+    with pytest.raises(BuildError, match="cannot be unpacked"):
+        install.unpack_python(tmp_path, plan, env, events.append)
+
+
+@pytest.mark.parametrize(
+    ("choices", "lock"),
+    [
+        (
+            {"driver": "580.65.06", "gpu": ["9.0"]},
+            "for windows-x86_64.*for cpu, but this machine requires cuda",
+        ),
+        ({"driver": "580.65.06", "platform": "linux-aarch64"}, "for windows-x86_64.*for linux-x86_64"),
+    ],
+)
+def test_a_described_machine_gets_a_lock_for_its_device_and_platform(tmp_path, choices, lock):
+    plans = [
+        BundlePlan(lock=f"{n}.toml", classes=(), target=dataclasses.replace(LINUX, platform=platform), device="cpu",
+                   frameworks=(), python="3.12")
+        for n, platform in enumerate(("windows-x86_64", "linux-x86_64"))
+    ]  # fmt: skip
+    with pytest.raises(LockError, match=lock):
+        install.choose_lock(tmp_path, described(plans=tuple(plans)), Choices(**choices), [].append)
+
+
+def test_the_lock_with_the_oldest_glibc_speaks_for_its_platform():
+    locks = [lock_for(dataclasses.replace(LINUX, glibc=glibc)) for glibc in ("2.39", "2.9", None)]
+    assert one_of_each_platform(locks) == [locks[1]]
+
+
+def test_a_file_without_a_hash_or_of_two_contents_is_refused(tmp_path):
+    with pytest.raises(LockError, match="no hash for demo 1"):
+        BundledPackages(tmp_path, lock_for()).items([dataclasses.replace(DEMO, sha256=None, size=1)])
+    one, other = (
+        Download(path=tmp_path / "a.whl", urls=(), shown=shown, root=tmp_path, hashes={"sha256": shown})
+        for shown in "ab"
+    )
+    assert merge_items([one, one]) == [one]
+    with pytest.raises(LockError, match="is a different file in two locks: a and b"):
+        merge_items([one, other])
+
+
+def test_a_server_that_states_no_sizes_is_no_failure(tmp_path):
+    class NoHead(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_error(405)
+
+        def log_message(self, *_):
+            pass
+
+    with running(NoHead) as server:
+        url = f"http://{server}/demo-1-py3-none-any.whl"
+        package = dataclasses.replace(DEMO, url=url)
+        assert BundledPackages(tmp_path, lock_for())._sizes([package]) == {}
+
+
+def test_a_folder_that_cannot_be_built_is_named_with_the_output_of_uv(tmp_path):
+    missing = f"-e {tmp_path}/missing"
+    with pytest.raises(BuildError, match="no wheel can be built") as caught:
+        wheels.wheel_of_unhashed(
+            DEMO, missing, tmp_path / "wheels", sys.executable, PackageSources(offline=True)
+        )
+    assert "missing" in (caught.value.log or "") and [p.name for p in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("tag", ["py3-none-any", "cp312-cp312-linux_x86_64"])
+def test_a_wheel_is_made_again_of_its_files_inside_unless_they_are_compiled(tmp_path, tag):
+    info = tmp_path / "site" / "demo-1.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site" / "demo.py").write_text("1\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1\n")
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}\n")
+    (info / "RECORD").write_text(
+        "demo.py,,\n../../outside,,\ndemo-1.dist-info/METADATA,,\ndemo-1.dist-info/WHEEL,,\n"
+    )
+    (dist,) = importlib.metadata.distributions(path=[str(tmp_path / "site")])
+    if tag.startswith("cp"):
+        with pytest.raises(LockError, match="demo contains compiled code"):
+            wheels._remade(dist, tmp_path / "wheels")
+        return
+    name = wheels._remade(dist, tmp_path / "wheels")
+    with zipfile.ZipFile(tmp_path / "wheels" / name) as wheel:
+        assert {n.rpartition("/")[2] for n in wheel.namelist()} == {"demo.py", "METADATA", "WHEEL", "RECORD"}
+
+
+def test_build_requirements_that_cannot_be_had_are_a_note(tmp_path, monkeypatch):
+    source = dataclasses.replace(DEMO, url="https://h/demo-1.tar.gz")
+    (tmp_path / "wheels").mkdir()
+    with tarfile.open(tmp_path / "wheels" / "demo-1.tar.gz", "w:gz"):
+        pass
+    events, notes = [], []
+    contents = BundleContents(
+        tmp_path, lock_for(packages=(source,), offline=True, no_index=True), events.append, notes
+    )
+    assert contents.build_tools() == []
+    assert "are not in the bundle" in notes[-1] and events[-1].kind == "warning"
 
 
 # --- a Python in it ------------------------------------------------------------------------------
