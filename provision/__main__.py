@@ -69,7 +69,7 @@ def _applies_pythonpath() -> bool:
 
 
 def _run(argv: list[str]) -> int:
-    if argv in (["--version"], ["-V"], ["version"]):
+    if argv[:1] in (["--version"], ["-V"], ["version"]):
         from . import __version__
 
         sys.stdout.write(f"gpuenv {__version__}\n")

@@ -86,10 +86,10 @@ def _skip_option(argv: Sequence[str], at: int, flags: Mapping[str, int]) -> int 
 
 
 def _as_options(argv: list[str]) -> list[str]:
-    """Return `help CMD` as `CMD --help`, and `version` as `--version`."""
+    """Return `help CMD` as `CMD --help`."""
     if argv[:1] == ["help"]:
         return [*(word for word in argv[1:] if not word.startswith("-")), "--help"]
-    return ["--version", *argv[1:]] if argv[:1] == ["version"] else argv
+    return argv
 
 
 def _move_command_first(argv: list[str]) -> list[str]:

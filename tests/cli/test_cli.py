@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from provision import cli
+
 GPU = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
 
 
@@ -33,8 +35,31 @@ def test_a_command_line_without_a_command_shows_the_usage(gpuenv):
 def test_version_flags_print_the_version(gpuenv):
     from provision import __version__
 
-    for flag in ("--version", "-V"):
-        assert gpuenv(flag).out == f"gpuenv {__version__}\n"
+    for words in (("--version",), ("-V",), ("version",), ("version", "--json"), ("-V", "create", ".venv")):
+        ran = gpuenv(*words)
+        assert (ran.code, ran.out, ran.err) == (0, f"gpuenv {__version__}\n", "")
+
+
+def test_a_bug_is_shown_whole_and_without_secrets(gpuenv, monkeypatch):
+    def fail(_words):
+        raise RuntimeError("https://user:tellnobody@example.com/simple does not answer")
+
+    monkeypatch.setattr(cli, "_refuse_several_targets", fail)
+    ran = gpuenv("list", "--json")
+    assert ran.code == 1 and "RuntimeError" in ran.err and "this is a bug in gpuenv" in ran.err
+    assert (ran.json["error"]["code"], "RuntimeError" in ran.json["error"]["log"]) == (1, True)
+    assert "tellnobody" not in ran.out + ran.err
+    assert gpuenv("list").out == ""
+
+
+def test_an_interrupt_outside_of_a_command_says_what_it_left(gpuenv, monkeypatch):
+    def interrupt(_words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_refuse_several_targets", interrupt)
+    ran = gpuenv("list", "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (130, 130)
+    assert ran.json["error"]["message"].startswith("interrupted; ")
 
 
 def test_show_completion_prints_a_script_for_bash(gpuenv):

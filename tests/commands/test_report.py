@@ -11,8 +11,19 @@ import pytest
 from rows import rows, sampled
 
 from provision import report
-from provision.model import Machine, Target
-from provision.report import PersonalData, anonymize_text
+from provision.model import (
+    Driver,
+    Evidence,
+    FrameworkVerdict,
+    Gpu,
+    HardwareDevice,
+    LibraryFile,
+    Machine,
+    StageResult,
+    Target,
+    Verdict,
+)
+from provision.report import PersonalData, ReportFacts, anonymize_text
 
 JANE = PersonalData(
     homes=("/home/jane", "/data/homes/jane"), users=("jane", "Jane Doe"), hosts=("gpubox7.lab.example.org",)
@@ -55,6 +66,7 @@ SECRETS = {
         ("curl --token abc --password=xyz", "curl --token *** --password=***"),
         ("tokenizers==0.20.1 author=x", "tokenizers==0.20.1 author=x"),
         ("PYTORCH_X=a8Kd92LmQzX0vB7nYt3RwE5uP1cH6gJ4", "PYTORCH_X=***"),
+        ("file:///opt/wheels/a.whl", "file:///opt/wheels/a.whl"),
         ("(https://nexus.corp.example.com/a/b): no", "(https://HOST/.../b): no"),
         ("mail jane.doe@example.org now", "mail MAIL now"),
         ("cuRAND 10.3.9.90, cuDNN 9.10.2.21, driver 580.65.06", "cuRAND 10.3.9.90, cuDNN 9.10.2.21, driver 580.65.06"),
@@ -182,6 +194,44 @@ def test_a_damaged_environment_is_reported_as_such(gpuenv):
     ran = gpuenv("report")
     assert ran.code == 0 and "### Could not be read" in ran.out and "verdict.json" in ran.out
     assert SECRETS["password"] not in ran.out
+
+
+def test_a_machine_with_gpus_and_a_verdict_on_them_are_in_the_report():
+    """No machine of the tests has one."""
+    gpu = Gpu(index=0, name="H200", capability="9.0", memory_mib=9, uuid=UUID, mig=("1g.18gb",))
+    board = HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335")
+    driver = Driver(library="580.1", cuda="13.0", source="nvml", libcuda="/home/jane/lib/libcuda.so.1")
+    outside = LibraryFile(soname="libcudnn.so.9", path="/home/jane/libcudnn.so.9", inside=False)
+    inside = LibraryFile(soname="libcublas.so.13", path="/env/libcublas.so.13", inside=True)
+    frameworks = (
+        FrameworkVerdict(
+            name="torch", version="2.9.0", cuda="13.0", cudnn_built="9.1", libraries=(outside, inside)
+        ),
+        FrameworkVerdict(name="jax", version="0.7"),
+    )
+    long = StageResult(
+        stage="driver",
+        status="fail",
+        detail="no",
+        evidence=tuple(Evidence(f"line {i}", "stderr") for i in range(15)),
+    )
+    facts = ReportFacts(
+        gpuenv="1", python="3.12", when="now", env="/env",
+        machine=Machine(target=Target(platform="linux-x86_64"), driver=driver, gpus=(gpu,), hardware=(board,)),
+        verdict=Verdict(env="/env", python="p", verdict="fails", stages=(long,), frameworks=frameworks),
+    )  # fmt: skip
+    text = report.write_report(facts, JANE).text
+    for line in (
+        "driver    580.1, kernel module unknown, supports CUDA 13.0, read from nvml",
+        "libcuda   ~/lib/libcuda.so.1",
+        "GPU 0     H200, capability 9.0, 9 MiB, (UUID 1), MIG 1g.18gb",
+        "hardware  nvidia 0x2335 at 0000:19:00.0",
+        "torch 2.9.0: CUDA 13.0, built for cuDNN 9.1, loaded cuDNN none",
+        "  from outside the environment: libcudnn.so.9  ~/libcudnn.so.9",
+        "      > and 3 more",
+    ):
+        assert f"{line}\n" in text, text
+    assert "jax 0.7" not in text and "libcublas" not in text and "line 12" not in text
 
 
 def test_report_works_without_an_environment(gpuenv):

@@ -64,6 +64,11 @@ def test_the_program_runs_in_the_environment(gpuenv, env):
     code, out, err = ran(gpuenv, "--", "sh", "-c", "command -v python; echo $VIRTUAL_ENV; exit 7")
     assert (code, out.decode().splitlines()) == (7, [str(env / "bin" / "python"), str(env)])
     assert err == b""
+    named = ("run", ".venv", "true")
+    ran_named = gpuenv(*named)
+    assert (ran_named.code, ran_named.out) == (0, "")
+    assert "note: .venv is an environment. true runs in it." in ran_named.err
+    assert gpuenv("run", "-q", *named[1:]).err == ""
 
 
 def test_stdin_stdout_and_stderr_are_byte_exact(gpuenv, env):

@@ -20,6 +20,7 @@ from provision.model import (
     RejectionReason,
     Target,
     TargetGpu,
+    VersionCount,
     as_document,
     as_plain,
     from_plain,
@@ -74,6 +75,11 @@ def test_pass_is_written_without_its_underscore():
 def test_an_error_names_the_key_path(change, message):
     with pytest.raises(ValueError, match=message):
         from_plain(Plan, {**as_document(PLAN), **change})
+
+
+def test_a_table_of_values_is_no_list():
+    with pytest.raises(ValueError, match="versions: expected a table, got list"):
+        from_plain(VersionCount, {"versions": ["torch"], "hosts": 1})
 
 
 def test_each_class_of_the_model_is_defined_in_its_listed_module():

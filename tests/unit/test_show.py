@@ -6,15 +6,36 @@ from rows import rows
 
 from provision import show
 from provision.model import (
+    Bundle,
+    BundleFile,
+    BundlePlan,
     DeviceVerdict,
     Driver,
+    Environment,
+    Findings,
+    Fleet,
+    FleetPlan,
     FrameworkVerdict,
+    Gpu,
     GradedResult,
+    HardwareDevice,
+    HostClass,
+    KeptPackage,
+    LibraryFile,
     Machine,
+    NodeVerdict,
+    Plan,
+    RemovedPackage,
+    RepairResult,
+    RestoredPackage,
     StageResult,
     Target,
+    TargetGpu,
+    UnservedHosts,
     Verdict,
-)
+)  # fmt: skip
+from provision.show.plan import show_fleet
+from provision.show.table import _share_width
 from provision.show.verdict import show_machine
 
 
@@ -107,3 +128,92 @@ def test_a_driver_is_one_line_with_what_is_known_of_it(driver, line):
         Machine(target=Target(platform="linux-x86_64"), driver=Driver(**driver)),
     )
     assert f"driver     {line}\n" in out.getvalue()
+
+
+def shown(value, *, environ=NARROW, **screen):
+    """The result of a command as text."""
+    out = io.StringIO()
+    show.show_result(show.Screen(out=out, environ=environ, **screen), value)
+    return out.getvalue()
+
+
+LINUX = Target(platform="linux-x86_64")
+PASSED = StageResult(stage="driver", status="pass", detail="driver 580")
+LIBRARY = LibraryFile(soname="libcudnn.so.9", path="/usr/lib/libcudnn.so.9", version="9.1.0", inside=False)
+
+
+@rows(
+    ("value", "verbose", "lines"),
+    [
+        (Findings(), False, ["no known GPU failure found"]),
+        (NodeVerdict(fault=False, text="driver 580"), True, ["driver 580"]),
+        (
+            NodeVerdict(fault=False, text="fine", verdict=Verdict(env="/e", python="p", verdict="works", stages=(PASSED,))),
+            True, ["driver 580", "fine"],
+        ),
+        (
+            Verdict(env="/e", python="p", verdict="works", frameworks=(FrameworkVerdict(name="torch", libraries=(LIBRARY,)),)),
+            True, ["  libcudnn.so.9 9.1.0 OUTSIDE, no package: /usr/lib/libcudnn.so.9"],
+        ),
+        (
+            Machine(target=LINUX, gpus=(Gpu(index=1, name="H200", capability="9.0", memory_mib=9, mig=("a", "b")),),
+                    hardware=(HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)),
+            False, ["GPU 1      H200, capability 9.0, 9 MiB, 2 MIG devices", "hardware   nvidia 0x2335 at 0000:19:00.0"],
+        ),
+        (
+            Bundle(gpuenv="1", manager="venv", lock="a.toml", target=LINUX, device="cpu", frameworks=("jax",), python="3.12", asked="",
+                   files=(BundleFile(path="wheels/a.whl", size=1 << 20),),
+                   plans=(BundlePlan(lock="a.toml", target=LINUX, device="cpu", frameworks=("jax",), python="3.12",
+                                     classes=(HostClass(id="c", target=LINUX, device="cpu", hosts=("one", "two")),)),)),
+            True, ["a.toml: jax for cpu: linux-x86_64, Python 3.12", "for c (2 hosts)", "  wheels/a.whl"],
+        ),
+        (
+            RepairResult(
+                packages=(RestoredPackage(name="a", had=None, now="2", why=""), RestoredPackage(name="b", had="1", now="2", why="")),
+                removed=(RemovedPackage(name="c", version="3", why="it overwrote b"),), left=(KeptPackage(name="d", version="4"),),
+                environment=Environment(path="/e", manager="venv", python="/e/bin/python"),
+            ),
+            False,
+            ["  restored  a 2, which was missing", "  restored  b 1 -> 2", "  removed   c 3: it overwrote b", "  left      d 4: not in the lock",
+             "/e: 2 packages restored, 1 removed"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_result_has_a_line_for_each_fact(value, verbose, lines):
+    text = shown(value, verbose=verbose)
+    assert [line for line in lines if line not in text] == [], text
+
+
+def test_more_hosts_without_a_plan_than_fit_are_counted():
+    unserved = tuple(UnservedHosts(hosts=2, reason=f"no build {i}", classes=(f"c{i}",)) for i in range(23))
+    fleet = Fleet(classes=(), plans=(), unserved=unserved)
+    assert "no plan for 6 more hosts (-v lists them)" in shown(fleet)
+    assert "no build 22" in shown(fleet, verbose=True) and "more hosts" not in shown(fleet, verbose=True)
+
+
+def test_a_plan_of_a_fleet_is_explained_and_an_unknown_driver_named():
+    target = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="9.0", name="NVIDIA H200"),))
+    plan = Plan(
+        builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cuda", target=target
+    )
+    fleet = Fleet(
+        classes=(HostClass(id="h200", target=target, device="cuda", hosts=("one",)),),
+        plans=(FleetPlan(plan=plan, classes=("h200",), hosts=1),),
+    )
+    out = io.StringIO()
+    show_fleet(show.Screen(out=out, environ=NARROW), fleet, explain=True)
+    assert "H200, no driver given, any is assumed" in out.getvalue()
+    assert "no build fits" in out.getvalue().partition("assumed")[2], "the plan itself"
+
+
+def test_columns_that_cannot_give_more_are_left_as_wide_as_they_are():
+    assert _share_width([50, 50], [50, 50], 40) == [50, 50]
+    assert _share_width([50, 20], [10, 20], 40) == [18, 20]
+
+
+def test_a_reason_that_stages_were_skipped_for_goes_on_in_the_next_row():
+    why = "the driver stage failed, and then " + "word " * 20
+    stages = tuple(StageResult(stage=s, status="skip", detail=why) for s in ("runtime", "libraries", "cudnn"))
+    text = shown(Verdict(env="/e", python="p", verdict="fails", stages=stages))
+    assert "skip  runtime to cudnn: the driver stage failed" in text
+    assert text.count("word") == 20 and max(map(len, text.splitlines())) <= 80
