@@ -7,12 +7,12 @@ from pathlib import Path
 
 from .. import detect
 from ..config.options import Choices, get_cache_dir
-from ..config.target import described_target
+from ..config.target import choose_device, described_target
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
 from ..lock.formats import get_locks
-from ..model import Bundle, BundlePlan, Device, Emit, Event, Machine, Plan, Target, format_bytes
+from ..model import Bundle, BundlePlan, Emit, Event, Machine, Plan, Target, format_bytes
 from ..wheels import pylock
 from . import archives_of, find_newer_glibc, is_archive_for, read, refuse_unlisted, verify
 from .files import unpack_archive
@@ -105,16 +105,11 @@ def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) ->
 
     Raises LockError with the bundle's classes if none fits, MachineError for a broken driver.
     """
-    machine = None
-    if target := described_target(choices):
-        device: Device = "cuda" if target.driver or target.gpus else "cpu"
-    else:
+    machine, target = None, described_target(choices)
+    if target is None:
         machine = detect.detect(_PARTS, cache=get_cache_dir(choices))
         target = machine.target
-        if choices.device == "auto":
-            device = detect.judge_device("auto", machine)[0]
-    if choices.device != "auto":
-        device = "cpu" if choices.device == "cpu" else "cuda"
+    device, _ = choose_device(choices, machine, target)
     own = {
         plan.lock: one.id
         for plan in manifest.plans for one in plan.classes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -93,22 +92,26 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     if options.dry_run:
         return _preview(edit, options, path, file, emit)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
-    kept = (file, *(file.parent / name for name in names)) if file else ()
+    files = (file, *(file.parent / name for name in names)) if file else ()
     with (
-        place.describe_when_interrupted(place.remember_state(path, kept).look),
+        place.describe_when_interrupted(place.remember_state(path, files).look),
         place.lock_place(path, emit, wait=True),
     ):
         place.recover(path)
         choices = _as_made(path, options.choices)
         if file is None:
             return _change(emit, path, _remembered(emit, choices, path, edit), options)
-        with _restored_unless_changed(kept, emit) as done:
+        before = {kept: _read(kept) for kept in files}
+        try:
             choices, lock = _in_project(emit, choices, file, edit, path)
-            if place.made_by_gpuenv(path):
-                result = _change(emit, path, choices, options)
-                done.append(result.environment is not None)
-                return result
-            done.append(True)
+            result = _change(emit, path, choices, options) if place.made_by_gpuenv(path) else None
+        except BaseException:
+            _restore(before, emit)
+            raise
+        if result:
+            if result.environment is None:
+                _restore(before, emit)
+            return result
         note = f"{file.name} and the lock are changed; no environment exists at {path} yet"
         emit(Event("note", "build", note))
         emit(Event("next", "build", "gpuenv create"))
@@ -124,21 +127,19 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
     return finish(emit, env, build.run_build(options, env, choices, None, record.read_lock(env), emit))
 
 
-@contextlib.contextmanager
-def _restored_unless_changed(files: Sequence[Path], emit: Emit) -> Iterator[list[bool]]:
-    """Restore the files after the block, unless it appends True to the list: then the environment has the change."""
-    before = {file: file.read_bytes() if file.exists() else None for file in files}
-    done: list[bool] = []
-    try:
-        yield done
-    finally:
-        changed = {f: old for f, old in before.items() if (f.read_bytes() if f.exists() else None) != old}
-        if changed and done != [True]:
-            write_files({file: old for file, old in changed.items() if old is not None})
-            for file in (file for file, old in changed.items() if old is None):
-                file.unlink()
-            text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed"
-            emit(Event("note", "build", text))
+def _read(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
+
+
+def _restore(before: Mapping[Path, bytes | None], emit: Emit) -> None:
+    """Give files the contents from before a change that failed."""
+    changed = {file: old for file, old in before.items() if _read(file) != old}
+    write_files({file: old for file, old in changed.items() if old is not None})
+    for file in (file for file, old in changed.items() if old is None):
+        file.unlink()
+    if changed:
+        text = f"{' and '.join(file.name for file in changed)}: restored, because the change failed"
+        emit(Event("note", "build", text))
 
 
 def _preview(

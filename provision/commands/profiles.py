@@ -165,14 +165,14 @@ def _table(path: Path, table: Table) -> ProfileTable:
 def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     """Update one file of the overlay. Return the table of new rows, if there are any."""
     shipped, _ = read_file(profiles.directory() / f"{name}.yaml")
-    table = measure.MEASURED[name][0]
+    table, read_rows, required = measure.MEASURED[name]
     measured = [
         r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
     ]
     # Shipped rows are not read again, so that an update reads only new releases.
     reader.known = frozenset(map(row_name, measured))
-    reader.require(measure.MEASURED[name][2])
-    rows = measure.MEASURED[name][1](reader, documents(shipped))
+    reader.require(required)
+    rows = read_rows(reader, documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
     fresh = difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
