@@ -17,7 +17,7 @@ from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
 from ..config.recall import others
 from ..environment import place, record
-from ..errors import UsageError
+from ..errors import ResolveError, UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
@@ -142,11 +142,8 @@ def _restore(before: Mapping[Path, bytes | None], emit: Emit) -> None:
         emit(Event("note", "build", text))
 
 
-def _preview(
-    edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit
-) -> Preview | CreateResult:
-    """Solve with the change, and return what it would write, or why no build fits. Raises UsageError, LockError,
-    ResolveError."""
+def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit) -> Preview:
+    """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from ..lock import changes, project
 
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
@@ -156,7 +153,7 @@ def _preview(
 
         job = build.prepare(options, path, _remembered(emit, choices, path, edit), None, env_lock, emit)
         if isinstance(job, CreateResult):
-            return job
+            raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
         return changes.preview_lock(command, path, env_lock, job.lock)
     have = apply_project(choices).with_
     edit.check(have, file, emit)
