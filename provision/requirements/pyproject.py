@@ -141,12 +141,17 @@ class _Folder:
 
     def __post_init__(self) -> None:
         self.data, self.places = {}, TomlLocations("pyproject.toml", "")
-        path = self.folder / "pyproject.toml"
-        if path.is_file():
-            name = self.reading.name_file(path)
-            self.data, text = read_toml(path, name)
-            self.places = TomlLocations(name, text)
-            self.reading.files[str(path)] = None
+        if found := self._find_file("pyproject.toml"):
+            self.data, text = read_toml(*found)
+            self.places = TomlLocations(found[1], text)
+
+    def _find_file(self, name: str) -> tuple[Path, str] | None:
+        """Return the path of a file of the folder and its name for origins, if it exists."""
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        self.reading.files[str(path)] = None
+        return path, self.reading.name_file(path)
 
     def add_lines(self, listed: Listed, keys: uv.UvKeys) -> None:
         for written, origin in listed:
@@ -194,9 +199,7 @@ class _Folder:
         """Read the [project] table of the packaging specification."""
         project = table_at(self.data, "project")
         dynamic = [t for t, _ in self._read_listed(project.get("dynamic", []), "project", "project.dynamic")]
-        stated = StatedRequirements(
-            name=project.get("name") if isinstance(project.get("name"), str) else None
-        )
+        stated = StatedRequirements(name=_read_name(project))
         requires = project.get("dependencies", [])
         stated.requires = self._read_listed(requires, "project", "project.dependencies")
         for extra, value in table_at(project, "optional-dependencies").items():
@@ -266,10 +269,8 @@ class _Folder:
         """Read [options] of setup.cfg, and what is missing there from the literal arguments of setup() in setup.py."""
         stated = StatedRequirements()
         options: dict[str, str] = {}
-        if (path := self.folder / "setup.cfg").is_file():
-            name = self.reading.name_file(path)
-            self.reading.files[str(path)] = None
-            sections = read_setup_cfg(path, name)
+        if found := self._find_file("setup.cfg"):
+            name, sections = found[1], read_setup_cfg(*found)
             options = sections.get("options", {})
             stated.requires = _split_rows(
                 options.get("install_requires", ""), f"{name} [options.install_requires]"
@@ -278,12 +279,10 @@ class _Folder:
                 stated.extras[extra] = _split_rows(text, f"{name} [options.extras_require]")
             if python := options.get("python_requires", "").strip():
                 stated.requires_python, stated.python_origin = python, f"{name} [options.python_requires]"
-        if (path := self.folder / "setup.py").is_file():
-            name = self.reading.name_file(path)
-            self.reading.files[str(path)] = None
-            words = read_setup_arguments(path, name) or {}
+        if found := self._find_file("setup.py"):
+            words = read_setup_arguments(*found) or {}
             _add_setup_arguments(
-                stated, words, TomlLocations.of(path, name), stated="install_requires" in options
+                stated, words, TomlLocations.of(*found), stated="install_requires" in options
             )
         if only_python:
             return stated
@@ -306,7 +305,7 @@ class _Folder:
         table = table_at(self.data, "tool", "poetry")
         found = table.get("dependencies"), self.places, "tool.poetry.dependencies"
         dependencies = poetry.read_dependencies(*found)
-        stated = StatedRequirements(name=table.get("name") if isinstance(table.get("name"), str) else None)
+        stated = StatedRequirements(name=_read_name(table))
         stated.requires = [(t, o) for t, o, optional in dependencies if not optional]
         stated.requires_python, stated.python_origin = poetry.read_python(*found)
         named = {requirement_name(t): (t, o) for t, o, _ in dependencies}
@@ -368,18 +367,15 @@ class _Folder:
         groups = {normalize_name(name): name for name in table_at(table, "group")}
         if key in groups:
             of_group = table_at(table, "group", groups[key]).get("dependencies")
-            dependencies = poetry.read_dependencies(
-                of_group, self.places, f"tool.poetry.group.{groups[key]}.dependencies"
-            )
+            section = f"tool.poetry.group.{groups[key]}.dependencies"
         elif key == "dev" and "dev-dependencies" in table:
-            dependencies = poetry.read_dependencies(
-                table["dev-dependencies"], self.places, "tool.poetry.dev-dependencies"
-            )
+            of_group, section = table["dev-dependencies"], "tool.poetry.dev-dependencies"
         else:
             raise UsageError(
                 f"the project has no dependency group {quote_text(key)!r}",
                 hint=_list_choices({**others, **groups}, "groups"),
             )
+        dependencies = poetry.read_dependencies(of_group, self.places, section)
         return [(text, origin) for text, origin, _ in dependencies]
 
     def _read_listed(self, value: Any, table: str, at: str) -> Listed:
@@ -389,6 +385,11 @@ class _Folder:
                 f"{self.places.name} [{at}]: expected a list of strings", hint="correct that key"
             )
         return [(text, self.places.locate_value(text, table, at)) for text in value]
+
+
+def _read_name(table: Table) -> str | None:
+    name = table.get("name")
+    return name if isinstance(name, str) else None
 
 
 def _split_rows(text: str, origin: str) -> Listed:
