@@ -404,11 +404,12 @@ def _build_node(value: Any, name: str, line: int, lines: dict[str, int], depth: 
         return YamlNode(
             kind="list", line=line, items=[_build_node(x, name, line, lines, depth + 1) for x in value]
         )
-    return YamlNode(kind="scalar", line=line, text=_write_value(value), taken_for=_name_type(value))
-
-
-def _write_value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return YamlNode(
+        kind="scalar",
+        line=line,
+        text=str(value).lower() if isinstance(value, bool) else str(value),
+        taken_for=_name_type(value),
+    )
 
 
 def _name_type(value: Any) -> str | None:

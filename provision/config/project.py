@@ -190,7 +190,7 @@ def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
         python_bounds="" if c.python else bounds,
         # the CUDA of the project's GPU builds
         cuda=c.cuda or (said.cuda if taken.get("device", c.device) != "cpu" else None),
-        find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
+        find_links=[*(f if "://" in f else str(root / f) for f in said.find_links), *c.find_links],
         channel=[*c.channel, *said.channels],
         indexes=said.indexes,
         config=file,
@@ -224,10 +224,6 @@ def _refuse_outside(said: ProjectConfig, file: Path) -> None:
 def _is_version(python: str | None) -> bool:
     """Return whether `python:` of gpuenv.yaml is a version, such as 3.11, and not bounds, such as >=3.9."""
     return bool(python) and str(python)[0].isdigit()
-
-
-def _beside(root: Path, place: str) -> str:
-    return place if "://" in place else str(root / place)
 
 
 def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:

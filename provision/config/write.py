@@ -163,7 +163,7 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
     )
     open_points = [
         *signs.remarks,
-        *(f"{name} is not listed{_in_brackets(by)}" for name, by in signs.left.items()),
+        *(f"{name} is not listed" + (f" ({by})" if by else "") for name, by in signs.left.items()),
     ]
     if open_points:
         parts += ["\n# Not included, please check:\n", *(f"#   {quote_text(text)}\n" for text in open_points)]
@@ -287,10 +287,9 @@ def _render_valid(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -
 
 def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> list[InitDecision]:
     """Return what was decided, each with the file and line that decided it."""
-    bound = findings.origins.get(
-        "requires-python", ""
-    )  # ">=3.10 (pyproject.toml line 4)": it stays in that file
-    python = findings.python or bound.partition(" (")[0]
+    python, where = findings.python_bounds
+    if findings.python:
+        python, where = findings.python, findings.origins.get("python", "")
     open_keys = [key for key in ("cuda", "device") if not getattr(findings, key)]
     project = "its dependencies are installed, with their bounds"
     project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else project
@@ -302,7 +301,7 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
         ("project", [(findings.project, project)] if findings.project else []),
         ("extras", [(extra, "") for extra in findings.extras]),
         ("packages", findings.packages.items()),
-        ("python", [(python, findings.origins.get("python", bound.partition(" (")[2].rstrip(")")))]),
+        ("python", [(python, where)]),
         *((key, [(getattr(findings, key), findings.origins.get(key, ""))]) for key in ("cuda", "device")),
         ("left open", [(key, "") for key in (*([] if python else ["python"]), *open_keys)]),
         ("not read", findings.left.items()),
@@ -314,10 +313,6 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
         for value, origin in pairs
         if value
     ]
-
-
-def _in_brackets(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 def _choose_frameworks(

@@ -83,8 +83,7 @@ class Scan(FolderFindings):
         self._record_file(None, required)
         self.computed = required.computed
         self.remarks += required.missing
-        if required.requires_python:
-            self.origins["requires-python"] = f"{required.requires_python} ({required.python_origin})"
+        self.python_bounds = (required.requires_python, required.python_origin or "")
         return set(required.files)
 
     def _read_lists(self, covered: set[str]) -> None:
