@@ -6,7 +6,6 @@ only at the end, so that the next run continues after a kill. Files that are not
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.downloads import is_right, part
+from ..index.downloads import is_right, part, writing
 from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
@@ -27,7 +26,6 @@ from ..system.files import (
     make_folder,
     refuse_links_out,
     remove_file,
-    suggest_fix,
     write_file,
 )
 from ..system.redaction import redact_value
@@ -112,19 +110,6 @@ def write_manifest(folder: Path, bundle: Bundle) -> None:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / MANIFEST, text, durable=True)
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raise a BuildError for an error of the disk in the block."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = "free space, then run the same command to continue"
-            raise BuildError(f"the disk of {folder} is full", hint=hint) from error
-        hint = suggest_fix(error, "choose another path for DIR")
-        raise BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint) from error
 
 
 @contextmanager

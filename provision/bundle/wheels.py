@@ -19,12 +19,13 @@ from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
 from ..index import archives, uv
+from ..index.downloads import writing
 from ..model import LockedPackage, PackageSources
 from ..system.files import write_file
 from ..system.redaction import clean
 from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative
-from . import working, writing
+from . import working
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0

@@ -18,7 +18,7 @@ from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.config import pip_settings
-from ..index.downloads import Download
+from ..index.downloads import Download, writing
 from ..index.http import Http
 from ..lock.archives import without_builds
 from ..lock.changes import measure_free_space
@@ -52,7 +52,6 @@ from . import (
     remove_old,
     wheels,
     write_manifest,
-    writing,
 )
 from .files import bytes_there, collect, find_missing
 from .packages import (

@@ -193,9 +193,8 @@ def find_cudnn_bounds(query: ChannelQuery, known: Profiles, cuda: str, cudnn: st
 
     Returns none for a cuDNN that supports all GPUs, or is unknown.
     """
-    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
     serving = {
-        r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in query.target.gpus)
+        r.version: all(how_they_run(r.kernels, g.capability, known.tegra) for g in query.target.gpus)
         for r in known.cudnn
         if r.kernels
         and r.cuda.partition(".")[0] == cuda.partition(".")[0]

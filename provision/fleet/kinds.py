@@ -373,20 +373,19 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 
     If classes have no plan with the installed Pythons, any Python is tried as well.
     """
-    planned = _fit(part.request, part.classes, packages, lost)
+    planned = _fit(part, packages, lost)
     left = planned.without(c.mask for c in planned.candidates)
     if left and part.request.pythons_known and not part.request.sources.offline:
         request = part.request.request
         anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
-        wider = _fit(anywhere, part.classes, packages, lost)
+        wider = _fit(HostGroup(anywhere, part.classes), packages, lost)
         if len(wider.without(c.mask for c in wider.candidates)) < len(left):
             planned = wider
     return dataclasses.replace(planned, candidates=_with_ages(planned, packages)) if packages else planned
 
 
-def _fit(
-    base: RequestContext, classes: Sequence[HostClass], packages: Packages | None, lost: int | None
-) -> PlannedGroup:
+def _fit(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
+    base, classes = part.request, part.classes
     fitting = Fitting(base.request, base.profiles, base.supply, classes[0].target.platform)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:

@@ -71,7 +71,7 @@ class Download(Value):
                 failure = error
                 continue
             if differs is None:
-                with _blame_disk(half):
+                with writing(half.parent):
                     rename(half, self.path, root=self.root or half.parent)
                 return
             failure = BuildError(
@@ -145,7 +145,7 @@ class Download(Value):
             raise _OtherFileError
         if answer.start == 0 and have:
             report(-have)
-        with _blame_disk(half):
+        with writing(half.parent):
             root.mkdir(parents=True, exist_ok=True)
             file = open_part(half, root=root, append=answer.start > 0)
         with file:
@@ -154,7 +154,7 @@ class Download(Value):
                 size += len(piece)
                 if size > most:
                     raise _OtherFileError
-                with _blame_disk(half):
+                with writing(half.parent):
                     file.write(piece)
                 report(len(piece))
                 came += len(piece)
@@ -164,7 +164,7 @@ class Download(Value):
                     since, came = time.monotonic(), 0
                 if size == most:
                     break  # a server may send more, or keep the connection open
-            with _blame_disk(half):
+            with writing(half.parent):
                 os.fsync(file.fileno())
         return half.stat().st_size
 
@@ -198,18 +198,18 @@ def _get_size(half: Path) -> int:
 
 
 @contextmanager
-def _blame_disk(half: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Raise errors in this block as errors of the disk, not of the network."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BuildError(
-                f"the disk of {half.parent} is full",
+                f"the disk of {folder} is full",
                 hint="free space and run the same command again: downloaded files are kept",
             ) from error
         hint = suggest_fix(error, "choose another folder")
-        raise BuildError(f"cannot write in {half.parent}: {error.strerror or error}", hint=hint) from error
+        raise BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint) from error
 
 
 class Addresses:

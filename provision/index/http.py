@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import urllib3
@@ -29,6 +28,7 @@ from .. import __version__
 from ..errors import LockError
 from ..system import process
 from ..system.redaction import clean_line, redact, redact_text
+from ..system.untrusted import path_of_url
 from .config import PipConfig, pip_settings
 from .refusals import Cause, Refusal, explain_cause, explain_status, unreadable
 
@@ -140,7 +140,7 @@ class Http:
         (StatusError for a refusal).
         """
         if url.startswith("file:"):
-            with _get_path(url).open("rb") as file:
+            with path_of_url(url).open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(start)
                 yield Stream(start, size, file)
@@ -270,15 +270,11 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
     return bare, "Basic " + base64.b64encode(text.encode()).decode()
 
 
-def _get_path(url: str) -> Path:
-    return Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
-
-
 def _read_local(
     url: str, span: tuple[int, int] | None, missing_ok: bool, *, head: bool = False
 ) -> Response | None:
     try:
-        with _get_path(url).open("rb") as file:
+        with path_of_url(url).open("rb") as file:
             total = file.seek(0, 2)
             if head:
                 return Response(200, {"content-length": str(total)}, b"", url)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -25,6 +24,7 @@ from ..model import LockedPackage, PackageSources, Plan, PlannedBuild, Requireme
 from ..system import process, trust
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from ..system.untrusted import path_of_url
 from ..system.wheel_file import parse_wheel
 from . import uv
 from .config import (
@@ -141,7 +141,7 @@ def name_locked(plan: Plan, packages: Sequence[LockedPackage]) -> Plan:
 
 def _parent(url: str) -> str:
     folder = url.rpartition("/")[0]
-    return str(_path(folder)) if folder.startswith("file:") else folder
+    return str(path_of_url(folder)) if folder.startswith("file:") else folder
 
 
 def name_configured(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> Plan:
@@ -225,7 +225,7 @@ def _may_hold(link: str, url: str) -> bool:
     """Return whether a file can belong to a folder of wheels, or to a page of them, which can list every address."""
     if link.startswith(("http:", "https:")):
         return True
-    return url.startswith("file:") and _path(url).parent == _path(_as_url(link))
+    return url.startswith("file:") and path_of_url(url).parent == path_of_url(_as_url(link))
 
 
 def _is_shown_by_uv(place: str) -> bool:
@@ -236,10 +236,6 @@ def _is_shown_by_uv(place: str) -> bool:
 
 def _as_url(place: str) -> str:
     return place if "://" in place else Path(place).absolute().as_uri()
-
-
-def _path(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path))
 
 
 def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:

@@ -6,7 +6,6 @@ import functools
 import json
 import re
 import urllib.parse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -20,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError
 from ..model.values import Value
 from ..system.redaction import clean_line, redact
-from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
+from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url, path_of_url
 from .refusals import UNREADABLE_HINT, unreadable
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def project_url(index: str, project: str) -> str:
 def read_folder_page(url: str) -> bytes:
     """Return a page of an index in a folder, empty if it is missing. Raises LockError for an unreadable one."""
     try:
-        return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).read_bytes()
+        return path_of_url(url).read_bytes()
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -184,7 +184,7 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
         plan = state.fitting.plan(builds, plan.python or "", named_pins)
-    why = differs(plan, answer.packages, state.context.sources, state.context.demands.needs)
+    why = differs(plan, answer, state.context.sources, state.context.demands.needs)
     if why and candidate.fixed:
         raise why
     if why or not (candidate.loose or candidate.fixed or not exceeded(state, builds, answer)):

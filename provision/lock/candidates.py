@@ -80,7 +80,7 @@ def _goes_with(
     return (
         meets(build.version, state.bounds_of(package).get(build.framework, ""))
         and python in state.fitting.question.pythons(build)
-        and state.facts.why_unfit(package.name, package.version, package.sha256, builds) is None
+        and state.facts.why_unfit(package, builds) is None
     )
 
 

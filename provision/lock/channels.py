@@ -49,10 +49,11 @@ def search(
     packages = [p for p in near.packages if p.name not in moving] if near else []
     keep = [f"{p.name}=={p.version}" for p in packages if not (p.is_conda or p.unhashed)]
     rules = source_rules(context.sources, emit, no_code=context.no_code)
+    context = _move_companions(context)
     query, said = solver.make_query(context)
     for words in said:
         emit(Event("note", "resolve", words))
-    context, query = _move_companions(dataclasses.replace(context, target=query.target), query)
+    context = dataclasses.replace(context, target=query.target)
     query = dataclasses.replace(query, prefer=tuple(p.url for p in packages if p.is_conda))
     for _ in range(_TURNS):
         options = solver.list_alternatives(query, context.profiles)
@@ -93,21 +94,19 @@ def _narrow(context: RequestContext, query: ChannelQuery, lock: Lock, emit: Emit
     return None
 
 
-def _move_companions(context: RequestContext, query: ChannelQuery) -> tuple[RequestContext, ChannelQuery]:
+def _move_companions(context: RequestContext) -> RequestContext:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {requirement_name(x) for b in context.profiles.builds for x in b.companions}
     companions = [n for n in context.demands.needs if n.package in names and not n.is_direct]
     applied = [n for n in companions if not n.constraint]
     if not applied:
-        return context, query
+        return context
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
     packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
     request = dataclasses.replace(context.request, packages=packages)
     needs = tuple(n for n in context.demands.needs if n not in applied)
     demands = dataclasses.replace(context.demands, needs=needs)
-    return dataclasses.replace(context, request=request, demands=demands), dataclasses.replace(
-        query, request=request
-    )
+    return dataclasses.replace(context, request=request, demands=demands)
 
 
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:

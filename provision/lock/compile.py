@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import tomli_w
 from packaging.pylock import Package, Pylock, PylockSelectError, PylockValidationError
@@ -49,7 +49,7 @@ from ..system.grants import escape_references
 from ..system.redaction import clean, redact
 from ..system.scratch import make_scratch
 from ..system.toml import tomllib
-from ..system.untrusted import file_name_of_url
+from ..system.untrusted import file_name_of_url, path_of_url
 from ..system.wheel_file import parse_wheel
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source
@@ -405,7 +405,7 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
     for url in urls.values():
         if url.startswith("file:"):
             with contextlib.suppress(OSError):
-                sizes[url] = Path(unquote(urlsplit(url).path)).stat().st_size
+                sizes[url] = path_of_url(url).stat().st_size
     remote = [u for u in urls.values() if not u.startswith("file:")]
     if remote and not sources.offline:
         from ..index.http import Http
@@ -501,7 +501,7 @@ def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256")
     if sha256 is None and url.startswith("file:"):
-        sha256 = hash_file(unquote(urlsplit(url).path))["sha256"]
+        sha256 = hash_file(path_of_url(url))["sha256"]
     return pylock.check_file_name(LockedPackage(
         name=str(package.name), version=str(package.version or ""), url=url, sha256=sha256, index=package.index,
         size=file.size, unhashed=sha256 is None,

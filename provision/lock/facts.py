@@ -117,14 +117,12 @@ class Facts(Value, kw_only=False):
         )
         return next(filter(None, reasons), None)
 
-    def why_unfit(
-        self, package: str, release: str, sha256: str | None, builds: Sequence[Build]
-    ) -> str | None:
+    def why_unfit(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return why a release does not go with builds, or None."""
-        if _comes_along(package, builds):
+        if _comes_along(package.name, builds):
             return None
-        alternatives = self.rows.rows(package, release, self.measured(sha256))
-        return objection(self.question, alternatives, builds, ignore_gpus_of=self._find_ignored(package))
+        rows = self.rows.rows(package.name, package.version, self.measured(package.sha256))
+        return objection(self.question, rows, builds, ignore_gpus_of=self._find_ignored(package.name))
 
     def kernel_notes(self, packages: Sequence[LockedPackage], builds: Sequence[Build]) -> Iterator[str]:
         """Yield notes on named packages that have GPU code, but in no release for the GPUs of the target."""
@@ -147,7 +145,7 @@ class Facts(Value, kw_only=False):
 
     def judge(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return what a row says against a package. Where it is of another release, the package's own bounds decide."""
-        why = self.why_unfit(package.name, package.version, package.sha256, builds)
+        why = self.why_unfit(package, builds)
         return None if why and not self._has_own_row(package) and self.bounds_of(package) else why
 
     def _has_own_row(self, package: LockedPackage) -> bool:

@@ -31,6 +31,7 @@ from ..model import (
     Plan,
     PlannedBuild,
     PrebuiltWheel,
+    RequestContext,
     RequirementLine,
     WheelGlibc,
     WheelPage,
@@ -75,10 +76,15 @@ class Pages:
     _indexed: dict[str, dict[Version, bool]] = field(default_factory=dict, repr=False)
     _reading: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    @property
+    def context(self) -> RequestContext:
+        """The request, with its target and sources."""
+        return self.fitting.context
+
     @cached_property
     def paged(self) -> tuple[NamedPackage, ...]:
         """The requested packages that have a page. Offline there are none."""
-        context = self.fitting.context
+        context = self.context
         if context.sources.offline or context.sources.no_index:
             return ()
         return tuple(n for n in self.named if pages_of(n.name, context.profiles.pages) and not n.index)
@@ -144,7 +150,7 @@ class Pages:
             ]
             framework = wheels[0].built_for.framework if wheels else ""
             known = [
-                b for b in self.fitting.context.profiles.builds
+                b for b in self.context.profiles.builds
                 if b.framework == framework and b.platform == plan.platform
             ]  # fmt: skip
             minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")} - {""}
@@ -214,7 +220,7 @@ class Pages:
         """Return the versions on the indexes, and whether each has a wheel."""
         if name not in self._indexed:
             has_wheel: dict[Version, bool] = {}
-            for file in SourceArchives(self.fitting.context.sources).files(name):
+            for file in SourceArchives(self.context.sources).files(name):
                 if version := version_of(file.name, name):
                     has_wheel[version] = has_wheel.get(version, False) or file.name.endswith(".whl")
             self._indexed[name] = has_wheel
@@ -229,14 +235,14 @@ class Pages:
             file = file_name_of_url(package.url)
         except UnsafeNameError:
             return None
-        for page in pages_of(name, self.fitting.context.profiles.pages):
+        for page in pages_of(name, self.context.profiles.pages):
             wheel = self._read_wheel(page, file, package.url)
             if wheel and self._fits(wheel, builds, python):
                 return wheel._replace(sha256=package.sha256)
         return None
 
     def _fits(self, wheel: PrebuiltWheel, builds: Sequence[Build | PlannedBuild], python: str) -> bool:
-        context = self.fitting.context
+        context = self.context
         cxx11 = ((b, find_cxx11(context.profiles.abis, b, context.target.platform)) for b in builds)
         return python in wheel.pythons and any(serves(wheel.built_for, b, abi) for b, abi in cxx11)
 
@@ -246,7 +252,7 @@ class Pages:
         """Return the page of a package that can have wheels for the builds. An unreadable page has none."""
         frameworks = {b.framework for b in self._builds}
         cuda = {b.framework for b in self._builds if b.cuda}
-        for page in pages_of(package, self.fitting.context.profiles.pages):
+        for page in pages_of(package, self.context.profiles.pages):
             possible = cuda if "{cuda}" in page.local else frameworks
             if page.framework in possible and page.url not in self._unread:
                 return page
@@ -254,7 +260,7 @@ class Pages:
 
     def _listed(self, package: str, version: str | None = None) -> Iterator[File]:
         """Yield the wheels of a release, or of all, that a row lists for the platform and the GPUs of the target."""
-        context = self.fitting.context
+        context = self.context
         platform, gpus = context.target.platform, context.target.gpus
         for row in context.profiles.listed_wheels:
             if row.package != package or platform not in row.platform:
@@ -270,7 +276,7 @@ class Pages:
 
         A release that a row lists is not looked up on the page.
         """
-        rule = pages_of(package, self.fitting.context.profiles.pages)[0]
+        rule = pages_of(package, self.context.profiles.pages)[0]
         files = list(self._listed(package, version)) if version else []
         page = None if files else self._page(package)
         if page is not None and page.is_of_release and version is not None:
@@ -332,7 +338,7 @@ class Pages:
 
     def _has_glibc(self, wheel: PrebuiltWheel) -> bool:
         """Return whether the target has the glibc of a wheel. Warn once for a package where it has not."""
-        context = self.fitting.context
+        context = self.context
         needed, glibc = (
             find_glibc(context.profiles.wheel_glibc, wheel.package, wheel.version),
             context.target.glibc,
@@ -364,7 +370,7 @@ class Pages:
 
     @cached_property
     def _rows(self) -> SatelliteRows:
-        return SatelliteRows(self.fitting.context.profiles, self.fitting.context.target.platform)
+        return SatelliteRows(self.context.profiles, self.context.target.platform)
 
     @cached_property
     def _builds(self) -> tuple[Build, ...]:
@@ -372,12 +378,12 @@ class Pages:
 
     @cached_property
     def _metadata(self) -> IndexMetadata:
-        return IndexMetadata(self.fitting.context.sources, tries=1, timeout=_TIMEOUT)  # a plan can do without
+        return IndexMetadata(self.context.sources, tries=1, timeout=_TIMEOUT)  # a plan can do without
 
     @cached_property
     def _tags(self) -> Mapping[str, Mapping[Tag, int]]:
         """The wheel tags that each Python supports on the target."""
-        target = self.fitting.context.target
+        target = self.context.target
         pythons = dict.fromkeys(p for b in self._builds for p in b.python)
         return {p: wheel_tags(p, target.platform, target.glibc) for p in pythons}
 

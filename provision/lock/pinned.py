@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -24,6 +24,7 @@ from ..model import (
 from ..system.redaction import redact
 from ..wheels.pylock import file_name
 from .archives import SourceRules
+from .builds import pins
 from .compile import Answer, Query
 
 
@@ -55,7 +56,7 @@ def lock_plan(
 
     The pins in `keep` hold if that is possible.
     """
-    roots = list(dict.fromkeys([*(r for b in plan.builds for r in b.requirements), *plan.packages]))
+    roots = list(dict.fromkeys([*pins(plan), *plan.packages]))
     if not sources.offline or any(
         w.name == "pip"
         for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])
@@ -70,28 +71,27 @@ def lock_plan(
         if not keep or not (error.contradiction or error.absent):
             raise
         answer = dataclasses.replace(query, limits=()).answer()
-    if why := differs(plan, answer.packages, sources, needs):
+    if why := differs(plan, answer, sources, needs):
         raise why
     return answer
 
 
 def differs(
-    plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources, needs: Sequence[RequirementLine]
+    plan: Plan, answer: Answer, sources: PackageSources, needs: Sequence[RequirementLine]
 ) -> LockError | None:
     """Return how a solution differs from its plan, or from the hashes of the project, or None."""
     try:
-        assert_is_plan(plan, packages, sources)
-        assert_hashes(needs, packages)
+        _assert_is_plan(plan, answer, sources)
+        _assert_hashes(needs, answer)
     except LockError as error:
         return error
     return None
 
 
-def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackage, ...]) -> None:
+def _assert_hashes(needs: Sequence[RequirementLine], answer: Answer) -> None:
     """Raise LockError unless the project's own hashes allow each file."""
-    locked = {p.name: p for p in packages}
     for need in needs:
-        package = locked.get(need.package)
+        package = answer.by_name.get(need.package)
         hashes = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
         if package and hashes and package.sha256 not in hashes:
             raise LockError(
@@ -100,9 +100,9 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
             )
 
 
-def assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources) -> None:
+def _assert_is_plan(plan: Plan, answer: Answer, sources: PackageSources) -> None:
     """Raise LockError unless the lock has every pin of the plan, from its index."""
-    locked = {p.name: p for p in packages}
+    locked, packages = answer.by_name, answer.packages
     for build in plan.builds:
         for text in build.requirements:
             _assert_pin(locked, text)
@@ -153,7 +153,7 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
             )
 
 
-def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
+def _assert_pin(locked: Mapping[str, LockedPackage], text: str) -> None:
     need = Requirement(text)
     package = locked.get(canonicalize_name(need.name))
     exact = next((s.version for s in need.specifier if s.operator == "==="), None)

@@ -195,10 +195,8 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
     if why := unmet(frameworks):
         tried = _without(state, name, newest.version)
         return f"{why}; {tried}" if tried else why
-    if why := state.facts.why_unfit(name, newest.version, newest.sha256, chosen.builds):
-        others = [
-            state.facts.why_unfit(name, newest.version, newest.sha256, (b,)) for b in state.fitting.chains[0]
-        ]
+    if why := state.facts.why_unfit(newest, chosen.builds):
+        others = [state.facts.why_unfit(newest, (b,)) for b in state.fitting.chains[0]]
         return why if None in others else others[0]  # the chosen build is not the reason where none fits
     if name in {n.name for n in state.pages.paged}:
         builds = name_builds(chosen.builds)
@@ -320,7 +318,7 @@ def who_excludes(
         if bound and not meets(release, bound):
             return f"{package.name} {package.version} requires {name}{bound}"
         judged = builds if package.name in state.facts.named else ()
-        if judged and (why := state.facts.why_unfit(package.name, package.version, package.sha256, judged)):
+        if judged and (why := state.facts.why_unfit(package, judged)):
             return why
     return None
 

@@ -93,21 +93,25 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     def bring(needs: Sequence[RequirementLine]) -> Brought:
         if not (python and needs):
             return (), ()
+        from .archives import source_rules
+        from .compile import Query
+
         plan = Plan(
             builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
         )
-        return required_frameworks(plan, where, needs, emit, no_code=no_code)
+        rules = source_rules(where, emit, no_code=no_code)
+        query = Query(plan=plan, sources=where, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+        versions = query.answer().versions
+        return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
     named = {w.name for w in wanted}
-    frameworks: Sequence[str] = demands.frameworks
     if plans_first and device == "cuda":
-        demands, frameworks, only_cpu = _sort_cpu_builds(demands, named, bring)
+        demands, only_cpu = _sort_cpu_builds(demands, named, bring)
         if only_cpu and c.device == "auto":
             device, reason = "cpu", only_cpu
     elif plans_first:
         demands = _keep_cpu_packages(demands, named)
-        frameworks = demands.frameworks
-    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in named))
+    wanted = (*wanted, *(FrameworkRequest(name=n) for n in demands.frameworks if n not in named))
     if not wanted:
         if python is None or not demands.needs:
             files = ", ".join(Path(file).name for file in demands.files) or "the project"
@@ -208,32 +212,34 @@ def _sort_cpu_builds(
     demands: ProjectRequirements,
     named: Collection[str],
     bring: Callable[[Sequence[RequirementLine]], Brought],
-) -> tuple[ProjectRequirements, Sequence[str], str]:
+) -> tuple[ProjectRequirements, str]:
     """Treat CPU builds as ordinary packages if a framework is planned for a GPU.
 
     Such a framework is `named` by an option, named by the files, or required by other packages, which `bring`
-    lists. Return the requirements, their frameworks, and why nothing is for a GPU, "" if something is.
+    lists. Return the requirements, and why nothing is for a GPU, "" if something is.
     """
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
-        return demands, demands.frameworks, ""
+        return demands, ""
     beside = _as_packages(demands, builds)
-    frameworks: Sequence[str] = beside.frameworks
     cpu_needs = {need for build in builds for need in build.needs}
-    if not (named or frameworks) and any(not n.constraint and n not in cpu_needs for n in beside.needs):
+    if not (named or beside.frameworks) and any(
+        not n.constraint and n not in cpu_needs for n in beside.needs
+    ):
         cpu = {build.framework for build in builds}
-        frameworks = [f for f in bring(beside.needs)[0] if f not in cpu]
-    if named or frameworks:
+        brought = tuple(f for f in bring(beside.needs)[0] if f not in cpu)
+        beside = dataclasses.replace(beside, frameworks=brought)
+    if named or beside.frameworks:
         notes = (
             f"{', '.join(b.names)} {'remains an ordinary CPU package' if len(b.names) == 1 else 'remain ordinary CPU packages'}. "
             f"To use the GPU: --framework {b.framework}" for b in builds
         )  # fmt: skip
-        return dataclasses.replace(beside, left_out=(*beside.left_out, *notes)), frameworks, ""
+        return dataclasses.replace(beside, left_out=(*beside.left_out, *notes)), ""
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
     why = f"{names} {'is a CPU package' if one else 'are CPU packages'}. To use the GPU: {gpu}"
-    return demands, demands.frameworks, why
+    return demands, why
 
 
 def _keep_cpu_packages(demands: ProjectRequirements, named: Collection[str]) -> ProjectRequirements:
@@ -381,20 +387,3 @@ def _requirement(option: str, text: str) -> Requirement:
         return parse_requirement(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error
-
-
-def required_frameworks(
-    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], emit: Emit, *, no_code: bool
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the frameworks in uv's answer to a project's lines. `plan` has the Python and the platform.
-
-    With `no_code` no build code runs, and packages whose requirements only a build can state are returned too. Raises
-    LockError if the lines have no solution.
-    """
-    from .archives import source_rules
-    from .compile import Query
-
-    rules = source_rules(sources, emit, no_code=no_code)
-    query = Query(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
-    versions = query.answer().versions
-    return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread

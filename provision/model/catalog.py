@@ -4,6 +4,7 @@ Rows are named tuples: there are thousands, of thirty kinds, and a frozen datacl
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from .values import Value
@@ -680,7 +681,7 @@ class Profiles(Value):
     satellites: tuple[Satellite, ...] = ()
     traps: tuple[PackageTrap, ...] = ()
 
-    @property
+    @cached_property
     def tegra(self) -> frozenset[str]:
         """The capabilities of Tegra parts."""
         return frozenset(g.capability for g in self.gpus if g.tegra)

@@ -196,7 +196,7 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
         yield RejectionReason("gpu_too_new", f"its kernels are unknown; it may not run on {named(gpu)}")
         return
     oldest = needs_cuda(gpu.capability)
-    how = how_they_run(build.kernels, gpu.capability, question.tegra)
+    how = how_they_run(build.kernels, gpu.capability, question.profiles.tegra)
     if how == "cubin":
         if oldest and version(cuda) < version(oldest):
             yield RejectionReason("gpu_too_new", f"{named(gpu)} needs CUDA {oldest}; built with {cuda}")

@@ -63,7 +63,7 @@ class Question(Value, kw_only=False):
         if not parts.keys() & {"target", "others"}:
             parts["others"] = tuple(o.changed(**parts) for o in self.others)
         other = dataclasses.replace(self, **({"others": ()} | parts), _known_reasons={}, _usable={})  # type: ignore[arg-type]  # by name
-        for name in ("gpus", "tegra", "releases", "bad"):
+        for name in ("gpus", "releases", "bad"):
             other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other
 
@@ -81,11 +81,6 @@ class Question(Value, kw_only=False):
     @cached_property
     def gpus(self) -> dict[str, GpuModel]:
         return {g.capability: g for g in self.profiles.gpus}
-
-    @cached_property
-    def tegra(self) -> frozenset[str]:
-        """The capabilities of Tegra parts."""
-        return self.profiles.tegra
 
     @cached_property
     def releases(self) -> dict[tuple[str, str], tuple[CudnnRelease, ...]]:

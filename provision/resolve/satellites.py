@@ -93,7 +93,7 @@ def serves_gpus(question: Question, row: Satellite) -> bool:
 def _list_unserved(question: Question, row: Satellite) -> Iterator[TargetGpu]:
     """Yield the GPUs of the target that a release has no kernels for."""
     for gpu in question.target.gpus if row.kernels else ():
-        if how_they_run(row.kernels, gpu.capability, question.tegra) is None:
+        if how_they_run(row.kernels, gpu.capability, question.profiles.tegra) is None:
             yield gpu
 
 

@@ -144,7 +144,7 @@ def _release_objections(question: Question, build: Build, release: CudnnRelease)
     if _effect(question, build, release) == "refuse":
         yield RejectionReason("known_bad", f"cuDNN {release.version} has a known defect")
     for gpu in target.gpus:
-        if release.kernels and not how_they_run(release.kernels, gpu.capability, question.tegra):
+        if release.kernels and not how_they_run(release.kernels, gpu.capability, question.profiles.tegra):
             yield RejectionReason(
                 "cudnn_drops_gpu",
                 f"cuDNN {release.version} has no kernels for {named(gpu)}",

@@ -193,6 +193,11 @@ def file_name_of_url(url: str) -> str:
     return last_segments(url, 1)[0]
 
 
+def path_of_url(url: str) -> Path:
+    """Return the path in the address of a file or a folder of this machine. Raises ValueError."""
+    return Path(unquote(urlsplit(url).path))
+
+
 def last_segments(url: str, count: int, *, hidden: bool = False) -> list[str]:
     """Return up to `count` decoded segments at the end of an address. Raises UnsafeNameError, ValueError.
 

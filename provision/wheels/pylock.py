@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import tomli_w
 from packaging.pylock import Package, Pylock, PylockValidationError
@@ -36,7 +36,7 @@ from ..system import trust, untrusted
 from ..system.files import signed, suggest_fix, write_file, write_output
 from ..system.redaction import redact, redact_value
 from ..system.toml import parse_toml
-from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments
+from ..system.untrusted import UnsafeNameError, file_name_of_url, last_segments, path_of_url
 from ..system.wheel_file import label_of, parse_wheel, plain_name
 
 
@@ -86,7 +86,7 @@ def _make_package_table(package: LockedPackage) -> dict[str, Any]:
     if package.url.startswith("git+"):
         return {**table, "vcs": _make_vcs_table(redact(package.url))}
     if is_folder(package):
-        folder = unquote(urlsplit(package.url).path)
+        folder = str(path_of_url(package.url))
         return {**table, "directory": {"path": folder, "editable": package.editable}}
     file: dict[str, Any] = {"name": file_name(package), "url": redact(package.url)}
     if package.size is not None:

@@ -81,19 +81,19 @@ def test_a_release_that_fits_one_of_several_builds_stays():
 def test_a_file_for_one_cuda_release_serves_that_release_only(device):
     """As torchaudio 2.11.0, which does not import beside torch for CUDA 13.2, on a CPU neither."""
     known = facts(needs_cuda("audio", "2.11.0", "13.0"), device=device)
-    assert known.why_unfit("audio", "2.11.0", None, [build("2.14.1", "13.0")]) is None
+    assert known.why_unfit(locked("audio", "2.11.0"), [build("2.14.1", "13.0")]) is None
     said = "audio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
-    assert known.why_unfit("audio", "2.11.0", None, [build("2.15.0", "13.2")]) == said
+    assert known.why_unfit(locked("audio", "2.11.0"), [build("2.15.0", "13.2")]) == said
 
 
 def test_an_exact_abi_serves_one_framework_and_a_stable_one_serves_later_ones():
     exact = facts(row("audio", "2.11.0", abi="exact", built_for="torch==2.11"))
     stable = facts(row("audio", "2.11.0", abi="stable", built_for="torch>=2.11"))
     assert (
-        exact.why_unfit("audio", "2.11.0", None, [build("2.15.0")])
+        exact.why_unfit(locked("audio", "2.11.0"), [build("2.15.0")])
         == "audio 2.11.0 is compiled for torch==2.11"
     )
-    assert stable.why_unfit("audio", "2.11.0", None, [build("2.15.0")]) is None
+    assert stable.why_unfit(locked("audio", "2.11.0"), [build("2.15.0")]) is None
 
 
 # --- in an answer -------------------------------------------------------------------------------------
