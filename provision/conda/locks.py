@@ -144,14 +144,13 @@ def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...
         by_url = {
             p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
         }
-        wheels = tuple(_parse_wheel(path, by_url[url]) for url in used)
+        wheels = tuple(_parse_wheel(path, str(url), by_url[url]) for url in used)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return conda + wheels
 
 
-def _parse_wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
-    url = str(row["pypi"])
+def _parse_wheel(path: Path, url: str, row: Mapping[str, Any]) -> LockedPackage:
     file = _find_file_name(path, url)
     if not file.endswith(".whl"):
         raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
@@ -375,10 +374,6 @@ def _parse(path: Path) -> Any:
             pylock.refuse_conflict(path, content)
             copy.write_bytes(content)
             return parse_conda_lock_file(copy)
-    except OSError as error:
-        raise LockError(
-            f"cannot read the lock {path}: {error.strerror or error}", hint="make one with `gpuenv lock`"
-        ) from error
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=str(error)) from error

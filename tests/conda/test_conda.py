@@ -2,25 +2,30 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from known import KNOWN
 from rows import rows
 
-from provision.conda import locks as foreign, solver, solver as conda_target
-from provision.errors import LockError, UsageError
+from provision.conda import build, locks as foreign, solver, solver as conda_target
+from provision.environment.managers import Building
+from provision.errors import BuildError, LockError, UsageError
 from provision.model import (
     CondaBuild,
     FrameworkRequest,
     Lock,
     LockedPackage,
+    PackageSources,
     Plan,
     PlannedBuild,
     Request,
     Target,
     TargetGpu,
+    drop_event,
 )
 
 H200 = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=(TargetGpu(capability="9.0"),))
@@ -172,6 +177,25 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
     records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
     with pytest.raises(LockError, match=r"the solver chose pytorch .* cpu_mkl_py313_h0_302"):
         solver.make_lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
+    newer = (
+        record("python", "3.13.1"),
+        record("pytorch", "2.8.0", "cuda131_h0_302"),
+        record("cuda-version", "13.1"),
+    )
+    with pytest.raises(LockError, match=r"torch comes with CUDA 13\.1, but the driver supports only 13\.0"):
+        solver.make_lock(asked, solver.Solution(records=newer, channels=("https://h/conda-forge/",)))
+
+
+def asked_for(request=None):
+    request = request or Request(frameworks=(FrameworkRequest(name="torch"),), device="cpu")
+    return solver.ChannelQuery(
+        request=request,
+        target=H200,
+        rows=KNOWN.conda,
+        channels=("c",),
+        virtual=(),
+        bounds=solver.Bounds(cuda="13.0"),
+    )
 
 
 def test_a_separate_environment_for_one_framework_is_proposed():
@@ -246,6 +270,9 @@ def test_an_explicit_list_is_read_as_a_lock(tmp_path):
         ("@EXPLICIT\npython=3.11\n", "spec.txt:2: expected a package address"),
         (f"@EXPLICIT\nhttps://h/c/osx-64/python-3.11.7-h0.conda#{'a' * 64}\n", "is for osx-64"),
         (f"@EXPLICIT\nhttps://h/c/linux-64/numpy-2.0-h0.conda#{'a' * 64}\n", "has no python"),
+        (f"@EXPLICIT\nhttps://h/c/linux-64/numpy.conda#{'a' * 64}\n", "is not a conda package"),
+        (f"@EXPLICIT\nhttps://h/c/linux-64/..%2Fx-2.0-h0.conda#{'a' * 64}\n", "is not valid"),
+        (f"@EXPLICIT\nhttps://[::1/linux-64/x-2.0-h0.conda#{'a' * 64}\n", "is not an address"),
     ],
 )
 def test_an_unusable_explicit_list_is_refused_with_its_reason(tmp_path, text, told):
@@ -253,6 +280,126 @@ def test_an_unusable_explicit_list_is_refused_with_its_reason(tmp_path, text, to
     path.write_text(text)
     with pytest.raises(LockError, match=told):
         foreign.read(path, "linux-x86_64", KNOWN.conda)
+
+
+PIXI = """
+environments: {default: {packages: {linux-64: [{conda: https://h/a}, {pypi: URL}]}}}
+packages: [{conda: https://h/a}, ROW]
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "row", "told"),
+    [
+        ("https://h/a-1-py3-none-any.whl", "{pypi: URL, sha256: ab}", None),
+        ("https://h/a-1-py3-none-any.whl", "{kind: pypi, url: URL, sha256: ab}", None),  # until version 5
+        ("https://h/a-1-py3-none-any.whl", "{pypi: https://h/other.whl}", "is not valid"),
+        ("https://h/a-1.tar.gz", "{pypi: URL}", "is not a wheel"),
+        ("https://h/a-1-py3-none-any.whl", "[", "is not valid"),
+    ],
+)
+def test_the_wheels_of_a_lock_of_pixi_are_read_from_the_file(tmp_path, monkeypatch, url, row, told):
+    monkeypatch.setattr(foreign.engine, "ask", lambda *_: {"records": []})
+    text = PIXI.replace("ROW", row).replace("URL", url)
+    if told:
+        with pytest.raises(LockError, match=told):
+            foreign._read_pixi(tmp_path / "pixi.lock", text, "linux-x86_64")
+    else:
+        (wheel,) = foreign._read_pixi(tmp_path / "pixi.lock", text, "linux-x86_64")
+        assert (wheel.name, wheel.version, wheel.url, wheel.sha256) == ("a", "1", url, "ab")
+
+
+def test_a_lock_that_cannot_be_written_or_read_is_an_error(tmp_path):
+    (package,) = locked().packages
+    whole = dataclasses.replace(package, md5="a" * 32, sha256="b" * 64)
+    lock = dataclasses.replace(locked(), packages=(whole,))
+    with pytest.raises(LockError, match="cannot write the lock /proc"):
+        foreign.write(Path("/proc/none/conda-lock.yml"), lock)
+    with pytest.raises(LockError, match=r"no md5 for pytorch 2\.8\.0"):
+        foreign.write(tmp_path / "conda-lock.yml", locked())
+    with pytest.raises(LockError, match="cannot read the lock"):
+        foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda)
+    foreign.write(tmp_path / "conda-lock.yml", lock)
+    assert foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda).plan == lock.plan
+    text = (tmp_path / "conda-lock.yml").read_text()
+    (tmp_path / "conda-lock.yml").write_text(
+        re.sub(r"(gpuenv\.plan\.linux-64: ).*(\n {6}.*)*", r"\1'{'", text)
+    )
+    with pytest.raises(LockError, match="is not valid"):
+        foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda)
+    here = [{"name": "__glibc", "version": "2.35", "build": "0"}]
+    with pytest.raises(LockError, match="the lock is not valid"):
+        foreign.check_target(locked(["__glibc =>2"]), here, solver.Bounds())
+
+
+def test_a_wheel_with_two_bounds_on_a_package_has_none_in_a_conda_lock():
+    """The format has one for each name."""
+    wheel = LockedPackage(name="a", version="1", url="https://h/a-1-py3-none-any.whl", sha256="0" * 64)
+    for depends, kept in ((("b >=1", "c"), {"b": ">=1", "c": ""}), (("b >=1", "b <2", "c"), {})):
+        one = dataclasses.replace(wheel, depends=depends)
+        assert foreign._make_dependency(one, "linux-64").dependencies == kept
+
+
+def test_one_file_is_never_brought_by_conda_and_by_a_wheel(tmp_path):
+    lock = locked()
+    twice = LockedPackage(
+        name="PyTorch", version="2.8.0", url="https://h/pytorch-2.8.0-py3-none-any.whl", sha256="0" * 64
+    )
+    how = Building(env=tmp_path, sources=PackageSources(), emit=drop_event)
+    with pytest.raises(BuildError, match="PyTorch as a conda package and as a wheel"):
+        build.install_wheels_on_top(lock, [twice], tmp_path, how)
+    (tmp_path / "lib/python3.12/site-packages/demo-1.0.dist-info").mkdir(parents=True)
+    wheel = dataclasses.replace(twice, name="demo", version="1.0+cu12")
+    assert build._find_missing([wheel], tmp_path) == []
+    with pytest.raises(BuildError, match=r"conda package of demo has version 1\.0"):
+        build._find_missing([dataclasses.replace(wheel, version="1.1")], tmp_path)
+
+
+def test_a_list_of_environments_that_cannot_be_read_costs_the_entry_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".conda" / "environments.txt").mkdir(parents=True)
+    assert "environments.txt cannot be read" in (build.finish(tmp_path / "env") or "")
+
+
+def test_what_the_engine_asks_for():
+    """Of channels under another name, frameworks that no channel has, and tokens."""
+    from provision.conda.worker import channels
+
+    ways = [
+        [
+            "torch",
+            [{"channel": "conda-forge", "specs": ["pytorch 2.*"]}, {"channel": "other", "specs": ["torch"]}],
+        ],
+        ["jax", [{"channel": "conda-forge", "specs": ["jax", "jaxlib *cuda*"]}]],
+    ]
+    attempt = {"python": "python 3.12.*", "frameworks": ways, "packages": ["pip", "gone"]}
+    assert channels._choose(attempt, {"jaxlib", "gone"}, {"other"}) == (
+        ["python 3.12.*", "torch", "pip"],
+        ["jax"],
+    )
+    known = {"h": {"CondaToken": "tk-1"}, "*.org": {"BasicHTTP": {"username": "me", "password": "a b"}}}
+    assert channels._authorize("https://h/c/noarch", known) == "https://h/t/tk-1/c/noarch"
+    assert channels._authorize("https://x.org/c", known) == "https://me:a%20b@x.org/c"
+
+
+def test_a_channel_without_python_is_named(monkeypatch):
+    answer = {"missing": ["python"], "channels": ["https://h/c"], "lacking": []}
+    monkeypatch.setattr(solver.engine, "ask", lambda *_: answer)
+    with pytest.raises(LockError, match="the channels have no python for linux-64: https://h/c"):
+        solver.solve(asked_for(), drop_event)
+
+
+def test_each_bound_of_a_request_is_an_alternative():
+    request = Request(
+        frameworks=(FrameworkRequest(name="torch", specifier=">=9"),),
+        device="cuda",
+        cuda="12.6",
+        python="3.12",
+    )
+    told = dict(solver.list_alternatives(asked_for(request), KNOWN))
+    assert told["remove --cuda to allow another CUDA"].request.cuda is None
+    freed = told["remove >=9 from --framework torch to allow another version"].request
+    assert (freed.frameworks, freed.cuda) == ((FrameworkRequest(name="torch"),), "12.6")
 
 
 def locked(depends=(), cuda="12.9"):

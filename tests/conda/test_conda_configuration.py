@@ -12,7 +12,7 @@ import pytest
 from loopback import authority, proxying
 from rows import sampled
 
-from provision.conda.engine import read_configuration
+from provision.conda.engine import read_auth_file, read_configuration
 
 ASKED = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 RESOLVE = ("resolve", *ASKED, "--json")
@@ -102,6 +102,43 @@ def test_a_broken_condarc_is_named_with_its_line(tmp_path, text, told):
     with pytest.raises(ValueError, match=re.escape(told)) as raised:
         read(tmp_path, {".condarc": text})
     assert str(raised.value).startswith(f"{tmp_path}/.condarc")
+
+
+def test_the_files_of_the_active_environment_and_of_condarc_come_last(tmp_path):
+    files = {
+        ".condarc": "",
+        "env/.condarc": "channel_alias: https://env\nchannels: [env]\n",
+        "mine": "channels: [mine]\n",
+    }
+    active = {"CONDA_PREFIX": str(tmp_path / "env")}
+    assert read(tmp_path, files).values == {}
+    assert read(tmp_path, files, **active).values["channels"] == ["env"]
+    found = read(tmp_path, files, **active, CONDARC=str(tmp_path / "mine")).values
+    assert found == {"channels": ["mine", "env"], "channel_alias": "https://env"}
+    (tmp_path / "mine").write_bytes(b"channels: [\xff]\n")
+    with pytest.raises(ValueError, match="mine cannot be read"):
+        read(tmp_path, {}, CONDARC=str(tmp_path / "mine"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"h": {}}', None),
+        ("", "it is not JSON: line 1"),
+        ("[" * 100_000, "it is not JSON$"),
+        ("[]", "expected a mapping"),
+        (None, "Is a directory|not a regular file"),
+    ],
+)
+def test_an_auth_file_that_cannot_be_read_is_named_without_its_contents(tmp_path, text, told):
+    path = tmp_path / "auth.json"
+    path.mkdir() if text is None else path.write_text(text)
+    environ = {"HOME": str(tmp_path), "RATTLER_AUTH_FILE": str(path)}
+    if told is None:
+        assert read_auth_file(environ) == ({"h": {}}, None)
+    else:
+        with pytest.raises(ValueError, match=told):
+            read_auth_file(environ)
 
 
 def test_a_broken_condarc_ends_the_command_without_a_traceback(gpuenv):

@@ -112,6 +112,8 @@ def test_an_entry_point_with_a_path_for_its_name_is_refused(tmp_path):
     ("links", "path", "inside"),
     [
         ({"lib64": "lib"}, "lib64/x", True),
+        ({"a": "."}, "a/x", True),
+        ({"a": ".", "b": "a/.."}, "b/x", False),
         ({"a/lib64": "usr/lib64", "a/usr/lib64": "../lib"}, "a/lib64/x", True),
         ({"share/out": "/etc"}, "share/other/x", True),  # a link that nobody goes through harms nobody
         ({"share/out": "/etc"}, "share/out/x", False),
@@ -130,6 +132,21 @@ def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, l
         return
     with pytest.raises(install.UnsafeError, match="through a link"):
         checked(tmp_path, *(both if links_first else reversed(both)))
+
+
+def test_the_files_of_an_old_package_are_checked_too(tmp_path):
+    """Packages before 2016 list their files as text."""
+    for path, inside in (("lib/x", True), ("../x", False)):
+        folder = tmp_path / path.replace("/", "_")
+        record = lying(folder, "old")
+        (info,) = folder.rglob("info")
+        (info / "paths.json").unlink()
+        (info / "files").write_text(f"{path}\n")
+        if inside:
+            checked(folder, record)
+        else:
+            with pytest.raises(install.UnsafeError):
+                checked(folder, record)
 
 
 def test_a_package_record_of_another_form_is_refused(tmp_path):
