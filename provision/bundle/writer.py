@@ -85,19 +85,27 @@ class BundleWriter:
         """Write everything, and return the manifest."""
         own_items, minors = self.own_packages()
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
+        # The Python of each lock. A conda lock has one, so its Python is for gpuenv.
+        pythons = [
+            (minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
+            for plan in (locked.lock.plan for locked in self.locks)
+        ]
+        found = {python: self._find_archive(*python) for python in pythons}
+        archives = [found[python] for python in pythons]
         if self.before is None:
-            write_manifest(self.folder, self._manifest(()))  # the manifest marks the folder as a bundle
+            write_manifest(self.folder, self._manifest((), archives))  # it marks the folder as a bundle
         items = merge_items(
             [*chain.from_iterable(one.items(one.lock.packages) for one in contents), *own_items]
         )
-        begun = self._begin(contents, items)
+        begun = self._begin(contents, items, archives)
         self._fetch(items)
         tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
         self._fetch(tools)
         paths = [i.inside for i in [*items, *tools]]
         paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += chain.from_iterable(one.channel_files() for one in contents)
-        return self._finish(begun, paths, self._archives(minors))
+        found = {python: archive or self._fetch_archive(*python) for python, archive in found.items()}
+        return self._finish(begun, paths, [found[python] for python in pythons])
 
     def remains(self) -> place.RunRemains:
         """Return what an interrupted run left in the folder."""
@@ -119,15 +127,6 @@ class BundleWriter:
             items += BundledPackages(self.folder, locked).items(packages, "gpuenv")
             pythons.append(minors)
         return items, pythons[0]
-
-    def _archives(self, minors: Sequence[str]) -> list[BundlePython | None]:
-        """Return the Python of each lock, each downloaded once. A conda lock has one, so its Python is for gpuenv."""
-        wanted = [
-            (minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
-            for plan in (locked.lock.plan for locked in self.locks)
-        ]
-        found = {one: self._find_archive(*one) or self._fetch_archive(*one) for one in dict.fromkeys(wanted)}
-        return [found[one] for one in wanted]
 
     def _find_archive(self, minor: str, platform: str) -> BundlePython | None:
         """Return the archive of a Python that the folder has already."""
@@ -152,7 +151,12 @@ class BundleWriter:
 
     # --- the manifest --------------------------------------------------------------------------------
 
-    def _begin(self, contents: Sequence[BundleContents], items: Sequence[Download]) -> Bundle:
+    def _begin(
+        self,
+        contents: Sequence[BundleContents],
+        items: Sequence[Download],
+        archives: Sequence[BundlePython | None],
+    ) -> Bundle:
         """Write the locks and a manifest of all planned files, in place of the earlier one."""
         names = [locked.file_name for locked in self.locks]
         planned = [BundleFile(path=i.inside, size=i.size, sha256=i.hashes.get("sha256")) for i in items]
@@ -163,13 +167,12 @@ class BundleWriter:
         for one in contents:
             path, way = self.folder / one.locked.file_name, get_locks(one.lock.manager)
             way.write_lock(path, one.lock, alone=True)
-        begun = self._manifest((*list_files(self.folder, names), *planned))
+        begun = self._manifest((*list_files(self.folder, names), *planned), archives)
         write_manifest(self.folder, begun)
         return begun
 
-    def _manifest(self, files: Sequence[BundleFile]) -> Bundle:
-        archives = archives_of(self.before) if self.before else ()
-        plans = [_describe_plan(locked, archives) for locked in self.locks]
+    def _manifest(self, files: Sequence[BundleFile], archives: Sequence[BundlePython | None]) -> Bundle:
+        plans = [_describe_plan(*one) for one in zip(self.locks, archives, strict=True)]
         first = plans[0]
         return Bundle(
             gpuenv=__version__, manager=self.locks[0].lock.manager, lock=first.lock, target=first.target,
@@ -178,21 +181,15 @@ class BundleWriter:
             unserved=self.unserved,
         )  # fmt: skip
 
-    def _finish(
-        self, bundle: Bundle, paths: Sequence[str], archives: Sequence[BundlePython | None]
-    ) -> Bundle:
-        plans = zip(bundle.plans, archives, strict=True) if bundle.plans else ()
-        bundle = dataclasses.replace(
-            bundle, archive=archives[0], notes=tuple(self.notes),
-            plans=tuple(dataclasses.replace(plan, archive=archive) for plan, archive in plans),
-        )  # fmt: skip
+    def _finish(self, begun: Bundle, paths: Sequence[str], archives: Sequence[BundlePython | None]) -> Bundle:
+        bundle = dataclasses.replace(self._manifest((), archives), notes=tuple(self.notes))
         with writing(self.folder):
             write_file(self.folder / README, readme(bundle))
         names = [locked.file_name for locked in self.locks]
         pythons = [archive.path for archive in archives if archive]
         listed = dict.fromkeys([*names, *paths, *pythons, README])
         finished = dataclasses.replace(bundle, files=list_files(self.folder, list(listed)), complete=True)
-        remove_old(self.folder, bundle, finished.files)
+        remove_old(self.folder, begun, finished.files)
         write_manifest(self.folder, finished)
         return finished
 
@@ -236,18 +233,12 @@ def format_part(part: int, total: int) -> str:
     return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 
 
-def _describe_plan(locked: LockForBundle, archives: Sequence[BundlePython]) -> BundlePlan:
-    """Return the plan of a lock. Its Python is one that the folder already has."""
+def _describe_plan(locked: LockForBundle, archive: BundlePython | None) -> BundlePlan:
     lock, plan = locked.lock, locked.lock.plan
-    way = get_locks(lock.manager)
-    fitting = (
-        a for a in archives
-        if way.BRINGS_PYTHON or is_archive_for(a, plan.python or "", plan.platform)
-    )  # fmt: skip
     return BundlePlan(
         lock=locked.file_name, classes=lock.classes if locked.file else (), target=lock.target, device=plan.device,
         frameworks=tuple(_describe_build(b) for b in plan.builds), python=plan.python,
-        archive=next(fitting, None),
+        archive=archive,
     )  # fmt: skip
 
 
