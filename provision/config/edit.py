@@ -115,10 +115,8 @@ def _rewrite(
 
 def _validate_package(text: str) -> str:
     """Return the normalized name of a requirement that `packages` may list. Raises UsageError."""
-    from packaging.utils import canonicalize_name
-
     try:
-        name = canonicalize_name(parse_requirement(text).name)
+        name = parse_package_name(text)
     except ValueError as error:
         raise UsageError(
             f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}",

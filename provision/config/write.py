@@ -10,16 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
-
 from ..errors import DataError, UsageError
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
-from ..requirements.quote import parse_requirement, quote_text, suggest_version, take_first_line
+from ..requirements.quote import quote_text, suggest_version, take_first_line
 from ..requirements.scan import Scan
 from ..system.files import suggest_fix
 from ..templates import read
-from .edit import write_files
+from .edit import parse_package_name, write_files
 from .env import find_in_folder
 from .file import CONFIG_NAME, LISTS, parse_config, read_config
 
@@ -325,7 +323,7 @@ def _choose_frameworks(
                 f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
             )
         try:
-            name = canonicalize_name(parse_requirement(text).name)
+            name = parse_package_name(text)
         except ValueError as error:
             raise UsageError(
                 f"--framework {quote_text(text)!r} is not a requirement like 'torch>=2.6': {take_first_line(error)}"
