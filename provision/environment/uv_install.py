@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from ..wheels.releases import SourceArchives
 
 
+TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
+_ADDRESS_FILE = "direct_url.json"
+
+
 def requirements_text(lock: Lock, files: Collection[str]) -> str:
     """Return the lock as pinned requirements with hashes, which any index, mirror or folder can serve.
 
@@ -137,8 +141,8 @@ class UvInstall(Value, kw_only=False):
     def install(self, *, offline: bool) -> process.Finished:
         """Run uv, which shows the progress of downloads if the network may be used."""
         theirs, others = split_pytorch(self.lock.packages, self.lock.plan)
-        sources = _adapt_sources(self.lock, self.sources, offline=offline)
-        wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
+        sources = self._adapt_sources(theirs, others, offline=offline)
+        wheels = all(map(is_wheel, self.lock.packages))
         variables = {"UV_COMPILE_BYTECODE": "0"} if self.target else {}  # its files move to another place
         words = [
             "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
@@ -168,53 +172,49 @@ class UvInstall(Value, kw_only=False):
             file = folder / (VENV_LOCK if requirements.startswith("lock-version") else "requirements.txt")
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=self.path / "bin/python", settings=settings)
-        _redact_installed(self.lock, self.path, self.target)
+        self._redact_installed()
         return done
 
+    def _adapt_sources(
+        self, theirs: Sequence[LockedPackage], others: Sequence[LockedPackage], *, offline: bool
+    ) -> PackageSources:
+        """Return the sources with the lock's folders. For packages of the PyTorch index it is the default index.
 
-def _adapt_sources(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
-    """Return the sources with the lock's folders. For packages of the PyTorch index it is the default index.
+        Its current address applies, not the one in the lock.
+        """
+        folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in self.lock.packages
+                   if p.url.startswith("file:") and p.index is None]  # fmt: skip
+        links = dict.fromkeys([*self.sources.find_links, *(f for f in folders if Path(f).is_dir())])
+        if theirs and not others:
+            base = self.sources.pytorch
+            default = pytorch_address(base, self.lock.plan) if base else theirs[0].index
+            sources = dataclasses.replace(self.sources, default=default, extra=())
+        else:  # the hash decides, so indexes for single packages may serve all packages
+            extra = (*self.sources.extra, *self.sources.explicit)
+            sources = dataclasses.replace(self.sources, extra=extra)
+        return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
 
-    Its current address applies, not the one in the lock.
-    """
-    folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
-               if p.url.startswith("file:") and p.index is None]  # fmt: skip
-    links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
-    theirs, others = split_pytorch(lock.packages, lock.plan)
-    if theirs and not others:
-        base = sources.pytorch
-        default = pytorch_address(base, lock.plan) if base else theirs[0].index
-        sources = dataclasses.replace(sources, default=default, extra=())
-    else:  # the hash decides, so indexes for single packages may serve all packages
-        sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
-    return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
+    def _redact_installed(self) -> None:
+        """Restore the references to variables in direct_url.json of a lock's packages. Raises BuildError.
 
-
-_ADDRESS_FILE = "direct_url.json"
-
-
-def _redact_installed(lock: Lock, env: Path, target: Path | None) -> None:
-    """Restore the references to variables in direct_url.json of a lock's packages. Raises BuildError.
-
-    uv writes the address of a package into this file, with the values of variables. The packages are in an
-    environment, or in a folder `target` beside it.
-    """
-    wanted = {normalize_name(p.name) for p in lock.packages if p.index is None}
-    sites = [target] if target else find_sites(env)
-    for path in (
-        one.folder / _ADDRESS_FILE for s in sites for one in list_distributions(s) if one.name in wanted
-    ):
-        if not path.exists():
-            continue
-        try:
-            content = json.loads(untrusted.read_bytes(path))
-            if (public := redact_value(content)) != content:
-                _replace_recorded(path, json.dumps(public).encode(), target or env)
-        except (OSError, ValueError) as error:
-            raise BuildError(
-                f"{path} may contain credentials of an address, and cannot be changed: {error}",
-                hint="build it again: gpuenv create --recreate",
-            ) from error
+        uv writes the address of a package into this file, with the values of variables.
+        """
+        wanted = {normalize_name(p.name) for p in self.lock.packages if p.index is None}
+        sites = [self.target] if self.target else find_sites(self.path)
+        for path in (
+            one.folder / _ADDRESS_FILE for s in sites for one in list_distributions(s) if one.name in wanted
+        ):
+            if not path.exists():
+                continue
+            try:
+                content = json.loads(untrusted.read_bytes(path))
+                if (public := redact_value(content)) != content:
+                    _replace_recorded(path, json.dumps(public).encode(), self.target or self.path)
+            except (OSError, ValueError) as error:
+                raise BuildError(
+                    f"{path} may contain credentials of an address, and cannot be changed: {error}",
+                    hint="build it again: gpuenv create --recreate",
+                ) from error
 
 
 def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
@@ -230,8 +230,6 @@ def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
     )
     write_file(record, text.getvalue(), root=root)
 
-
-TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
 
 # --- what uv prints ----------------------------------------------------------------------------------
 
