@@ -5,16 +5,13 @@ all classes share their methods. `fields`, `replace` and `is_dataclass` of the s
 """
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["Value", "dataclass"]
+__all__ = ["Value"]
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
-
     from typing_extensions import dataclass_transform
 
     @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -87,18 +84,3 @@ else:
             raise dataclasses.FrozenInstanceError(f"{type(self).__name__}.{name} is frozen")
 
         __delattr__ = __setattr__
-
-    def dataclass(*, frozen: bool, kw_only: bool = False, slots: bool = False) -> Callable[[type], type]:
-        """Return a decorator that makes a class a Value, for modules that still have one."""
-        assert frozen or slots
-
-        def make(cls: type) -> type:
-            if issubclass(cls, Value):  # that of its base made it one, and took its defaults out of it
-                return cls
-            own = {
-                name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")
-            }
-            bases = (*(base for base in cls.__bases__ if base is not object), Value)
-            return type(cls)(cls.__name__, bases, own, kw_only=kw_only)
-
-        return make
