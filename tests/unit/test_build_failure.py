@@ -11,7 +11,7 @@ from rows import rows
 
 from provision.environment.install import take_out
 from provision.environment.uv_install import (
-    _redact_installed,
+    UvInstall,
     check_disk,
     explain_failed_build,
     explain_install_failure,
@@ -24,7 +24,16 @@ from provision.environment.venv import make_venv
 from provision.errors import BuildError
 from provision.index.uv import environment, program
 from provision.lock.uv_errors import explain_unbuilt_need
-from provision.model import PROJECT_FOLDER, Lock, LockedPackage, PackageSources, Plan, RequirementLine, Target
+from provision.model import (
+    PROJECT_FOLDER,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    RequirementLine,
+    Target,
+    drop_event,
+)
 from provision.system.process import Finished
 from provision.wheels.releases import SourceArchives
 
@@ -195,7 +204,7 @@ def test_an_address_that_cannot_be_redacted_is_an_error(tmp_path):
     (info / "direct_url.json").write_text('{"url": "https://me:word@h/demo')
     lock = Lock(manager="venv", target=TARGET, plan=PLAN, packages=(locked(),))
     with pytest.raises(BuildError, match="may contain credentials"):
-        _redact_installed(lock, tmp_path, tmp_path)
+        UvInstall(lock, tmp_path, PackageSources(), drop_event, target=tmp_path)._redact_installed()
 
 
 def test_a_folder_of_wheels_may_have_what_the_network_has(tmp_path, monkeypatch):
