@@ -205,7 +205,7 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("how", [{"is_writable": False}, {"is_new": True}, {}])
 def test_the_claim_of_another_process_counts_without_locks_of_the_kernel(file, how):
-    with file.open("r+") as opened, contextlib.ExitStack() as stack, pytest.raises(place_lock.ClaimedError):
+    with file.open("r+") as opened, contextlib.ExitStack() as stack, pytest.raises(place_lock.BusyError):
         place_lock._claim(place_lock._Opened(opened.fileno(), **how), file, stack, has_locks=False)
     assert file.exists()
 
