@@ -197,9 +197,9 @@ def error_of(result, right):
     """
     if tuple(result.shape) != tuple(right.shape):
         return None
-    off, scale = result - right, float((right * right).sum())
+    off, scale = abs(result - right), float((abs(right) * abs(right)).sum())  # of FFT complex numbers
     norm = math.sqrt(float((off * off).sum()) / scale)
-    peak = float(abs(off).max()) / math.sqrt(scale / math.prod(right.shape))
+    peak = float(off.max()) / math.sqrt(scale / math.prod(right.shape))
     worst = max(norm, peak / PEAK)
     # max() can drop a NaN that is not its first argument, so both are tested
     return worst if math.isfinite(norm) and math.isfinite(peak) else None
