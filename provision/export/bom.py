@@ -223,15 +223,8 @@ def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
 
 def _asked_for(lock: Lock) -> set[str]:
     """Return the names that the plan requires."""
-    names = set()
-    for need in (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages):
-        try:
-            names.add(requirement_name(need))
-        except InvalidRequirement:
-            names.add(
-                str(canonicalize_name(need.split()[0])) if need.split() else ""
-            )  # a conda requirement: "pytorch 2.7.1 build"
-    return names
+    needs = (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages)
+    return set(map(requirement_name, needs))
 
 
 # A longer requirement in METADATA is not a name with versions and a marker.

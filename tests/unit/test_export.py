@@ -1,10 +1,12 @@
 """What each export says: pure, from locks as values."""
 
 import dataclasses
+import importlib.metadata
 import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import export_locks as el
 import pytest
@@ -15,6 +17,8 @@ from rows import rows
 
 from provision import export
 from provision.errors import UsageError
+from provision.export import source
+from provision.export.subject import commit_of, extras_of
 from provision.model import LockedPackage, PlannedBuild, Target, TargetGpu
 
 
@@ -354,3 +358,38 @@ def test_every_image_that_an_export_may_name_is_known():
         assert re.fullmatch(r"[a-z0-9./-]+([:@][A-Za-z0-9._-]+)?", image.image)
         assert image.use == "action" or (image.platform and image.glibc)
         assert image.use not in ("container", "devcontainer") or image.python
+
+
+def test_locks_that_cannot_be_extras_of_one_project_are_refused():
+    other = el.of(python="3.11")
+    with pytest.raises(UsageError, match=r"locks are for Python 3\.12 and 3\.11"):
+        el.text("uv", extras={"a": el.of(), "b": other})
+    one, two = Path("pylock.a100.toml"), Path("other/pylock.a100.toml")
+    assert set(extras_of({one: el.of(), Path("pylock.toml"): other})) == {"a100", "cu126"}
+    with pytest.raises(UsageError, match="two of the locks would be the extra a100"):
+        extras_of({one: el.of(), two: other})
+
+
+def test_an_address_without_a_commit_is_none_of_a_commit():
+    assert commit_of(el.COMMITTED) == {"git": "https://git.example/thing", "rev": el.COMMIT}
+    branch = dataclasses.replace(el.COMMITTED, url="git+https://git.example/thing@main")
+    with pytest.raises(UsageError, match="is not the address of a commit"):
+        commit_of(branch)
+
+
+def test_a_wheel_of_gpuenv_that_cannot_be_read_or_written_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="cannot read "):
+        source.GpuenvWheel(path=tmp_path, data=b"").state()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot (read|write) "):
+        source.GpuenvWheel(path=tmp_path / "file" / "x.whl", data=b"").write()
+    unwritable = source.GpuenvWheel(path=tmp_path / "gone" / "x.whl", data=b"")
+    with pytest.raises(UsageError, match="cannot write ") as refused:
+        unwritable.write()
+    assert refused.value.hint
+
+    def none(_name):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "distribution", none)
+    assert source._origin(tmp_path) == ""

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import export_locks as el
 import pytest
@@ -11,7 +12,9 @@ from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
+from rows import rows
 
+from provision.export import bom
 from provision.export.subject import InstalledPart
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -176,3 +179,27 @@ def test_an_environments_bill_is_of_what_is_installed(gpuenv, built, index):
     assert "einops 0.9.0" in said and "extra 1.0" in said and "not installed: filelock" in said
     of_lock = gpuenv("export", "--format", "cyclonedx", "--lock", built / ".gpuenv" / "pylock.toml")
     assert "filelock" in parts(bill(of_lock.out)), of_lock.err
+
+
+def test_a_conda_package_of_a_folder_is_named_without_its_path():
+    here = el.conda("pytorch", "2.7.1", "cuda129_py312_h1_300", channel="file:///home/jane/channel")
+    text = el.text("cyclonedx", el.of_conda((here,)))
+    (part,) = bill(text)["components"]
+    assert part["properties"] == [
+        {"name": "gpuenv:file", "value": "pytorch-2.7.1-cuda129_py312_h1_300.conda"}
+    ]
+    assert "externalReferences" not in part and "jane" not in text
+
+
+@rows(
+    ("version", "locked", "state"),
+    [("1.0", None, "added"), ("1.0", "1", "locked"), ("1.0", "2.0", "replaced"), ("2004d", "2004d", "locked"), ("2004d", "1.0", "replaced")],
+)  # fmt: skip
+def test_an_installed_version_is_compared_with_the_lock_whatever_its_form(version, locked, state):
+    assert bom._state(version, locked) == state
+
+
+def test_a_licence_that_is_no_expression_is_left_out():
+    for said, licence in (("mit or apache-2.0", "MIT OR Apache-2.0"), ("see the file", None)):
+        one = SimpleNamespace(metadata=f"Name: a\nLicense-Expression: {said}\n")
+        assert bom._expression(one) == licence

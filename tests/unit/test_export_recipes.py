@@ -58,6 +58,11 @@ def test_where_no_image_fits_none_is_guessed(made, words):
             el.text(form, made)
 
 
+def test_where_no_machine_of_a_workflow_fits_none_is_guessed():
+    with pytest.raises(UsageError, match=r"with glibc 2\.60"):
+        el.text("github", new_glibc(60))
+
+
 @rows(
     "made",
     [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda(), of_tensorflow("2.12.1", "11.8", "8.9.6.50")],

@@ -10,6 +10,7 @@ from framework_envs import venv
 
 from driver_stub import H200, build, scenario, spec
 from provision import templates
+from provision.export import pages
 from provision.export.pages import verdict_page
 from provision.model import (
     DeviceVerdict,
@@ -118,6 +119,11 @@ def test_a_bar_ends_where_its_error_stands_against_the_tolerance():
         "forward: error 2.0e-01, at most 0.002: wrong",
         "forward: error NaN, at most 0.002: wrong",
     ]
+
+
+def test_an_error_of_nothing_has_the_shortest_bar():
+    result = GradedResult(case="c", dtype="d", pass_="forward", max_error=0.0, tolerance=0.002, ok=True)
+    assert "width:0.5%" in pages._bar(result)
 
 
 def test_each_device_says_which_results_are_wrong():
