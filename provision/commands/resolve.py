@@ -99,9 +99,6 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
         plan, lock = solve_near(context, choices, emit)
     else:
         plan = name_configured(plan_request(context), context.sources, context.demands.needs)
-        if choices.exclude_newer and plan.builds:
-            note = "upload dates (--exclude-newer) are not checked here, but when the packages are solved, for example by gpuenv lock"
-            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
     plan = add_notes(plan, context, choices)
     if options.pip:
         plan = add_pip(plan, context.profiles, choices, context, lock)

@@ -22,12 +22,13 @@ from provision.model import (
     Machine,
     PackageSources,
     Target,
+    Verdict,
 )
 
-add, adopt, build, causes, diagnose, edit, export, listing, lock, profiles, prove, remove, repair, report, resolve, run, verify = (
+add, adopt, build, causes, create, diagnose, edit, export, listing, lock, profiles, prove, remove, repair, report, resolve, run, verify = (
     importlib.import_module(f"provision.commands.{name}")  # the package has functions of these names
     for name in (
-        "add", "adopt", "build", "causes", "diagnose", "edit", "export", "list", "lock", "profiles", "prove", "remove", "repair",
+        "add", "adopt", "build", "causes", "create", "diagnose", "edit", "export", "list", "lock", "profiles", "prove", "remove", "repair",
         "report", "resolve", "run", "verify",
     )
 )  # fmt: skip
@@ -125,6 +126,25 @@ def test_an_environment_for_another_machine_is_proved_where_a_gpu_works(monkeypa
     said = []
     assert build.can_prove(el.of(), None, said.append) == can
     assert [e.kind for e in said] == ([] if can else ["warning"])
+
+
+@rows(("kernel", "idle", "whole"), [(False, None, True), (True, None, False), (False, "an idle GPU", False)])
+def test_a_kernel_or_an_idle_gpu_needs_more_than_a_look_at_the_files(
+    monkeypatch, tmp_path, kernel, idle, whole
+):
+    mark = tmp_path / place.MARK / create.recall.KERNEL
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch() if kernel else mark.unlink(missing_ok=True)
+    for owner, name, value in (
+        (place, "made_by_gpuenv", True), (place, "is_undisturbed", True), (place, "find_python", tmp_path),
+        (create.record, "is_vouched", True), (create.record, "read_plan", el.of().plan), (create.record, "read", {}),
+        (create.record, "read_environment", None), (create, "apply_project", Choices()),
+        (create.recall, "compare_request", ({"choices": {}}, {"choices": {}})), (create.recall, "is_same", True),
+        (create.recall, "find_kept_verdict", Verdict(env="/e", python="p", verdict="works")),
+        (build.detect, "machine_for_verdict", WITH_GPU), (build.detect, "explain_idle_gpu", idle),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, lambda *_, value=value, **__: value)
+    assert (create._find_up_to_date(tmp_path, Choices(), brief=True) is not None) == whole
 
 
 def test_an_error_of_the_proof_names_the_final_place_and_not_the_draft(monkeypatch):

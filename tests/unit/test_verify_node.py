@@ -123,6 +123,9 @@ def test_a_gpu_that_the_lock_of_the_environment_has_is_missed(node, env):
     pylock.write(env / ".gpuenv" / "pylock.toml", lock)
     assert node(healthy()).stdout == "gpu_hardware_fault: 1 of 2 GPUs are there\n"
     assert node(healthy(), "--expect-gpus", "0").returncode == 0
+    pylock.write(env / ".gpuenv" / "pylock.toml", replace(lock, plan=replace(lock.plan, device="cpu")))
+    ran = node(healthy())
+    assert ran.returncode == 0 and ran.stdout.startswith(str(env)[:40]) and "driver" not in ran.stdout
 
 
 def processes(text):
