@@ -7,7 +7,9 @@ import zipfile
 
 import pytest
 
-from provision.environment.install import link_unfound
+from provision.environment.install import install_wheels, link_unfound
+from provision.environment.uv_install import UvInstall
+from provision.model import Lock, PackageSources, Plan, Target
 from provision.profiles.measure.builds import searched
 from provision.system.fatbins import read_nvidia_folders
 
@@ -54,6 +56,18 @@ def test_a_library_in_a_folder_that_is_left_out_is_found_after_linking(site):
     link = site / "nvidia/cublas/lib/libcusolver.so.11"
     assert link.is_symlink() and not link.readlink().is_absolute(), "the environment may be renamed"
     assert link_unfound(site) == (), "a second time there is nothing to do"
+
+
+def test_an_installation_links_and_names_the_libraries(site, tmp_path):
+    (tmp_path / "env" / "lib" / "python3.12").mkdir(parents=True)
+    site.rename(tmp_path / "env" / "lib" / "python3.12" / "site-packages")
+    target, events = Target(platform="linux-x86_64"), []
+    plan = Plan(
+        builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cuda", target=target
+    )
+    lock = Lock(manager="venv", target=target, plan=plan, packages=())
+    install_wheels(UvInstall(lock, tmp_path / "env", PackageSources(), emit=events.append))
+    assert [e.text.rpartition(": ")[2] for e in events if e.kind == "note"] == ["libcusolver.so.11"]
 
 
 def test_nothing_is_linked_where_no_folder_is_searched(site):

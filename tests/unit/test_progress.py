@@ -11,9 +11,10 @@ from rows import rows
 from provision.bundle.writer import BundleWriter
 from provision.environment import uv_install
 from provision.errors import GpuenvError
-from provision.model import Event
+from provision.model import Event, Lock, PackageSources, Plan, Target
 from provision.show import Screen, progress, show_error, show_event
 from provision.show.progress import Download, Progress, format_duration
+from provision.system.process import Finished
 
 
 class Terminal(io.StringIO):
@@ -208,6 +209,30 @@ def test_the_thread_ends_where_nobody_reads_any_more():
 )
 def test_the_progress_of_uv_is_bytes(line, read):
     assert uv_install.progress(line) == read
+
+
+def test_the_downloads_of_an_installation_are_told_together(tmp_path, monkeypatch):
+    """With the one that is waited for. Nothing is told of files that the cache has."""
+    told = []
+
+    def run(_words, _sources, *, settings, **_):
+        for line in ("torch -- 100 MB/500 MB", "numpy -- 1 MB/9 MB", "Prepared 2", "torch -- 499 MB/500 MB"):
+            settings.on_line(line)
+        return Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
+
+    monkeypatch.setattr(uv_install.uv, "run_uv", run)
+    target = Target(platform="linux-x86_64")
+    plan = Plan(
+        builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cpu", target=target
+    )
+    lock = Lock(manager="venv", target=target, plan=plan, packages=())
+    for offline in (True, False):
+        uv_install.UvInstall(lock, tmp_path, PackageSources(), emit=told.append).install(offline=offline)
+    assert [(e.text, e.done) for e in told] == [
+        ("downloading torch", 100_000_000),
+        ("downloading torch", 101_000_000),
+        ("downloading numpy", 500_000_000),
+    ]
 
 
 @rows(
