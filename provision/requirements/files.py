@@ -155,8 +155,6 @@ def _resolve_include(text: str, folder: Path, origin: str) -> Path:
         )
     if text.startswith("file://"):
         text = text.removeprefix("file://")
-    if "\0" in text:
-        raise UsageError(f"{origin}: {quote_text(text)!r} is not a path", hint="check the path")
     return folder / text
 
 

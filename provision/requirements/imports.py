@@ -101,7 +101,7 @@ def find_imports(
 
 def _list_own_names(folder: Path, names: Iterator[str]) -> set[str]:
     """Return the names of the programs and of all their folders, and of the folders at the top."""
-    own = {entry.name for entry in os.scandir(folder) if entry.is_dir()}
+    own = {name for name in os.listdir(folder) if os.path.isdir(folder / name)}  # noqa: PTH112, PTH208  # loops of links
     for name in names:
         own.update(PurePosixPath(name).with_suffix("").parts)
     return own

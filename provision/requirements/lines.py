@@ -405,9 +405,6 @@ class _Parser(optparse.OptionParser):
     def error(self, msg: str) -> NoReturn:
         raise ValueError(msg)
 
-    def exit(self, status: int = 0, msg: str | None = None) -> NoReturn:
-        raise ValueError(msg or f"the options of a requirements file cannot be read (exit code {status})")
-
 
 def _build_parser() -> _Parser:
     parser = _Parser(add_help_option=False, usage=optparse.SUPPRESS_USAGE)

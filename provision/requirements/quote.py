@@ -40,7 +40,7 @@ def take_first_line(error: Exception) -> str:
 
 def parse_requirement(text: str) -> Requirement:
     """Parse a PEP 508 requirement. Raises ValueError for any text that is not one."""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
     from packaging.version import Version
 
     if len(text) > LONGEST:
@@ -49,10 +49,8 @@ def parse_requirement(text: str) -> Requirement:
         raise ValueError("it contains a number with hundreds of digits")
     try:
         need = Requirement(text)
-    except InvalidRequirement:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise ValueError(type(error).__name__) from error
+    except RecursionError as error:  # packaging 26.1
+        raise ValueError("its marker is nested too deep") from error
     for exact in need.specifier:  # packaging allows any text here, and no release can have it
         if exact.operator == "===":
             Version(exact.version)

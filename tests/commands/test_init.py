@@ -10,10 +10,11 @@ import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from rows import rows
 
 from provision.config.file import read_config
 from provision.config.write import add_part, list_targets, write_project_files
-from provision.requirements import imports
+from provision.requirements import imports, scan
 from provision.requirements.folder import PackageFacts
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
@@ -255,6 +256,9 @@ def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     for i in range(30):
         write(tmp_path, {f"d{i:02}/p.py": "import torch\n", f"f{i:02}.py": "import torch\n"})
     assert len(list(imports.list_programs(tmp_path))) == 20
+    monkeypatch.setattr(scan, "_MOST_FOLDERS", 2)
+    write(tmp_path, {f"d{i:02}/requirements.txt": "" for i in range(4)})
+    assert scan._find_lists(tmp_path) == ["d00/requirements.txt", "d01/requirements.txt"]
     monkeypatch.setattr(imports, "MOST_FILES", 200)
     (tmp_path / "d00" / "loop").symlink_to(tmp_path)
     for i in range(30):
@@ -263,7 +267,11 @@ def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     big = tmp_path / "big.py"
     big.write_bytes(b"import torch\n" + b"#" * imports.MOST_BYTES)
     os.mkfifo(tmp_path / "pipe.py")
-    assert not {"big.py", "pipe.py"} & {name for name, _ in imports.list_programs(tmp_path)}
+    (tmp_path / "itself.py").symlink_to("itself.py")
+    assert not list(imports.list_programs(tmp_path / "nowhere"))
+    write(tmp_path, {"docs/a.ipynb": "{"})
+    assert not list(imports.read_notebooks(tmp_path / "docs"))
+    assert not {"big.py", "pipe.py", "itself.py"} & {name for name, _ in imports.list_programs(tmp_path)}
     write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
     hostile = {"from.py": "from a import (\n" * 12_000, "block.py": '"""' + "\\x" * 90_000 + "\\"}
     write(
@@ -277,6 +285,42 @@ def test_init_reads_a_bounded_number_of_files_and_bytes(tmp_path, monkeypatch):
     start = time.monotonic()
     assert imports.find_imports(tmp_path)["torch"].files[0] == "chain.py"
     assert time.monotonic() - start < 5
+
+
+def test_what_a_listed_file_cannot_bring_is_named_or_copied(tmp_path):
+    write(tmp_path, {
+        "requirements.txt": "-r missing.txt\ntorch>=2\nsix\n./lib\n", "lib/setup.py": "", "docs/a.ipynb": "{",
+        "README.md": b"pip install tqdm\n" + b"#" * scan._MOST_BYTES, "INSTALL.md": "pip install 'idna\n",
+    })  # fmt: skip
+    config, text = found(tmp_path)
+    assert (config.frameworks, config.packages, config.requirements) == (("torch>=2",), ("six",), ())
+    assert "missing.txt, included by requirements.txt line 1, does not exist" in text
+    assert "\n#   file:///" in text, "a folder cannot be listed under packages"
+
+
+def test_what_an_environment_file_names_is_listed_or_named(tmp_path):
+    lines = ["-r a.txt", "-r a.txt", "-r b.txt", "-e ."]
+    write(tmp_path, {
+        "environment.yml": "dependencies:\n- pip:\n  - torch\n" + "".join(f"  - {line}\n" for line in lines),
+        "a.txt": "six\n", "b.txt": "numpy>>1\n", "pyproject.toml": "[tool.black]\n",
+    })  # fmt: skip
+    config, text = found(tmp_path)
+    assert (config.frameworks, config.requirements, config.project) == (("torch",), ("a.txt",), ".")
+    assert "b.txt (environment.yml) is not listed" in text
+
+
+@rows(
+    ("environment", "said"),
+    [
+        ("a: [", "environment.yml cannot be read: "),
+        ("dependencies:\n- pip:\n  - torch @ git+https://host/torch\n", "environment.yml is ignored: "),
+    ],
+)
+def test_an_environment_file_with_a_mistake_is_named(tmp_path, environment, said):
+    write(tmp_path, {"environment.yml": environment, "train.py": "import torch\n"})
+    config, text = found(tmp_path)
+    (tmp_path / "gpuenv.yaml").unlink()
+    assert config.frameworks == ("torch",) and said in text
 
 
 # --- Makefiles -----------------------------------------------------------------------------------

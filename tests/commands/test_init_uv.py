@@ -43,7 +43,7 @@ def test_the_bound_on_python_is_shown_where_it_stays(gpuenv):
 
 SOURCES = {
     "one index": ('torch = {index = "cu126"}', "12.6", None),
-    "the CPU": ('torch = [{index = "cpu"}]', None, "cpu"),
+    "the CPU": ('torch = [{index = "cpu", marker = "on monday"}]', None, "cpu"),
     "by system": (
         "torch = [{index = 'cpu', marker = 'sys_platform == \"darwin\"'}, {index = 'cu126', marker = 'os_name == \"posix\"'}]",
         "12.6", None,
@@ -84,7 +84,8 @@ def locked(gpuenv, index):
     """A project that the real uv locked: trainer requires torch, an extra of the project requires tensorflow."""
     index.add("torch", "2.7.1+cu126")
     index.add("tensorflow", "2.19.0")
-    index.add("trainer", "1.0", ("torch>=2", 'jax; sys_platform == "darwin"'))
+    index.add("trainer", "1.0", ("torch>=2", 'jax; sys_platform == "darwin"', "helper"))
+    index.add("helper", "1.0", ("torch",))
     index.add("jax", "0.5.0")
     project(gpuenv.work, ["trainer"], '[project.optional-dependencies]\nother = ["tensorflow"]\n')
     env = gpuenv.env | {"UV_DEFAULT_INDEX": index.url, "UV_NO_MANAGED_PYTHON": "1"}

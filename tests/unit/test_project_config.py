@@ -207,6 +207,7 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("python: !!str 3.11", "tag"),
         ("a: !!python/object/apply:os.system ['true']", "tag"),
         ("a: &x [1]\nb: *x", "anchor"),
+        ("b: *x", "alias"),
         ("python: '3.11'\n---\npython: '3.12'", "second document"),
         ("python: '3.11", "not YAML"),
         ("\tpython: '3.11'", "not YAML: a tab"),
@@ -227,6 +228,11 @@ def test_a_mistake_says_what_to_write(path, line, says):
 def test_deep_nesting_is_refused_at_once(path, opening):
     problem = problems(path, opening * 50_000)[0]
     assert "deep" in problem or "nesting depth" in problem
+
+
+def test_a_number_of_thousands_of_digits_is_no_yaml_without_libyaml_too(path, monkeypatch):
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert "not YAML" in problems(path, f"%YAML 1.{'1' * 5000}\n---\npython: 3.12\n")[0]
 
 
 def test_an_alias_bomb_and_a_large_file_are_refused(path):

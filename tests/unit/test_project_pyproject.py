@@ -14,6 +14,7 @@ from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import VersionBound
 from provision.requirements import poetry
+from provision.requirements.toml import TomlLocations, find_project_name
 
 
 def texts(found):
@@ -85,6 +86,7 @@ def test_groups_that_include_others_are_followed(folder):
     assert "loop -> loop2 -> loop" in refusal(folder, STANDARD, groups=["loop"])
     assert "include-group" in refusal(folder, STANDARD, groups=["odd"])
     assert "no dependency group" in refusal(folder, STANDARD, groups=["docs"])
+    assert "expected a list" in refusal(folder, STANDARD + "text = 'ruff'\n", groups=["text"])
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_dependencies_in_the_table_of_poetry_are_read(folder):
         tool = {git = "https://github.com/o/tool.git", tag = "v1", subdirectory = "src"}
         both = [{version = "1.0", python = "<3.11"}, {version = "2.0", python = ">=3.11"}]
         plots = {version = "^0.3.1", optional = true}
+        mine = {git = "git@host:o/mine.git", platform = "linux"}
         [tool.poetry.extras]
         viz = ["plots"]
         [tool.poetry.group.dev.dependencies]
@@ -148,8 +151,9 @@ def test_dependencies_in_the_table_of_poetry_are_read(folder):
         ("tool@ git+https://github.com/o/tool.git@v1#subdirectory=src", "line 10"),
         ('both==1.0; python_version < "3.11"', "line 11"),
         ('both==2.0; python_version >= "3.11"', "line 11"),
+        ('mine@ git+ssh://git@host/o/mine.git ; sys_platform == "linux"', "line 13"),
         ("plots<0.4,>=0.3.1", "line 12"),
-        ("pytest<9,>=8", "line 16"),
+        ("pytest<9,>=8", "line 17"),
     ]]  # fmt: skip
 
 
@@ -172,11 +176,18 @@ def test_dependencies_in_the_table_of_poetry_are_read(folder):
         ("*", ""),
         ("~=1.4.2", "~=1.4.2"),
         ("^1.2 || ^3.0", ">=1.2"),
+        ("<2 || >3", ""),
     ],
 )
 def test_constraints_of_poetry_are_converted(written, meant):
     """The table of poetry's documentation, "Dependency specification"."""
     assert SpecifierSet(poetry._convert_constraint(written, "here") or "") == SpecifierSet(meant)
+
+
+def test_the_old_table_of_poetry_is_the_group_dev(folder):
+    text = "[project]\nname='x'\ndynamic=['dependencies']\n[tool.poetry.dependencies]\nnumpy='^1'\n"
+    found = asked(folder, f"{text}[tool.poetry.dev-dependencies]\npytest='^8'\n", groups=["dev"])
+    assert texts(found) == [("numpy<2,>=1", "line 5"), ("pytest<9,>=8", "line 7")]
 
 
 def test_dynamic_dependencies_are_read_from_their_files(folder):
@@ -194,6 +205,18 @@ def test_dynamic_dependencies_are_read_from_their_files(folder):
     assert len(found.files) == 3
     (folder / "dev.txt").unlink()
     assert "dev.txt" in refusal(folder, text, extras=["dev"])
+
+
+def test_what_pyproject_leaves_to_setuptools_is_read_there(folder):
+    text = "[project]\nname='x'\ndynamic=['requires-python', 'dependencies', 'optional-dependencies']\n"
+    cfg = "[options]\npython_requires = >=3.9\ninstall_requires = numpy\n[options.extras_require]\ndev = pytest\n"
+    found = asked(folder, text, extras=["dev"], setup_cfg=cfg)
+    assert [n.origin for n in found.needs[:2]] == [
+        "setup.cfg [options.install_requires]", "setup.cfg [options.extras_require]",
+    ]  # fmt: skip
+    assert (found.requires_python, found.python_origin) == (">=3.9", "setup.cfg [options.python_requires]")
+    setup = "from setuptools import setup\nsetup(install_requires=3)\n"
+    assert not texts(asked(folder, text, setup_cfg="", setup_py=setup))[:-1]
 
 
 SETUP = """\
@@ -280,6 +303,27 @@ def test_sources_of_uv_are_read(folder):
     ]  # fmt: skip
 
 
+def test_a_member_finds_its_neighbours_in_the_workspace_around_it(folder):
+    (folder / ".git").mkdir()
+    for name, text in (
+        ("", "[tool.uv.workspace]\nmembers=['packages/*']\n"),
+        ("packages/a", "[project]\nname='a'\ndependencies=['b']\n[tool.uv.sources]\nb={workspace=true}\n"),
+        ("packages/b", "[project]\nname='b'\n[build-system]\nrequires=[]\n"),
+    ):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "pyproject.toml").write_text(text)
+    (need, *_) = asked(folder / "packages" / "a").needs
+    assert (need.local, need.editable) == (str(folder / "packages" / "b"), True)
+
+
+def test_a_key_of_a_later_table_is_not_that_of_this_one():
+    places = TomlLocations("a.toml", "[one]\nx = 1\n[two]\ny = 2\n")
+    assert (places.locate_key("y", "two"), places.locate_key("y", "one")) == (
+        "a.toml line 4",
+        "a.toml [one.y]",
+    )
+
+
 def test_an_explicit_page_of_wheels_is_read_only_for_what_names_it(folder):
     stated = """\
         [project]
@@ -319,6 +363,16 @@ def test_requirements_and_a_project_together_name_files_below_the_project(folder
         ("[project]\nname='x'\nrequires-python='3.10+'\n", "pyproject.toml line 3"),
         ("[tool.poetry.dependencies]\nnumpy='^x'\n", "pyproject.toml line 2"),
         ("x = " + "[" * 5000, "not TOML"),
+        (f"[tool.poetry.dependencies]\nnumpy='{'1' * 1001}'\n", "line 2: the constraint is too long"),
+        (
+            "[project]\nname='x'\ndynamic=['dependencies']\n[tool.setuptools.dynamic]\ndependencies={file=3}\n",
+            "a path or a list of paths",
+        ),
+        ("[project]\nname='x'\n[tool.uv]\nindex='x'\n", "a list of tables"),
+        (
+            "[project]\nname='x'\ndependencies=['a>>1']\n[tool.uv.sources]\na={path='b'}\n",
+            "pyproject.toml line 3",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place(folder, text, says):
@@ -328,6 +382,8 @@ def test_a_mistake_is_named_with_its_place(folder, text, says):
 def test_a_folder_without_a_project_is_refused(folder):
     assert "no pyproject.toml" in refusal(folder)
     assert "no pyproject.toml" in refusal(folder / "gone")
+    (folder / "pyproject.toml").write_text("[project")
+    assert find_project_name(folder) is None, "the mistake is that of its reader"
 
 
 _VALUES = st.recursive(

@@ -224,7 +224,11 @@ def test_an_option_behind_a_requirement_is_said_not_to_count(folder):
         ("-e git+https://host/x#egg=-", "no name"),
         ("numpy==" + "9" * 5000, "requirements.txt line 1"),
         ("numpy; " + "(" * 5000 + "os_name=='x'" + ")" * 5000, "requirements.txt line 1"),
+        ("numpy; " + "(" * 3000 + "os_name=='x'" + ")" * 3000, "requirements.txt line 1"),
         ("-c https://u:secretword@host/c.txt", "not downloaded by gpuenv"),
+        ("./requirements.txt#sha256=ab", "name a requirements file with -r"),
+        ("file://other/x.whl", "on another host"),
+        ("file:", "the path is empty"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(folder, line, says):
@@ -233,6 +237,23 @@ def test_what_cannot_be_read_is_refused_with_its_line(folder, line, says):
     assert "line 1" in error.message
     assert "secretword" not in error.message
     assert len(error.message) < 400
+
+
+def test_a_constraint_is_a_name_with_a_bound(folder):
+    package(folder, "lib")
+    for line in ("six[a]", "-e ./lib"):
+        write(folder, c=line)
+        assert refusal(folder, "-c c.txt\n").message.startswith("c.txt line 1: ")
+    write(folder, c="six>=1")
+    assert [(n.text, n.constraint) for n in asked(folder, "-c c.txt\n").needs] == [("six>=1", True)]
+
+
+def test_a_marker_counts_that_has_no_answer_or_follows_an_editable_folder(folder):
+    package(folder, "lib")
+    found = asked(folder, "six ; sys_platform ~= 'linux'\n-e ./lib ; python_version < '3'\n")
+    marked = f'lib @ {folder.as_uri()}/lib ; python_version < "3"'
+    assert texts(found) == ['six ; sys_platform ~= "linux"', marked] and found.needs[1].editable
+    assert asked(folder, "torch ; sys_platform ~= 'linux'\n").frameworks == ("torch",)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from requirements_folder import SHA, STACK, asked, elsewhere, folder, refusal, w
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
-from provision.requirements import imports
+from provision.requirements import files, imports
 
 _WORDS = st.sampled_from(
     [
@@ -83,11 +83,14 @@ def test_a_written_file_reads_back_the_same(folder, rows, seed):
     assert read == list(dict.fromkeys(meant)) or {str(r) for r in read} == {str(r) for r in meant}
 
 
-def test_many_files_and_lines_are_bounded(folder):
+def test_many_files_and_lines_are_bounded(folder, monkeypatch):
     write(folder, requirements="".join(f"-r f{i}.txt\n" for i in range(600)))
     for i in range(600):
         (folder / f"f{i}.txt").write_text("numpy\n")
     assert "500" in refusal(folder, None).message
+    monkeypatch.setattr(files, "_MOST_LINES", 3)
+    assert len(asked(folder, "a\nb\nc\n").needs) == 3
+    assert refusal(folder, "a\nb\nc\nd\n").message == "requirements.txt: more than 3 requirements"
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ def test_an_unbuildable_project_has_its_reason(tmp_path, files, reason):
         {"pyproject.toml": SCM, "thing/a.py": "", ".git/HEAD": ""},
         {"pyproject.toml": f'{SCM}[tool.setuptools_scm]\nfallback_version = "1"\n', "thing/a.py": ""},
         {"pyproject.toml": SCM.replace('dynamic = ["version"]', 'version = "1"'), "thing/a.py": ""},
+        {"pyproject.toml": VCS.replace("hatch-vcs", "hatchling"), "thing/a.py": ""},
         {"pyproject.toml": SETUPTOOLS.replace('"]', '", "torch"]', 1), "setup.py": "import torch\n"},
         {"setup.py": "def later():\n    import torch\n"},
     ],
