@@ -34,11 +34,8 @@ def _place(frame):
 def _number(names):
     """Return the number of the line of a .pth file, from 1. Releases of Python count from 0 or from 1."""
     number, line = names.get("n", 0), names.get("line", "").strip()
-    try:
-        with open(names["fullname"], encoding="utf-8", errors="replace") as stream:
-            rows = stream.read().splitlines()
-    except OSError:
-        return number
+    with open(names["fullname"], encoding="utf-8", errors="replace") as stream:
+        rows = stream.read().splitlines()
     for at in (number - 1, number):
         if 0 <= at < len(rows) and rows[at].strip() == line:
             return at + 1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rows import rows
@@ -433,3 +434,75 @@ def test_json_lines_are_ascii():
     told = run_text("tell('p', text='\\u00e4\\U0001f600')\n")
     assert told.last("p")["text"] == "ä😀"
     assert json.dumps(told.last("p")).isascii()
+
+
+def functions(name, **given):
+    """The functions of a probe, with what its head gives them."""
+    names = {"os": os, "sys": sys, "ASKED": {}, **given}
+    exec(compile(join_sources(name), f"{name}.py", "exec"), names)
+    return names
+
+
+def test_a_long_message_keeps_its_end_and_no_part_of_a_word():
+    """A word that was cut may be the rest of a secret, which is known by its beginning."""
+    told = run_text("tell_failure('x', ValueError('token=' + 'a' * 300 + ' and ' + 'word ' * 900))\n")
+    text = told.last("failed")["text"]
+    assert text.endswith("word word") and 3000 < len(text) <= 4000 and set(text.split()) == {"word"}
+    told = run_text("tell_failure('x', ValueError('a' * 3900 + 'secret' + 'b' * 500 + ' end'))\n")
+    assert told.last("failed")["text"] == "end"
+
+
+def test_device_files_that_are_no_devices_of_the_driver_are_named(tmp_path):
+    """As a sandbox shows them, that binds other files in their place. What other names stand for is not known."""
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-modeset"):
+        (tmp_path / name).touch()
+    (tmp_path / "nvidia-caps").mkdir()
+    (tmp_path / "nvidia1").symlink_to("gone")
+    (tmp_path / "nvidia2").symlink_to("/dev/null")
+    probe_of_gpu = functions("gpu")
+    probe_of_gpu["glob"] = SimpleNamespace(glob=lambda p: [str(x) for x in tmp_path.glob(Path(p).name)])
+    probe_of_gpu["_major_of"] = lambda _name: 511
+    found = {Path(f["path"]).name: f["problem"] for f in probe_of_gpu["device_files"]()}
+    another = "another device stands in its place"
+    assert found == {
+        "nvidia0": another, "nvidia1": "No such file or directory", "nvidia2": another, "nvidiactl": another,
+        "nvidia-uvm": another, "nvidia-modeset": None,
+    }  # fmt: skip
+
+
+def test_a_process_that_ended_or_is_of_another_user_has_no_framework():
+    who = functions("gpu")["_who"]
+    assert who(2**22 + 1) == (None, None)
+    name, framework = who(os.getpid())
+    assert (name, framework) == (Path("/proc/self/comm").read_text().strip(), None)
+
+
+def test_a_mask_lets_each_position_look_at_itself(grade):
+    for name, case in grade["ATTENTIONS"].items():
+        mask = grade["attention_mask"](name)
+        assert len(mask) == case["length"] and all(row[i] for i, row in enumerate(mask))
+        later = any(any(row[i + 1 :]) for i, row in enumerate(mask))
+        assert later == bool(case.get("masked")), name
+        assert not all(map(all, mask))
+
+
+def test_a_framework_that_another_module_stands_for_is_a_problem_and_no_crash():
+    spoiled = (
+        "import sys, types\nsys.modules['jax'] = types.ModuleType('jax')\nASKED['frameworks'] = ['jax']\n"
+    )
+    where = run_text(spoiled + join_sources("python_search_paths")).last("where")
+    assert where["frameworks"]["jax"]["error"].startswith("ValueError: jax.__spec__")
+
+
+def test_children_of_peers_that_fail_or_are_killed_are_told(tmp_path):
+    told = run_text(
+        join_sources("peers").partition("if __name__")[0].partition("\nmain(")[0]
+        + """
+def refused(): raise OSError("no such library")
+def killed(): os.kill(os.getpid(), 9)
+tell("ends", ends=list(run_children([refused, killed, lambda: None], 30.0)))
+finish()
+"""
+    )
+    assert told.last("failed")["call"] == "no such library"
+    assert told.last("ends")["ends"] == ["failed", "ended by SIGKILL", None]

@@ -59,6 +59,12 @@ def test_a_sitecustomize_is_named_with_its_line(site, text):
     assert finding.evidence[0].line == 3
 
 
+def test_a_sitecustomize_that_unsets_a_variable_is_named_too(site, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    (site / "sitecustomize.py").write_text("import os\nos.environ.pop('JAX_PLATFORMS')\n")
+    assert found(site).title.startswith(f"{site}/sitecustomize.py, line 2, unsets JAX_PLATFORMS")
+
+
 def test_a_sitecustomize_on_pythonpath_is_named_too(site, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(f"import os\n{HIDES}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
