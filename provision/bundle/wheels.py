@@ -126,7 +126,7 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
 def _member(inside: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(inside, _EPOCH)
     member.compress_type = zipfile.ZIP_DEFLATED
-    member.external_attr = (0o755 if ".data/scripts/" in inside else 0o644) << 16
+    member.external_attr = 0o644 << 16  # an installer makes scripts executable
     return member
 
 

@@ -148,8 +148,9 @@ def _show_libraries(screen: Screen, verdict: Verdict) -> None:
 
 
 def show_findings(screen: Screen, result: Findings) -> None:
-    """Show the causes, the likeliest first. Without any a summary is shown."""
-    _show_causes(screen, result.findings)
+    """Show the causes, the likeliest first. Without any the command has said so."""
+    if result.findings:
+        _show_causes(screen, result.findings)
 
 
 def _show_causes(screen: Screen, findings: Sequence[Finding]) -> None:

@@ -220,7 +220,9 @@ def test_a_second_run_fetches_missing_or_changed_files_and_removes_old_ones(agai
     gone.unlink()
     changed.write_bytes(changed.read_bytes()[:-1] + b"?")
     part.rename(part.with_name(f".{part.name}.part"))
-    (again.folder / "wheels" / "old-1.0-py3-none-any.whl").write_text("of the last bundle")
+    begun = again.folder / "wheels" / ".old-1.0-py3-none-any.whl.part"
+    for file in (begun, again.folder / "wheels" / "old-1.0-py3-none-any.whl"):
+        file.write_text("of the last bundle")
     (again.folder / "mine.txt").write_text("notes")
     data = manifest(again.folder)
     data["files"].append({"path": "wheels/old-1.0-py3-none-any.whl", "size": 18, "sha256": "0" * 64})
@@ -232,7 +234,7 @@ def test_a_second_run_fetches_missing_or_changed_files_and_removes_old_ones(agai
         "mine.txt",
         "gpuenv-bundle.json",
     }
-    assert "wheels/old-1.0-py3-none-any.whl" not in files(again.folder)
+    assert "wheels/old-1.0-py3-none-any.whl" not in files(again.folder) and not begun.exists()
 
 
 def wait_for_all_others(folder):

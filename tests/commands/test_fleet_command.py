@@ -65,6 +65,8 @@ def test_hosts_of_two_platforms_never_share_a_plan(gpuenv, framework):
     platforms = {c["id"]: c["target"]["platform"] for c in ran.json["classes"]}
     shared = [(p["plan"]["platform"], [platforms[i] for i in p["classes"]]) for p in ran.json["plans"]]
     assert sorted(shared) == [("linux-aarch64", ["linux-aarch64"] * 2), ("linux-x86_64", ["linux-x86_64"])]
+    (difference,) = ran.json["apart"]
+    assert {"linux-aarch64", "linux-x86_64"} <= {*difference["reason"].split()}
 
 
 def test_a_folder_is_a_fleet(gpuenv, hosts):

@@ -241,4 +241,6 @@ def test_the_python_is_no_more_than_two_years_newer_than_an_archive(gpuenv, inde
         index.uploads = {"archived-1.0.tar.gz": f"{day}T00:00:00Z"}
         ran = gpuenv("lock", "-f", "jax", "--with", "archived", *arm, "-o", f"{day}.toml")
         pythons[day] = ran.json["plan"]["python"]
+        named = f"Python {pythons[day]} in place of 3.15: archived 1.0 of {day}"
+        assert (named in " ".join(ran.err.split())) == (pythons[day] != "3.15")
     assert pythons == {"2022-12-01": "3.13", "2024-06-01": "3.14", "2026-01-01": "3.15"}

@@ -72,6 +72,9 @@ def test_an_index_in_local_files_is_read(tmp_path, web):
     (file,) = project_files(web, (tmp_path / "simple").as_uri(), "demo")
     assert "Requires-Dist: a>1" in metadata(web, file)
     assert project_files(web, (tmp_path / "simple").as_uri(), "other") == []
+    (tmp_path / "text").write_text("0123456789")
+    for span, part in (((0, 3), b"012"), ((4, 2), b"45"), ((-3, 3), b"789"), ((-99, 99), b"0123456789")):
+        assert web.get((tmp_path / "text").as_uri(), span=span).body == part
     with pytest.raises(LockError, match="Is a directory"):
         web.get(tmp_path.as_uri())
 

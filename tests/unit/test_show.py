@@ -35,6 +35,7 @@ from provision.model import (
     Verdict,
 )  # fmt: skip
 from provision.show.plan import show_fleet
+from provision.show.result import shorten_list
 from provision.show.table import _share_width
 from provision.show.verdict import show_machine
 
@@ -145,7 +146,7 @@ LIBRARY = LibraryFile(soname="libcudnn.so.9", path="/usr/lib/libcudnn.so.9", ver
 @rows(
     ("value", "verbose", "lines"),
     [
-        (Findings(), False, ["no known GPU failure found"]),
+        (Findings(), False, []),
         (NodeVerdict(fault=False, text="driver 580"), True, ["driver 580"]),
         (
             NodeVerdict(fault=False, text="fine", verdict=Verdict(env="/e", python="p", verdict="works", stages=(PASSED,))),
@@ -204,6 +205,17 @@ def test_a_plan_of_a_fleet_is_explained_and_an_unknown_driver_named():
     show_fleet(show.Screen(out=out, environ=NARROW), fleet, explain=True)
     assert "H200, no driver given, any is assumed" in out.getvalue()
     assert "no build fits" in out.getvalue().partition("assumed")[2], "the plan itself"
+
+
+def test_a_list_is_as_long_as_the_line_and_counts_the_others():
+    for columns, text in (
+        (40, "packages: einops, numpy, pillow"),
+        (31, "packages: einops, numpy, pillow"),
+        (30, "packages: einops and 2 more"),
+        (26, "packages: einops"),
+        (10, "package..."),
+    ):
+        assert shorten_list("packages: ", ["einops", "numpy", "pillow"], columns) == text
 
 
 def test_columns_that_cannot_give_more_are_left_as_wide_as_they_are():
