@@ -440,14 +440,9 @@ def uv_platform(platform: str, glibc: str | None) -> str:
 # --- uv's answer -----------------------------------------------------------------------------------
 
 
-def list_target_tags(plan: Plan) -> Mapping[Tag, int]:
-    """Return the wheel tags that the plan's Python supports on the target, each with its rank."""
-    return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
-
-
 def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
     """Return one file per package, whose tags fit the target best. Raises LockError."""
-    tags = list_target_tags(plan)
+    tags = wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
     return tuple(_choose_file(p, tags) for p in read_pylock(text).packages)
 
 
@@ -484,45 +479,30 @@ def read_pylock(text: str) -> Pylock:
 
 
 def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
-    """Return the file or source of a package.
+    """Return the file or source of a package. Raises LockError if none fits.
 
     It is a commit, a folder, the file of an address, the best wheel, or the source archive if no wheel fits.
     """
     if source := pylock.unhashed_source(package):
         return dataclasses.replace(source, url=escape_references(source.url))
-    file = package.archive or (None if package.wheels else package.sdist)
+    named = (
+        (parse_wheel(w.name or file_name_of_url(w.url or w.path or "")), w) for w in package.wheels or ()
+    )
+    fitting = [(rank, wheel) for name, wheel in named if (rank := rank_wheel(name, tags))]
+    best = min(fitting, key=lambda pair: pair[0])[1] if fitting and package.version else None
+    file = package.archive or best or package.sdist
     if file is None:
-        try:
-            return choose_best_wheel(package, tags)
-        except LockError:
-            if package.sdist is None:
-                raise
-            file = package.sdist
+        raise LockError(
+            f"{package.name} {package.version or ''} has no wheel that fits the target",
+            hint="try another --python",
+        )
     url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256")
     if sha256 is None and url.startswith("file:"):
         sha256 = hash_file(path_of_url(url))["sha256"]
     return pylock.check_file_name(LockedPackage(
         name=str(package.name), version=str(package.version or ""), url=url, sha256=sha256, index=package.index,
-        size=file.size, unhashed=sha256 is None,
-    ))  # fmt: skip
-
-
-def choose_best_wheel(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
-    """Return the wheel of a package with the best tags. Raises LockError if none fits."""
-    named = (
-        (parse_wheel(w.name or file_name_of_url(w.url or w.path or "")), w) for w in package.wheels or ()
-    )
-    fitting = [(rank, wheel) for name, wheel in named if (rank := rank_wheel(name, tags))]
-    if not fitting or package.version is None:
-        raise LockError(
-            f"{package.name} {package.version or ''} has no wheel that fits the target",
-            hint="try another --python",
-        )
-    wheel = min(fitting, key=lambda pair: pair[0])[1]
-    return pylock.check_file_name(LockedPackage(
-        name=str(package.name), version=str(package.version), url=escape_references(wheel.url or wheel.path or ""),
-        sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
+        size=file.size, unhashed=sha256 is None and file is not best,
     ))  # fmt: skip
 
 

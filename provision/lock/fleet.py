@@ -45,6 +45,7 @@ from .existing import refuse_downgrades, without_plan
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
+from .search_state import without_index
 from .uv_errors import first_reason, is_named
 
 
@@ -125,14 +126,7 @@ def _leave_out_closed(
             check_index(context.sources, one.plan)
         except LockError as error:
             emit(Event("warning", "lock", f"{error.message}; continuing without this index"))
-            closed = (
-                replace(p.request.supply, unreachable=(*p.request.supply.unreachable, "pytorch"))
-                for p in parts
-            )
-            return [
-                replace(part, request=replace(part.request, supply=supply))
-                for part, supply in zip(parts, closed, strict=True)
-            ]
+            return [replace(part, request=without_index(part.request, "pytorch")) for part in parts]
     return None
 
 

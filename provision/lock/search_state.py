@@ -84,6 +84,12 @@ class Refusal(Value, kw_only=False):
 Outcome = Solution | Refusal
 
 
+def without_index(context: RequestContext, index: str) -> RequestContext:
+    """Return the context without the builds of an index that does not answer."""
+    supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, index))
+    return dataclasses.replace(context, supply=supply)
+
+
 @dataclasses.dataclass
 class State:
     """What is known while one request is solved.
@@ -119,11 +125,9 @@ class State:
 
     def close_index(self, index: str, error: LockError) -> None:
         """Leave out the builds of an index that does not answer."""
-        supply = self.context.supply
-        if index not in supply.unreachable:
+        if index not in self.context.supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
-            supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, index))
-            self.context = dataclasses.replace(self.context, supply=supply)
+            self.context = without_index(self.context, index)
             self.set_fitting(Fitting(self.context))
 
     def note(self, text: str, kind: str = "note") -> None:

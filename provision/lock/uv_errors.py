@@ -181,7 +181,7 @@ def _no_solution(
             f"the packages are for glibc 2.{old[3]}. If the machine has a newer one "
             "(`ldd --version`), name it: --glibc for one machine, `glibc` in the file, line or gpuenv.yaml of a --target"
         )
-    pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(_plain(log)) if _is_specifier(m)))
+    pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(plain) if _is_specifier(m)))
     return LockError(
         message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
         pythons=pythons, hint=hint,

@@ -11,7 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
@@ -62,13 +62,6 @@ _PYTHON = "3.12"
 # --- releases of the index ----------------------------------------------------------------------------
 
 
-class Source(NamedTuple):
-    """A source archive that an index lists."""
-
-    file: File
-    version: Version
-
-
 def satellite_rows(reader: Reader, documents: Documents) -> list[Row]:
     """Return the rows of every package in the table `satellite_packages`, platform by platform. One wheel is unpacked
     at a time."""
@@ -89,7 +82,7 @@ def satellite_rows(reader: Reader, documents: Documents) -> list[Row]:
 
 def newest_of_series(
     reader: Reader, package: str, parts: int, platform: str
-) -> dict[Version, Sequence[WheelFile] | Sequence[Source]]:
+) -> dict[Version, list[WheelFile] | File]:
     """Return the newest final release of each series since `OLDEST`, newest first, with its wheels.
 
     If no release of the series has wheels for the platform, return its source archive.
@@ -104,16 +97,17 @@ def newest_of_series(
         except (InvalidSdistFilename, InvalidVersion):
             continue
         if _is_counted(version, file):
-            archives[version] = [Source(file, version)]
+            archives[version] = file
     by_series: dict[tuple[int, ...], Version] = {}
     for versions in (archives, wheels):
         by_series |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
     found = {v: wheels.get(v) or archives[v] for v in by_series.values()}
     days = {}
     for version, files in found.items():
-        uploaded = [f.file.uploaded for f in files]
+        listed = [files] if isinstance(files, File) else [w.file for w in files]
+        uploaded = [f.uploaded for f in listed]
         if None in uploaded:
-            reader.problem(f"{files[0].file.name}: the index does not state when it was uploaded")
+            reader.problem(f"{listed[0].name}: the index does not state when it was uploaded")
         days[version] = min((day[:10] for day in uploaded if day), default="")
     recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
     return {v: found[v] for v in sorted(recent, reverse=True)}
@@ -129,17 +123,15 @@ def _release_rows(
     package: str,
     version: Version,
     platform: str,
-    files: Sequence[WheelFile] | Sequence[Source],
+    files: list[WheelFile] | File,
     documents: Documents,
 ) -> list[Row]:
     row: Row = {"package": package, "version": str(version), "platform": platform}
-    wheels = [f for f in files if isinstance(f, WheelFile)]
-    if not wheels:
-        file = files[0].file
-        fact = reader.remembered(file, "source", lambda: _read_source(reader, file))
+    if isinstance(files, File):
+        fact = reader.remembered(files, "source", functools.partial(_read_source, reader, files))
         parts = [{"form": fact["form"]}] if fact else []
     else:
-        wheels = [w for w in wheels if w.platform == platform] or wheels
+        wheels = [w for w in files if w.platform == platform] or files
         wheel = representative(wheels)
         fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
         optional = {
