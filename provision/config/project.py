@@ -258,10 +258,11 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     if c.python:
         markers["python_version"] = ".".join(c.python.rstrip("t").split(".")[:2])
     from ..requirements.demands import read_project_requirements
+    from ..requirements.folder import PackageFacts
 
     return read_project_requirements(
         process.environ(), markers, requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group,
-        packages=addressed, planned=list_stack_packages(data), companions=map_companions(data),
+        packages=addressed, known=PackageFacts(stack=list_stack_packages(data), companions=map_companions(data)),
         install=not c.dependencies_only, base=c.config.absolute().parent if c.config else None,
     )  # fmt: skip
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import unquote
 
 from ..errors import MissingPathError, UsageError
@@ -26,6 +25,7 @@ from ..model import (
     normalize_name,
 )
 from .files import ReadingState, find_common_folder, read_requirements_file
+from .folder import PackageFacts
 from .lines import ParsedRequirement, SourceLine, may_apply, parse_archive_name, parse_line, pythons_of
 from .pyproject import StatedRequirements, read_project
 from .quote import quote_text
@@ -167,6 +167,9 @@ class SortedRequirements:
             )
 
 
+_NO_FACTS = PackageFacts()
+
+
 def _quote(one: ParsedRequirement) -> str:
     return quote_text(one.text.partition(" ;")[0])
 
@@ -180,8 +183,7 @@ def read_project_requirements(
     extras: Sequence[str] = (),
     groups: Sequence[str] = (),
     packages: Sequence[tuple[str, str]] = (),
-    planned: frozenset[str] = frozenset(),
-    companions: Mapping[str, str] = MappingProxyType({}),
+    known: PackageFacts = _NO_FACTS,
     skip_missing: bool = False,
     install: bool = True,
     base: Path | None = None,
@@ -189,8 +191,8 @@ def read_project_requirements(
     """Read what a project requires, without running or fetching anything. Raises UsageError with file and line.
 
     `folder` is read with its `extras` and dependency `groups`, and only for its dependencies without `install`.
-    `packages` are single requirements, each with its origin. `markers` and `planned` are those of SortedRequirements.
-    `companions` maps a package that implies a framework (torchvision) to it. It counts if no file names a framework.
+    `packages` are single requirements, each with its origin. `markers` are those of SortedRequirements.
+    A companion (torchvision) implies its framework if no file names one.
     With `skip_missing`, files and folders that do not exist are listed in `missing` of the result. Origins are relative
     to `base`, by default the common folder of the files.
     """
@@ -204,7 +206,7 @@ def read_project_requirements(
         stated = read_project(reading, folder.absolute(), extras, groups, install=install)
     named = [SourceLine(text=text, origin=o, folders=(Path.cwd(),)) for text, o in packages]
     parsed = list(_parse_lines([*reading.lines, *named], reading))
-    result = SortedRequirements(markers=markers, planned=planned)
+    result = SortedRequirements(markers=markers, planned=known.stack)
     result.add(parsed)
     if folder is not None and stated.installable:
         result.needs[_require_folder(folder.absolute(), stated)] = None
@@ -216,8 +218,8 @@ def read_project_requirements(
     for need in result.needs:  # the files of a local folder decide the lock, like a requirements file
         beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
         reading.files |= {str(path): None for path in beside if path.is_file()}
-    implying = [n for n in result.needs if n.package in companions and not n.constraint]
-    implied = {companions[n.package]: f"{n.name} in {n.origin}" for n in reversed(implying)}
+    implying = [n for n in result.needs if n.package in known.companions and not n.constraint]
+    implied = {known.companions[n.package]: f"{n.name} in {n.origin}" for n in reversed(implying)}
     frameworks = result.frameworks or implied
     return ProjectRequirements(
         frameworks=tuple(frameworks),

@@ -125,7 +125,7 @@ class Scan(FolderFindings):
     def _read_file(self, name: str | None) -> ProjectRequirements:
         return read_project_requirements(
             self.environ, _LINUX, base=self.folder, requirements=[self.folder / name] if name else [], folder=None if name else self.folder,
-            planned=self.known.stack, companions=self.known.companions, skip_missing=True,
+            known=self.known, skip_missing=True,
             install=name is not None or not self.not_installed,
         )  # fmt: skip
 

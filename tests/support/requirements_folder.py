@@ -8,6 +8,7 @@ import pytest
 from provision.cli import exit_codes
 from provision.errors import UsageError
 from provision.requirements.demands import read_project_requirements
+from provision.requirements.folder import PackageFacts
 
 LINUX = {
     "sys_platform": "linux",
@@ -53,7 +54,11 @@ def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=L
     if text is not None:
         (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
     return read_project_requirements(
-        environ or {}, markers, requirements=[folder / name], planned=STACK, companions=COMPANIONS, **more
+        environ or {},
+        markers,
+        requirements=[folder / name],
+        known=PackageFacts(stack=STACK, companions=COMPANIONS),
+        **more,
     )
 
 
