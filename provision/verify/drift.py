@@ -34,6 +34,7 @@ from ..model import (
     LockedPackage,
     UnlockedPackage,
     from_plain,
+    name_few,
     normalize_name,
 )
 from ..system import untrusted
@@ -49,7 +50,6 @@ _WORDS = {
 }
 """What a kind of difference is called, for one file and for several."""
 _PATHS = 8  # that a change lists
-_NAMED = 3  # that its text names
 
 
 def read_wrong_sizes(env: Path) -> WrongFiles:
@@ -221,9 +221,7 @@ def make_change(one: Part, files: Mapping[str, str]) -> EnvironmentChange:
         if paths:
             owner = "" if texts else f" of {one.name} {one.version}"
             noun = "file" if len(paths) == 1 else "files"
-            more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-            named = f"({', '.join(paths[:_NAMED])}{more})"
-            texts.append(f"{len(paths)} {noun}{owner} {words[len(paths) > 1]} {named}")
+            texts.append(f"{len(paths)} {noun}{owner} {words[len(paths) > 1]} ({name_few(paths)})")
     return EnvironmentChange(
         kind="modified", name=one.name, text="; ".join(texts), locked=one.version, found=one.version,
         paths=tuple(sorted(files)[:_PATHS]),

@@ -39,6 +39,7 @@ from ..model import (
     StageResult,
     Status,
     Verdict,
+    name_few,
 )
 from ..model.values import Value
 from ..profiles.findings import make_finding
@@ -531,7 +532,7 @@ def _describe_problem(problem: Problem) -> str:
 def _describe_problems(package: Package, problems: Sequence[Problem]) -> str:
     """Return the problems of one package as a sentence."""
     names = list(dict.fromkeys(p.library for p in problems))
-    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    shown = name_few(names, 4)
     kinds = {p.kind for p in problems}
     if kinds == {"damaged"}:
         return f"{package} has damaged files: {shown}"
