@@ -76,9 +76,8 @@ def section(name: str) -> str:
 
 def row(field: dataclasses.Field[typing.Any], how: declare.Option, kind: type) -> str:
     """Return the row of an option: its flags, its help and its variable."""
-    flags = how.flags or (declare.make_flag(field.name),)
     value = f" {how.metavar}" if how.metavar else ""
-    shown = ", ".join(f"`{flag}{value if flag.startswith('--') else ''}`" for flag in flags)
+    shown = ", ".join(f"`{flag}{value if flag.startswith('--') else ''}`" for flag in how.flags)
     variable = get_variable(field.name, how, kind)
     return f"| {cell(shown)} | {cell(how.help)} | {f'`{variable}`' if variable else ''} |"
 

@@ -207,8 +207,7 @@ def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
         or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ())
     ):
         return None
-    flags = how.flags or (declare.make_flag(name),)
-    long = next((flag for flag in flags if flag.startswith("--")), None)
+    long = next((flag for flag in how.flags if flag.startswith("--")), None)
     return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
@@ -247,9 +246,8 @@ def _make_parameter(
             autocompletion=complete,
         )  # fmt: skip
     else:
-        flags = how.flags or (declare.make_flag(field.name),)
         info = typer.Option(
-            *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
+            *how.flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
             envvar=variable, show_envvar=False,
         )  # fmt: skip
     return inspect.Parameter(

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..model.declare import OUTPUT, iterate_options, make_flag, option
+from ..model.declare import OUTPUT, iterate_options, option
 from ..model.values import Value
 
 
@@ -184,8 +184,5 @@ def find_commands_with(flag: str) -> list[str]:
     return [
         name
         for name in COMMANDS
-        if any(
-            not how.is_argument and flag in (how.flags or (make_flag(field.name),))
-            for _, field, how in iterate_options(load_command(name)[0])
-        )
+        if any(flag in how.flags for _, _, how in iterate_options(load_command(name)[0]))
     ]

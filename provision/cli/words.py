@@ -73,9 +73,7 @@ def _read_run_flags() -> dict[str, int]:
     words = dict.fromkeys(_HELP, 1)
     for kind in (load_command("run")[0], COMMANDS["run"].output):
         for _, field, how in declare.iterate_options(kind):
-            if not how.is_argument:
-                flags = how.flags or (declare.make_flag(field.name),)
-                words |= dict.fromkeys(flags, 1 if isinstance(field.default, bool) else 2)
+            words |= dict.fromkeys(how.flags, 1 if isinstance(field.default, bool) else 2)
     return words
 
 

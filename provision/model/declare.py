@@ -78,12 +78,16 @@ def group(kind: type, *only: str, without: tuple[str, ...] = ()) -> Any:
 
 
 def iterate_options(kind: type) -> Iterator[tuple[type, dataclasses.Field[Any], Option]]:
-    """Yield the options of a dataclass and its groups: the dataclass that has the field, the field, the declaration."""
+    """Yield the options of a dataclass and its groups: the dataclass that has the field, the field, the declaration.
+
+    Each option has its flags. An argument has none.
+    """
     for field in dataclasses.fields(kind):
         if shared := field.metadata.get(_GROUP):
             yield from (one for one in iterate_options(shared.kind) if shared.taken(one[1].name))
-        elif declaration := field.metadata.get(_KEY):
-            yield kind, field, declaration
+        elif declared := field.metadata.get(_KEY):
+            flags = () if declared.is_argument else declared.flags or (make_flag(field.name),)
+            yield kind, field, declared._replace(flags=flags)
 
 
 def build_options(kind: type, values: dict[str, Any], named: frozenset[str]) -> Any:

@@ -12,7 +12,7 @@ from rows import rows
 from provision import model
 from provision.cli.verbs import ALIASES, COMMANDS, load_command
 from provision.config.file import read_config
-from provision.model.declare import iterate_options, make_flag
+from provision.model.declare import iterate_options
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import command_reference  # scripts/ is no package
@@ -95,12 +95,7 @@ def option_names(words):
     """The options of the command that the words name, from its declaration."""
     verb = next((v for v in (" ".join(words[:2]), ALIASES.get(words[0], words[0])) if v in COMMANDS), None)
     kinds = (load_command(verb)[0], COMMANDS[verb].output) if verb else ()
-    flags = [
-        how.flags or (make_flag(f.name),)
-        for kind in kinds
-        for _, f, how in iterate_options(kind)
-        if not how.is_argument
-    ]
+    flags = [how.flags for kind in kinds for *_, how in iterate_options(kind)]
     return {name for group in flags for flag in group for name in flag.split("/")}
 
 
