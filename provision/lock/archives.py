@@ -309,8 +309,6 @@ def without_builds(sources: PackageSources, emit: Emit) -> SourceRules:
 
 def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan, pythons: str) -> Event:
     """Return the event for a locked source: what its build needs, and where its requirements come from."""
-    if package.unhashed:
-        return Event("done", "lock", f"{package.name} is built from {clean(package.url)}")
     text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}"
     text += f" (only for Python {pythons}): " if pythons else ": "
     if archive is None:

@@ -50,7 +50,8 @@ _PLATFORM = re.compile(
     r"\(e\.g\., `manylinux_2_(\d+)_"
 )
 _GLIBC = re.compile(r"`manylinux_2_(\d+)_")
-_PYTHON = re.compile(r"depends? on Python([<>=!~][^\s]*\d)")
+_BOUND = r"[<>=!~]=?\d+(?:\.(?:\d+|\*))*"
+_PYTHON = re.compile(rf"depends? on Python({_BOUND}(?:,{_BOUND})*)")
 
 
 def explain(
@@ -181,7 +182,7 @@ def _no_solution(
             f"the packages are for glibc 2.{old[3]}. If the machine has a newer one "
             "(`ldd --version`), name it: --glibc for one machine, `glibc` in the file, line or gpuenv.yaml of a --target"
         )
-    pythons = tuple(dict.fromkeys(m for m in _PYTHON.findall(plain) if _is_specifier(m)))
+    pythons = tuple(dict.fromkeys(_PYTHON.findall(plain)))
     return LockError(
         message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
         pythons=pythons, hint=hint,
@@ -339,14 +340,6 @@ def _refused_build(log: str) -> str | None:
 
 def _plain(log: str) -> str:
     return " ".join(log.split())
-
-
-def _is_specifier(text: str) -> bool:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        return False
-    return True
 
 
 # --- sources that cannot be built ------------------------------------------------------------------

@@ -7,15 +7,16 @@ import json
 import tarfile
 import zipfile
 
+import export_locks as el
 import project_packages
 import pytest
 from loopback import Index, serving
 from rows import rows
 
-from provision.errors import LockError
+from provision.errors import BuildError, LockError
 from provision.index.simple_api import File
 from provision.model import LockedPackage, PackageSources
-from provision.wheels.releases import SourceArchives, package_of
+from provision.wheels.releases import SourceArchives, check_built, package_of
 from provision.wheels.sdist import read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
@@ -91,6 +92,14 @@ def test_egg_info_states_what_pkg_info_lacks(tmp_path):
 def test_what_setup_py_could_state_is_left_to_its_code(tmp_path, setup, known):
     found = described(tmp_path, {"PKG-INFO": ABOUT, "setup.py": setup})
     assert found.requires == (() if known else None)
+    cfg = "[options]\ninstall_requires = a\n"
+    assert described(tmp_path, {"PKG-INFO": ABOUT, "setup.py": setup, "setup.cfg": cfg}).requires is None
+
+
+def test_bounds_on_python_that_cannot_be_read_are_none(tmp_path):
+    for bounds, read in ((">=3.8", ">=3.8"), ("three", None)):
+        text = ABOUT.replace("\n", f"\nRequires-Python: {bounds}\n", 1)
+        assert described(tmp_path, {"PKG-INFO": text, "setup.py": ""}).requires_python == read
 
 
 def test_pyproject_states_what_no_build_changes(tmp_path):
@@ -128,6 +137,7 @@ PURE = {
         "csrc/k.cu": "", "csrc/k.cpp": "",
     },
     "an extension module without its files": {"setup.py": SETUP + "m = [Extension('a', [])]\nsetup(ext_modules=m)\n"},
+    "a pyproject that cannot be read": {"setup.py": SETUP + "setup()\n", "pyproject.toml": "[["},
     "files of tests": {"setup.py": SETUP + "setup()\n", "tests/x.c": "", "examples/y.cu": "", "docs/z.rs": ""},
 }  # fmt: skip
 COMPILED = {
@@ -170,6 +180,12 @@ COMPILED = {
     "make": ({"setup.py": SETUP + "import subprocess\nsubprocess.run(['make'])\nsetup()\n", "a.cc": ""}, "C/C++"),
     "an own backend": (
         {"pyproject.toml": pyproject("own", more='backend-path = ["."]\n'), "own.py": "", "a.cc": ""}, "C/C++",
+    ),
+    "a few CUDA files": (
+        {"setup.py": SETUP + "setup(ext_modules=[Extension('a', ['a.cpp'])])\n", "a.cpp": "", "b.cu": ""}, "C/C++",
+    ),
+    "a build requirement that compiles": (
+        {"pyproject.toml": pyproject("own", "cython"), "a.pyx": ""}, "its build requires cython",
     ),
     "a hook": ({"pyproject.toml": pyproject("hatchling.build"), "hatch_build.py": "", "core/a.go": ""}, "Go"),
 }  # fmt: skip
@@ -336,6 +352,28 @@ def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, f
     assert not list((tmp_path / "cache").rglob("*.json"))
     del index.faults[file]
     assert set(archives.describe(listed)) == set(listed)
+
+
+def test_a_damaged_file_of_the_cache_is_written_again(index, archives, tmp_path):
+    hold(index)
+    index.held = "max-age=600"
+    listed = archives.listed("some")
+    found = archives.describe(listed)
+    kept = list((tmp_path / "cache").rglob("*.json"))
+    for path in kept:
+        path.write_text('{"until": "soon"}')
+    again = SourceArchives(dataclasses.replace(archives.sources, pages={}))
+    assert again.listed("some") == listed and again.describe(listed) == found
+    assert not any(path.read_text() == '{"until": "soon"}' for path in kept)
+
+
+def test_the_metadata_of_a_build_that_cannot_be_read_is_an_error(tmp_path):
+    (tmp_path / "some-1.0.dist-info" / "METADATA").mkdir(parents=True)
+    package = LockedPackage(
+        name="some", version="1.0", url="https://h/some-1.0.tar.gz", sha256="0" * 64, depends=("python", "a")
+    )
+    with pytest.raises(BuildError, match=r"the metadata of the built some 1\.0 cannot be read"):
+        check_built(package, el.of().plan, tmp_path, PackageSources())
 
 
 def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch):

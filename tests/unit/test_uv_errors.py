@@ -1,9 +1,10 @@
 """What is read in the errors of uv."""
 
 import pytest
+from packaging.version import Version
 from rows import rows
 
-from provision.lock.uv_errors import explain, find_missing_wheel, find_unusable
+from provision.lock.uv_errors import _are_withdrawn, explain, find_missing_wheel, find_unusable
 from provision.model import PackageSources, RequirementLine
 from provision.system.process import Finished
 from provision.wheels.releases import SourceArchives
@@ -106,3 +107,52 @@ def test_a_package_with_wheels_for_other_pythons_only_is_found():
     ):  # fmt: skip
         log = f"Because {subject} no wheels with a matching Python ABI tag (e.g., `cp313`) and the request"
         assert find_missing_wheel(log, archives) == "tensorflow-addons"
+
+
+GIT = "error: Git operation failed\\n  cause: Failed to download and build `{}git+https://code.example/lab/parts@v1#subdirectory=a`"
+
+
+@rows(
+    ("said", "message", "facts"),
+    [
+        ("error: No space left on device (os error 28)", "the disk is full: No space left on device", {}),
+        ("error: Failed to read `--find-links` URL: https://pages.example/a.html\n  cause: timed out",
+         "the page of wheels https://pages.example/a.html cannot be read", {"unreachable": "https://pages.example/a.html"}),
+        ("error: Failed to read `--find-links` URL: https://pages.example/a.html\n  cause: 404 Not Found",
+         "the page of wheels https://pages.example/a.html cannot be read", {"unreachable": None}),
+        (GIT.format("parts @ "), "git cannot fetch the repository git+https://code.example/lab/parts@v1#subdirectory=a (a.txt line 3)",
+         {}),
+        ("error: No solution found\n  cause: Because tool==2 depends on Python>=3.13,<4 and b depends on Python==3.12.*, we can",
+         "", {"pythons": (">=3.13,<4", "==3.12.*"), "contradiction": True}),
+    ],
+)  # fmt: skip
+def test_a_run_without_a_solution_has_its_cause(said, message, facts):
+    line = RequirementLine(
+        text="parts @ git+https://code.example/lab/parts", name="parts", origin="a.txt line 3"
+    )
+    error = failed(said, PackageSources(offline=True), line)
+    assert error.message.startswith(message)
+    assert {name: getattr(error, name) for name in facts} == facts
+
+
+def test_a_solve_that_takes_too_long_says_so():
+    done = Finished(returncode=None, stdout="", stderr="", timed_out=True, signal=None, report=b"")
+    sources = PackageSources()
+    assert "took longer than" in explain(done, sources, (), (), SourceArchives(sources)).message
+
+
+def test_bounds_that_cannot_be_read_withdraw_nothing():
+    releases = {Version("1.0"): True, Version("2.0"): False}
+    found = [_are_withdrawn(bounds, releases) for bounds in (["==1.0"], [">=1"], ["==1.0", "==dev"], [])]
+    assert found == [True, False, False, False]
+
+
+def test_a_source_that_needs_a_framework_to_build_is_installed_from_its_own_address():
+    said = "error: `parts` depends on `torch`, but doesn't declare it as a build dependency"
+    for text, what in (
+        ("parts @ git+https://code.example/parts", "'parts @ git+https://code.example/parts'"),
+        ("parts", "parts"),
+    ):
+        line = RequirementLine(text=text, name="parts", origin="a.txt line 3", vcs="git+" in text)
+        error = failed(said, PackageSources(), line)
+        assert error.hint.endswith(f"pip install --no-build-isolation {what}")
