@@ -213,6 +213,48 @@ ASKED.update(framework="stub", device="auto", ordinals=[0], cases=[], products=[
     assert told.death is None, told.finished.stderr
 
 
+@rows(
+    ("deep", "jobs"),
+    [(False, ["a bfloat16", "b float16"]), (True, ["a float16", "a bfloat16", "b float16", "b bfloat16"])],
+)
+def test_each_backend_of_attention_is_tried_beside_the_default_and_told(deep, jobs):
+    stub = f"""
+def import_stub():
+    return None
+
+def prepare_stub(framework):
+    return {{"types": lambda: [["float32", "float16", "bfloat16"]], "backends": lambda index: ["A", "B", "C"],
+            "attend": attention, "array": None, "zeros": None}}
+
+def attention(device, asked, backend):
+    if backend == "A":
+        raise Unserved("no kernel")
+    if backend == "B":
+        raise RuntimeError("broken")
+    return asked
+
+def sweep(stage, index, jobs, run, *_):
+    for name, dtype in run(index, jobs):
+        tell("job", stage=stage, text=name + " " + dtype)
+
+ASKED.update(framework="stub", device="auto", ordinals=[0], cases=[], attentions=["a", "b"], deep={deep}, pattern="^$")
+"""
+    told = run_text(join_sources("operations") + stub + join_sources("framework"))
+    assert told.death is None, told.finished.stderr
+    assert [r["text"] for r in told.all("job") if r["stage"] == "attention"] == jobs
+    after = {}
+    for r in told.records:
+        if r["kind"] == "backend":
+            after[r["backend"]] = []
+        elif after:
+            after[[*after][-1]].append(r.get("text") or r.get("reason"))
+    assert (
+        after["A"] == ["no kernel"]
+        and after["B"][0].endswith("broken")
+        and after["C"][0] == "causal_64 bfloat16"
+    )
+
+
 # --- grading, in the probes' own text; arrays are what slices, @ and reshape need, in plain Python
 
 

@@ -259,6 +259,7 @@ def backend(name, *records):
         (True, backend("CUDNN", UNSERVED), None, "pass", "by FLASH"),
         (False, backend("MATH", grade("attention_backend")), None, "fail", "SDPBackend.MATH"),
         (False, backend("CUDNN", FAILED), None, "fail", None),
+        (False, backend("CUDNN", UNSERVED), None, "fail", None),
     ],
 )  # fmt: skip
 def test_each_backend_of_attention_is_judged_and_a_working_one_named(ok, records, signal, status, words):
