@@ -8,20 +8,35 @@ from types import SimpleNamespace
 
 import export_locks as el
 import pytest
+from known import KNOWN
+from packaging.requirements import Requirement
 from rows import rows
 
 from provision.config.file import read_config
 from provision.config.options import Choices
 from provision.environment.place import MARK
 from provision.errors import LockError, UsageError
-from provision.lock import compile as solver, pinned, project, retry, stack
+from provision.lock import (
+    changes,
+    channels,
+    compile as solver,
+    existing,
+    pinned,
+    project,
+    request,
+    retry,
+    stack,
+)
 from provision.lock.archives import SourceRules, _parse_specifier
 from provision.model import (
     FrameworkRequest,
+    HostClass,
     LockedPackage,
     PackageSources,
+    PackageTrap,
     PlannedBuild,
     Request,
+    RequirementLine,
     as_plain,
     drop_event,
 )
@@ -196,24 +211,63 @@ def test_a_source_that_is_not_described_is_announced():
     assert [e.kind for e in events] == ["warning"] and events[0].text.startswith(said)
 
 
+# --- options and what would be done --------------------------------------------------------------------
+
+
+def test_a_companion_of_torch_may_be_named_as_a_framework():
+    wanted, packages = request.read_named(Choices(framework=["torch>2", "torchvision"]), KNOWN)
+    assert [(w.name, w.specifier) for w in wanted] == [("torch", ">2")] and packages == ("torchvision",)
+
+
+def test_a_name_of_a_package_that_is_nowhere_is_to_be_removed():
+    trap = PackageTrap(package="mine", why="it is empty", source="")
+    assert request._suggest_instead(Requirement("Mine"), trap).startswith("remove Mine")
+    assert request._suggest_instead(Requirement("Mine"), trap._replace(instead="other")) == "write other"
+
+
+def test_hosts_get_the_glibc_of_the_options():
+    one = HostClass(id="a", target=LOCK.target, device="cuda", hosts=("h",))
+    changed = existing._changed(one, Choices(glibc="2.39", driver="590.1"))
+    assert (changed.glibc, changed.driver) == ("2.39", "590.1")
+    windows = dataclasses.replace(one, target=dataclasses.replace(LOCK.target, platform="windows-x86_64"))
+    assert existing._changed(windows, Choices(glibc="2.39")).glibc == LOCK.target.glibc
+
+
+def test_a_preview_names_what_would_be_removed(tmp_path):
+    events = []
+    changes.emit_preview(events.append, tmp_path, LOCK, dataclasses.replace(LOCK, packages=el.PACKAGES[1:]))
+    assert [e.text for e in events[1:]] == ["  torch: removed"]
+
+
+def test_a_conda_version_that_pep_440_does_not_allow_exceeds_no_bound():
+    lock = SimpleNamespace(
+        packages=(el.conda("tzdata", "2024!x_1", "0"), el.conda("six", "2.0", "0")), plan=PLAN
+    )
+    needs = [
+        RequirementLine(text=f"{name}<2", name=name, origin="a.txt line 1")
+        for name in ("tzdata", "six", "absent")
+    ]
+    assert [b.name for b in channels._find_exceeded(needs, lock, "linux-x86_64")] == ["six"]
+
+
 # --- another request -----------------------------------------------------------------------------------
 
 
-def state(*cudas, notes=None, **request):
+def state(*cudas, **options):
     """A state with builds of these CUDA releases, newest first. `with_request` returns what would be asked."""
-    asked = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **request)
+    asked = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **options)
     builds = [
         PlannedBuild(framework="torch", version="2.14.1", cuda=c, index="pypi", requirements=())
         for c in cudas
     ]
     fitting = SimpleNamespace(newest=SimpleNamespace(builds=builds), chains=[builds])
     return SimpleNamespace(
-        context=SimpleNamespace(request=asked), fitting=fitting, note=(notes or []).append, with_request=dict
+        context=SimpleNamespace(request=asked), fitting=fitting, note=[].append, with_request=dict
     )
 
 
 @rows(
-    ("cudas", "request", "other"),
+    ("cudas", "options", "other"),
     [
         (("13.0", "12.8"), {}, {"cuda": "12"}),
         (("13.0", "13.2"), {}, None),
@@ -221,8 +275,8 @@ def state(*cudas, notes=None, **request):
         (("13.0", "12.8"), {"cuda": "13"}, None),
     ],
 )
-def test_another_cuda_is_tried_once_where_there_is_one(cudas, request, other):
-    assert retry._with_other_cuda(state(*cudas, **request)) == other
+def test_another_cuda_is_tried_once_where_there_is_one(cudas, options, other):
+    assert retry._with_other_cuda(state(*cudas, **options)) == other
 
 
 def test_a_companion_that_was_required_already_is_not_tried_again():

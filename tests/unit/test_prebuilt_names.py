@@ -146,6 +146,20 @@ def test_which_builds_a_wheel_serves(file, build, expected):
     assert serves(built_for, build, find_cxx11(known().abis, build, build.platform)) is expected
 
 
+@rows(
+    ("built_for", "expected"),
+    [
+        ({"minor": "2.8"}, True),
+        ({"framework": "jax", "minor": "2.8"}, False),
+        ({"minor": "", "bounds": ">=2.6,<2.9"}, True),
+        ({"minor": "", "bounds": ">=2.9"}, False),
+        ({"minor": "", "bounds": None}, False),
+    ],
+)
+def test_a_wheel_of_bounds_serves_the_builds_within_them(built_for, expected):
+    assert serves(BuiltFor(**{"framework": "torch", **built_for}), torch("2.8.0"), None) is expected
+
+
 def test_the_string_abi_of_a_build():
     asked = [("2.8.0", "12.8"), ("2.6.0", "12.4"), ("2.6.0", "12.6"), ("2.5.1", "12.4")]
     assert [find_cxx11(known().abis, torch(*a), "linux-x86_64") for a in asked] == ["1", "0", "1", "0"]
@@ -195,6 +209,7 @@ def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
         ),
         ("https://host/v{release}-{label}.html", "pt{digits}", "not of both"),
         ("https://host/v{release}.html", None, "local: missing"),
+        (None, "pt{digits}", "url: missing"),
         ("https://host/v{release.html", "pt{digits}", "url: "),
         ("https://host/v{release}.html", "abi{abi}", "local: expected {minor} or {digits}"),
         ("https://host/v{release}.html", "cu{cuda}torch{torch}", "is not a local"),
@@ -202,9 +217,10 @@ def test_the_row_of_the_how_to_page_replaces_one(tmp_path):
     ],
 )
 def test_a_mistake_in_a_rule_is_found(tmp_path, url, local, mistake):
-    shown = f', local: "{local}"' if local else ""
+    keys = {"packages": "flash-attn", "url": url, "local": local}
+    row = ", ".join(f'{key}: "{text}"' for key, text in keys.items() if text)
     head = '- table: "pages"\n  framework: "torch"\n  source: "x"\n  read: "2026-11-23"\n  rows:\n'
-    (tmp_path / "indexes.yaml").write_text(f'{head}  - {{packages: "flash-attn", url: "{url}"{shown}}}\n')
+    (tmp_path / "indexes.yaml").write_text(f"{head}  - {{{row}}}\n")
     tables, problems = read_file(tmp_path / "indexes.yaml")
     problems += [p for t in tables for p in check_table("indexes.yaml", t)]
     assert any(mistake in p for p in problems), problems

@@ -5,7 +5,22 @@ from packaging.requirements import Requirement
 from resolve_questions import R580, V100, ask
 from rows import rows
 
-from provision.model import AvailableWheel, AvailableWheels
+from provision.model import (
+    AvailableWheel,
+    AvailableWheels,
+    Build,
+    CudnnRelease,
+    FrameworkRequest,
+    Profiles,
+    Request,
+    Target,
+    TargetGpu,
+    VersionBound,
+)
+from provision.resolve.choice import against, fit
+from provision.resolve.objections import objections
+from provision.resolve.question import Question
+from provision.resolve.supply import serving_releases
 
 # --- several frameworks -------------------------------------------------------------------------
 
@@ -132,3 +147,89 @@ def test_offline_wheels_of_another_python_do_not_serve():
 def test_an_index_that_does_not_answer_is_left_out():
     plan = ask("torch", **V100, supply=AvailableWheels(unreachable=("pytorch",)))
     assert [(b.version, b.index) for b in plan.builds] == [("2.10.0", "pypi")]
+
+
+# --- the rules by builds that are made up ---------------------------------------------------------
+
+A100 = Target(
+    platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux", gpus=(TargetGpu(capability="8.0"),)
+)  # fmt: skip
+
+
+def build(framework, version="1.0", *pythons, cuda="12.8", **more):
+    return Build(
+        framework=framework, version=version, cuda=cuda, platform="linux-x86_64", index="pypi",
+        python=pythons or ("3.12",), **{"kernels": ("8.0",), **more},
+    )  # fmt: skip
+
+
+def asked(known=KNOWN, supply=None, **request):
+    wanted = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **request)
+    return Question(wanted, A100, known, supply or AvailableWheels())
+
+
+def test_each_two_of_three_builds_may_share_a_python_that_all_three_do_not():
+    torch, jax = build("torch", "1.0", "3.10", "3.11"), build("jax", "1.0", "3.11", "3.12")
+    tensorflow = build("tensorflow", "1.0", "3.10", "3.12")
+    older = build("tensorflow", "0.9", "3.11")
+    question = asked()
+    assert not any(
+        against(question, [a], b) for a, b in ((torch, jax), (torch, tensorflow), (jax, tensorflow))
+    )
+    assert fit(question, [], [[torch], [jax], [tensorflow]]) == ([], None)
+    assert fit(question, [], [[torch], [jax], [tensorflow, older]]) == ([torch, jax, older], "3.11")
+
+
+def test_builds_whose_bounds_share_no_cudnn_conflict():
+    known = Profiles(
+        cudnn=tuple(
+            CudnnRelease(
+                package="nvidia-cudnn-cu12", version=v, cuda="12", platform="linux-x86_64", kernels=("8.0",)
+            )
+            for v in ("9.10.0.1", "9.12.0.1")
+        )
+    )
+    old, new = build("torch", cudnn="<9.11"), build("jax", cudnn=">=9.11")
+    question = asked(known)
+    assert (serving_releases(question, old), serving_releases(question, build("jax"))) == (
+        {"9.10.0.1"},
+        frozenset(),
+    )
+    refused = against(question, [old], new)
+    assert (
+        refused.code == "library_conflict"
+        and "requires cuDNN >=9.11, and torch 1.0 requires <9.11" in refused.text
+    )
+    assert against(question, [old], build("jax", cudnn="<9.12")) is None
+
+
+@rows(
+    ("change", "supply", "code", "text"),
+    [
+        ({}, (), None, ""),
+        ({"cuda": "99.1"}, (), "driver_too_old", "no driver is known to run CUDA 99.1"),
+        ({"kernels": ()}, (), "gpu_too_new", "its kernels are unknown"),
+        ({"local": "cu128"}, ("cp312-cp312-win_amd64",), "not_available", "does not fit this platform"),
+        ({"local": "cu128"}, ("cp312-cp312-manylinux_2_28_x86_64",), None, ""),
+    ],
+)
+def test_a_build_of_which_a_fact_is_missing_is_rejected(change, supply, code, text):
+    wheel = AvailableWheel(name="torch", version="1.0+cu128", url="file:///w/torch.whl", tags=supply)
+    one = build("torch", **{"requires": (), **change})._replace(index="find-links" if supply else "pypi")
+    question = asked(supply=AvailableWheels(wheels=(wheel,) if supply else ()))
+    found = [r for r in objections(question, question.request.frameworks[0], one) if r.code != "cudnn"]
+    assert [r.code for r in found] == ([code] if code else [])
+    assert all(text in r.text for r in found)
+
+
+def test_a_bound_for_some_pythons_leaves_the_others_to_a_build():
+    bound = VersionBound(name="torch", specifier="<2", origin="a.txt line 1", pythons=("3.12",))
+    question = asked(bounds=(bound,))
+    old, new = build("torch", "1.0", "3.11", "3.12"), build("torch", "2.0", "3.11", "3.12")
+    assert {*question.pythons(old)} == {"3.11", "3.12"} and question.pythons(new) == ("3.11",)
+
+
+def test_without_bounds_is_the_hint_where_no_change_of_one_framework_helps():
+    plan = ask("torch<1.10", "jax<0.4.20", gpus=["8.0"], **R580)
+    assert not plan.builds
+    assert plan.hint.startswith("use --framework torch --framework jax: without bounds some versions fit")

@@ -1,15 +1,19 @@
 """Variants as builds: the recorded table of torch 2.8.0, on hosts of several kinds."""
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from provision import profiles
+from provision.errors import LockError
 from provision.index.simple_api import File
 from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants, provided
-from provision.lock.variants import Release
-from provision.model import AvailableWheels, FrameworkRequest, Request, Target, TargetGpu
+from provision.lock.variants import Release, _choose_file, _read_release, _why_not
+from provision.model import AvailableWheels, FrameworkRequest, PlannedBuild, Request, Target, TargetGpu
 from provision.resolve.choice import in_order
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
@@ -71,6 +75,32 @@ def test_kernels_are_those_of_the_variant_that_the_row_measured(release):
         assert set(build.kernels) <= {*kernels_of(release.properties[label])}
         assert (build.requires, build.cudnn) == (rows[build.cuda].requires, rows[build.cuda].cudnn)
         assert build.python == ("3.13",)
+
+
+def test_a_variant_of_another_cuda_than_the_plan_does_not_fit(release):
+    asked = question("580.65.06", "9.0")
+    (build,) = (b for b in release.builds(asked, "torch") if b.variant == "cu126")
+    torch = PlannedBuild(framework="torch", version="2.8.0", cuda="12.8", index="pypi", requirements=())
+    for wanted, cuda, why in (
+        (TORCH, "12.6", None),
+        (TORCH, "12.8", "is for CUDA 12.6; the plan has 12.8"),
+        (None, "12.8", None),
+        (None, "13.0", "is for CUDA 12.6; torch 2.8.0 for 13.0"),
+    ):
+        plan = SimpleNamespace(builds=(dataclasses.replace(torch, cuda=cuda),))
+        assert _why_not(asked, plan, wanted, build, [build]) == why
+
+
+def test_a_release_without_a_table_has_no_variants_and_a_broken_one_is_named(tmp_path):
+    wheel, table = (
+        File(name=n, url=f"https://host/{n}") for n in ("a-1-py3-none-any.whl", "a-1-variants.json")
+    )
+    pages = SimpleNamespace(http=SimpleNamespace(get=lambda _: SimpleNamespace(body=b"[]")))
+    assert _read_release(pages, "https://host", "a", Version("1"), [wheel]) is None
+    with pytest.raises(LockError, match=r"https://host/a-1-variants\.json cannot be read"):
+        _read_release(pages, "https://host", "a", Version("1"), [wheel, table])
+    with pytest.raises(LockError, match="states no sha256 of a-1-py3-none-any"):
+        _choose_file(pages, wheel, Requirement("a==1"), "https://host", tmp_path)
 
 
 def test_other_platforms_and_old_systems_have_no_build(release):
