@@ -307,8 +307,8 @@ def _list_backends(report: ProbeReport) -> dict[str, str | None]:
             backends[backend] = clean(str(r["text"]), 300)
         elif r["kind"] == "attention_backend" and not r["ok"]:
             backends[backend] = backends[backend] or _describe_row(r)
-        elif r["kind"] == "unserved" and r["case"] == backend:
-            backends.pop(backend, None)
+        elif r["kind"] == "unserved" and r["case"] == backend and not backends.get(backend):
+            backends.pop(backend, None)  # unless it failed on another GPU
     if report.death and report.stage == "attention_backend":
         backends[backend] = report.death
     return backends

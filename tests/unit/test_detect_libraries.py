@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 from detect_files import DATA, program
 from hypothesis import given, strategies as st
 from powerless import shut
 
+from provision.detect import query
 from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
 from provision.detect.query import ask_libcuda, ask_smi
 from provision.model import Gpu
@@ -145,6 +147,21 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(path))
     told = ask_libcuda({}, 20)
     assert not told.ok and told.error.startswith(f"{path} could not be started")
+
+
+def test_a_driver_that_is_lost_while_it_is_asked_is_an_answer_and_is_left(monkeypatch):
+    ended = []
+
+    def lost(_nvml):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(query.ctypes, "CDLL", lambda *_: None)
+    monkeypatch.setattr(pynvml, "nvmlInitWithFlags", lambda _: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: ended.append(True))
+    monkeypatch.setattr(query, "_read", lost)
+    told = query.ask_nvml()
+    assert (told.ok, told.code, ended) == (False, pynvml.NVML_ERROR_GPU_IS_LOST, [True])
+    assert told.error.startswith("NVML: ")
 
 
 def test_a_machine_without_nvidia_smi_gives_none(tmp_path):

@@ -257,6 +257,7 @@ def backend(name, *records):
         (True, backend("CUDNN", FAILED), None, "warn", "CUDNN_STATUS"),
         (True, backend("CUDNN", grade("attention_backend", ok=False, error=2.0)), None, "warn", "off by 2"),
         (True, backend("CUDNN", UNSERVED), None, "pass", "by FLASH"),
+        (True, (*backend("CUDNN", FAILED), *backend("CUDNN", UNSERVED)), None, "warn", "CUDNN_STATUS"),  # of two GPUs
         (False, backend("MATH", grade("attention_backend")), None, "fail", "SDPBackend.MATH"),
         (False, backend("CUDNN", FAILED), None, "fail", None),
         (False, backend("CUDNN", UNSERVED), None, "fail", None),
