@@ -306,9 +306,9 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         r"\b(torchrun|torch\.distributed\.(?:launch|run))\b.{0,300}?--(nproc[-_]per[-_]node)", case.text
     ):
         yield "launch_fewer", f"torchrun --{match[2]}=gpu ..."
-    if match := re.search(r"Unsupported \.version (\d+)(\.\d+)", shown):
-        yield "ptx_version", f"{match[1]}{match[2]}"
-        if int(match[1]) < 7:  # PTX 7.0 came with CUDA 11
+    if match := re.search(r"Unsupported \.version ((\d+)\.\d+)", shown):
+        yield "ptx_version", match[1]
+        if int(match[2]) < 7:  # PTX 7.0 came with CUDA 11
             yield "old_cuda", "yes"
     if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+)\+(cu\d+)", shown):
         yield "wanted_wheel", match[1]
@@ -384,14 +384,10 @@ def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:
         cuda = numbers[-1] if numbers else major(built) if built else "12"
         yield "symbol_library", soname[0] if soname else f"lib{family}"
         if cuda != "11":  # libraries of CUDA 11 often are conda's
-            release = re.search(
-                r"__nvJitLink\w*?_(\d+_\d+)\b", shown
-            )  # the library that misses it is of this CUDA
-            pin = f"=={release[1].replace('_', '.')}.*" if release else ""
-            yield (
-                "symbol_wheel",
-                f"'{_FAMILIES[family]}-cu{cuda}{pin}'" if pin else f"{_FAMILIES[family]}-cu{cuda}",
-            )
+            wheel = f"{_FAMILIES[family]}-cu{cuda}"
+            if release := re.search(r"__nvJitLink\w*?_(\d+_\d+)\b", shown):  # of the library that misses it
+                wheel = f"'{wheel}=={release[1].replace('_', '.')}.*'"
+            yield "symbol_wheel", wheel
 
 
 def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[str, str]]:

@@ -275,12 +275,14 @@ def judge_platform(case: Case) -> list[Candidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
     native = (facts.holds("os=windows") or case.said("native_windows")) and not case.said("wsl")
-    shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
-    if not shows:  # the program prints that it has no GPU: an empty list, or a count of 0
-        shows = tuple(line.evidence for line in case.lines if _NO_GPUS.search(line.text))[:1]
-    if not shows and not any('device_type: "GPU"' in line.text for line in case.lines):
-        listed = (line.evidence for line in case.lines if 'device_type: "CPU"' in line.text)
-        shows = tuple(listed)[:1]
+    has_gpu = any('device_type: "GPU"' in line.text for line in case.lines)
+    # the program prints that it has no GPU: an empty list, a count of 0, or only the CPU
+    listed = (
+        line.evidence
+        for line in case.lines
+        if _NO_GPUS.search(line.text) or ('device_type: "CPU"' in line.text and not has_gpu)
+    )
+    shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") or tuple(listed)
     if not shows or not native or facts.holds("os=wsl"):
         return []
     for name in ("tensorflow", "jax"):
