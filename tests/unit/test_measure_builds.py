@@ -8,11 +8,14 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
+from packaging.version import Version
 from rows import rows
 
+from provision.index.simple_api import File
 from provision.profiles.files import dump, read_file
 from provision.profiles.measure import builds, reader
 from provision.profiles.measure.builds import cudnn_rows, jax_rows, torch_rows
@@ -316,3 +319,99 @@ def test_the_script_stops_when_the_index_does(tmp_path):
     assert done.returncode == 9
     assert "refuses the connection" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# --- TensorFlow and the toolkit ---------------------------------------------------------------------------
+
+BUILD_INFO = "build_info = collections.OrderedDict([('is_cuda_build', True), {}])\n"
+CUDA_125 = "('cuda_version', '12.5.1'), ('cudnn_version', '9'), ('cuda_compute_capabilities', ['sm_80', 'compute_90'])"
+
+
+def tensorflow_wheel(info, library=(), name="tensorflow/libtensorflow_cc.so.2"):
+    files = {"tensorflow/python/platform/build_info.py": info, name: fatbin(*library)}
+    return zipfile.ZipFile(io.BytesIO(zipped({k: v for k, v in files.items() if v})))
+
+
+@rows(
+    ("info", "library", "found"),
+    [
+        (BUILD_INFO.format(CUDA_125), [(2, 80), (1, 90), (2, 90)], {"cuda": "12.5", "cudnn": "9", "kernels": "8.0 9.0+PTX"}),
+        (BUILD_INFO.format(CUDA_125.replace("12.5.1", "64_112")), [(2, 80), (1, 90)],
+         {"cuda": "11.2", "cudnn": "9", "kernels": "8.0 9.0+PTX"}),
+        (BUILD_INFO.format("").replace("True", "False"), [(2, 80)], {"cuda": None, "cudnn": None, "kernels": ""}),
+        ("", [(2, 80)], {"cuda": None, "cudnn": None, "kernels": ""}),
+        (BUILD_INFO.format(CUDA_125), [(2, 80)], "MiB of its CUDA library: PTX 90"),
+        (BUILD_INFO.format("('cuda_version', '12.5.1')"), [(2, 80)], "does not state its CUDA version and GPUs"),
+        ("build_info = 3", [(2, 80)], "has no build_info"),
+    ],
+)  # fmt: skip
+def test_a_tensorflow_states_its_cuda_and_has_the_code_that_it_names(info, library, found):
+    if isinstance(found, dict):
+        assert builds.read_tensorflow(tensorflow_wheel(info, library)) == found
+        return
+    with pytest.raises(ValueError, match=found):
+        builds.read_tensorflow(tensorflow_wheel(info, library))
+
+
+def test_a_tensorflow_without_its_library_is_no_row():
+    with pytest.raises(ValueError, match="its CUDA library is not at the expected path"):
+        builds.read_tensorflow(tensorflow_wheel(BUILD_INFO.format(CUDA_125), name="tensorflow/other.so"))
+
+
+def tensorflow_build(version):
+    name = f"tensorflow-{version}-cp312-cp312-manylinux_2_17_x86_64.whl"
+    file = File(name=name, url=f"https://host/{name}", sha256="a" * 64)
+    made = reader.WheelFile(
+        file=file,
+        version=Version(version),
+        platform="linux-x86_64",
+        python="3.12",
+        glibc="2.17",
+        order=(0, ""),
+    )
+    return reader.Build(Version(version), "linux-x86_64", [made])
+
+
+def test_a_tensorflow_without_pins_has_the_cudnn_of_the_document():
+    made = [tensorflow_build(version) for version in ("2.13.0", "2.12.0", "2.11.0")]
+    facts = [
+        {"cuda": cuda, "cudnn": cudnn, "kernels": "8.0", "requires": [], "sha256": "a" * 64, "bytes": 1}
+        for cuda, cudnn in (("11.8", "8"), ("11.8", "9"), (None, None))
+    ]
+    problems = []
+    fake = SimpleNamespace(
+        builds=lambda *_: made, measured=lambda *_: list(zip(made, facts, strict=True)), problem=problems.append,
+        all_facts=lambda wheels, *_: {w: {"searched": ["cublas", "cudnn"]} for w in wheels},
+    )  # fmt: skip
+    documents = {"tested": [{"version": v, "cuda": "11.8", "cudnn": ">=8.6,<9"} for v in ("2.13", "2.12")]}
+    stated, other, cpu = builds.tensorflow_rows(fake, documents)
+    assert (stated["cudnn"], stated["cuda"], stated["searched"]) == (">=8.6,<9", "11.8", "cublas cudnn")
+    assert "cudnn" not in other and "cuda" not in cpu and "searched" not in cpu
+    assert problems == ["tensorflow 2.12.0: neither a pin nor a document states its cuDNN version"]
+
+
+def test_the_parts_of_a_toolkit_are_its_extras():
+    lines = [
+        'nvidia-cufft==12.0.*; sys_platform == "linux" and extra == "cufft"',
+        'nvidia-nvjitlink==13.0.*; extra == "cufft"', 'nvidia-npp==13.0.*; extra == "npp" and sys_platform == "win32"',
+        'nvidia-cufft==12.0.*; extra == "all"', 'other; extra == "nvtx"',
+    ]  # fmt: skip
+    assert builds._list_parts(lines) == ["cufft nvidia-cufft==12.0.* nvidia-nvjitlink==13.0.*"]
+
+
+@rows(
+    ("measure", "files", "said"),
+    [
+        (builds.read_torch, {"torch/version.py": "x = 1\n"}, "does not state its CUDA version"),
+        (builds.read_torch, {"torch/version.py": "cuda = '12.4'\n", "torch/lib/libtorch_python.so": b"none"},
+         "has 0 lists of architectures"),
+        (builds.read_plugin, {"plugin/cuda12/_versions.so": b"x"}, "no _versions.so or no _prng.so"),
+        (builds.read_plugin, {"plugin/cuda12/_versions.so": b"x", "plugin/_prng.so": b"x"}, "names 0 CUDA releases"),
+        (builds.read_cudnn, {"a.txt": b""}, "contains no libraries"),
+        (builds.read_cudnn, {"nvidia/cudnn/lib/libcudnn.so.9": b""}, "no libcudnn_ops library, only libcudnn.so.9"),
+        (builds.read_cudnn, {"nvidia/cudnn/lib/libcudnn_ops.so.9": b"x"}, "has no fat binary"),
+    ],
+)  # fmt: skip
+def test_a_wheel_that_lacks_a_fact_is_no_row(measure, files, said):
+    with pytest.raises(ValueError, match=said):
+        measure(zipfile.ZipFile(io.BytesIO(zipped(files))))

@@ -1,0 +1,208 @@
+"""Steps of the search for a lock, by what is known before and after them."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import export_locks as el
+import pytest
+from known import KNOWN
+from rows import rows
+
+from provision.errors import LockError
+from provision.lock import pythons, reasons, retry, search
+from provision.lock.archives import source_rules
+from provision.lock.attempt import _make_query
+from provision.lock.builds import Fitting
+from provision.lock.candidates import first_candidate
+from provision.lock.compile import Answer
+from provision.lock.fleet import FleetPackages
+from provision.lock.pinned import TwoBuildsError
+from provision.lock.search_state import Refusal, Solution, State
+from provision.model import (
+    AvailableWheels,
+    FrameworkRequest,
+    PackageSources,
+    Request,
+    RequestContext,
+    Target,
+    TargetGpu,
+    VersionBound,
+    drop_event,
+)
+
+TARGET = Target(
+    platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux", gpus=(TargetGpu(capability="8.0"),)
+)  # fmt: skip
+SOURCES = PackageSources(default="http://127.0.0.1:9/simple", offline=True)
+
+
+def state(*frameworks, emit=drop_event, **request):
+    names = (f.partition("=")[0] for f in frameworks)
+    wanted = tuple(
+        FrameworkRequest(name=n, specifier=f.removeprefix(n)) for n, f in zip(names, frameworks, strict=True)
+    )
+    asked = Request(frameworks=wanted, **{"device": "cuda", "python": "3.12", "index": "pypi", **request})
+    context = RequestContext(
+        request=asked, target=TARGET, machine=None, profiles=KNOWN, supply=AvailableWheels(), sources=SOURCES
+    )
+    return State(context, emit, source_rules(SOURCES, emit, no_code=False))
+
+
+def frameworks(context):
+    return tuple(w.name for w in context.request.frameworks)
+
+
+# --- the request that follows --------------------------------------------------------------------------
+
+
+def test_the_second_framework_moves_to_the_cpu_with_its_bounds_if_the_first_has_builds():
+    bound = VersionBound(name="jax", specifier="<0.5", origin="a.txt line 1", pythons=("3.11", "3.12"))
+    moved = retry.move_to_cpu(state("torch", "jax", bounds=(bound,)), "why")
+    assert frameworks(moved) == ("torch",)
+    assert moved.request.packages[-1] == "jax<0.5 ; python_version == '3.11' or python_version == '3.12'"
+    assert retry.move_to_cpu(state("torch==99", "jax"), "why") is None
+
+
+def test_a_cpu_build_that_packages_require_takes_the_place_of_the_planned_one():
+    error, said = TwoBuildsError("both install the same files"), []
+    assert frameworks(retry.next_request(state("torch", "tensorflow", emit=said.append), error)) == ("torch",)
+    assert said[0].kind == "warning" and "not planned for the GPU" in said[0].text
+    assert retry.next_request(state("tensorflow"), error) is None
+
+
+def test_a_framework_that_packages_bring_is_planned_where_the_first_stays_as_new():
+    for locked, brought in (({"jax": "0.12"}, ("torch", "jax")), ({"six": "1"}, None)):
+        solution = SimpleNamespace(plan=SimpleNamespace(packages=()), answer=SimpleNamespace(versions=locked))
+        more = retry.add_brought(state("torch"), solution)
+        assert (frameworks(more) if more else None) == brought
+
+
+def test_the_package_of_a_module_is_named_where_the_module_is_no_package():
+    asked = state("torch")
+    error = LockError("not found", absent="cv2")
+    assert retry.explain_refusal(asked, Refusal(first_candidate(asked), error)).hint == (
+        "the module cv2 is in the package opencv-python: name that"
+    )
+
+
+# --- near to a lock ------------------------------------------------------------------------------------
+
+
+def test_the_builds_of_a_lock_stay_where_it_has_all_and_none_may_move():
+    asked = state("torch", "jax")
+    builds = asked.fitting.newest.builds
+    lock = dataclasses.replace(el.of(), plan=asked.fitting.newest)
+    assert [b.framework for b in search._builds_of(asked, lock, frozenset())] == ["torch", "jax"]
+    assert search._builds_of(asked, lock, frozenset({"jax"})) is None
+    alone = dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, builds=builds[:1]))
+    assert search._builds_of(asked, alone, frozenset()) is None
+
+
+def test_an_index_that_does_not_answer_ends_a_solve_near_to_a_lock(monkeypatch):
+    asked = state("torch")
+    lock = dataclasses.replace(el.of(), plan=asked.fitting.newest)
+    closed = LockError("no answer", unreachable="pypi")
+    monkeypatch.setattr(search, "compare", lambda _, candidate: Refusal(candidate, closed))
+    monkeypatch.setattr(search, "attempt", None)  # it would be called
+    with pytest.raises(LockError) as raised:
+        search._solve_near(asked, lock, frozenset())
+    assert raised.value is closed
+    with pytest.raises(LockError, match="no answer; it has builds that fit") as raised:
+        search._without_builds(asked, closed)
+    assert raised.value.unreachable == "pypi"
+    assert search._without_builds(asked, None) == (asked.fitting.newest, None)
+
+
+# --- questions -----------------------------------------------------------------------------------------
+
+
+def test_pip_is_left_out_where_no_folder_has_it_and_no_index_is_asked():
+    asked = state("torch")
+    assert "pip" not in _make_query(asked, first_candidate(asked)).roots
+    asked.context = dataclasses.replace(asked.context, sources=dataclasses.replace(SOURCES, offline=False))
+    assert "pip" in _make_query(asked, first_candidate(asked)).roots
+
+
+def test_a_build_has_others_beside_it_or_none():
+    fitting = state("torch", "jax").fitting
+    torch, jax = fitting.chains
+    other = torch[0]._replace(cuda="99.0")
+    assert fitting.beside(other, [torch[0], jax[0]]) is None
+    assert fitting.beside(torch[0], [torch[0], jax[0]]) == (torch[0], jax[0])
+    assert isinstance(fitting, Fitting)
+
+
+def test_an_index_that_does_not_answer_has_no_newest_release(monkeypatch):
+    def fail(*_):
+        raise LockError("no answer")
+
+    archives = SimpleNamespace(releases=fail)
+    named = SimpleNamespace(name="six", specifier="")
+    assert (
+        pythons._newest_usable(SimpleNamespace(rules=SimpleNamespace(archives=archives)), named, None) is None
+    )
+
+
+# --- reasons -------------------------------------------------------------------------------------------
+
+
+def solution(*packages, wanted=None, behind=None):
+    asked = state("torch")
+    candidate = dataclasses.replace(first_candidate(asked), wanted=wanted)
+    return Solution(
+        asked=candidate, plan=asked.fitting.newest, builds=candidate.builds, answer=Answer(packages=packages),
+        conflicts=(), compiles=(), behind=behind or {},
+    )  # fmt: skip
+
+
+def test_a_release_that_a_solution_has_is_not_without_one():
+    old, new = solution(el.wheel("a", "1"), wanted=("a", "2")), solution(el.wheel("a", "2"))
+    assert reasons._without(SimpleNamespace(tried=[old]), "a", "2").endswith("the solver takes a 1")
+    assert reasons._without(SimpleNamespace(tried=[old, new]), "a", "2") is None
+
+
+def test_a_release_that_would_hold_another_package_back_says_so():
+    chosen = solution(el.wheel("a", "1"), el.wheel("b", "2"))
+    other = solution(el.wheel("a", "2"), el.wheel("b", "1"), wanted=("a", "2"), behind={"b": 30})
+    unasked = dataclasses.replace(other, asked=chosen.asked)
+    found = [
+        reasons._of_outcomes(SimpleNamespace(tried=[chosen, o]), chosen, "a", "2") for o in (other, unasked)
+    ]
+    assert found == ["it would limit b to 1", None]
+
+
+@rows(
+    ("newer", "said"),
+    [(None, "another requirement excludes it"), ("2025-01-01", "--exclude-newer 2025-01-01")],
+)
+def test_a_limit_may_be_what_excludes_a_release(newer, said):
+    known = SimpleNamespace(locked={}, context=SimpleNamespace(sources=SimpleNamespace(exclude_newer=newer)))
+    assert said in reasons._kept(known, "a", "1")
+
+
+# --- fleets --------------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_a_fleet_without_builds_is_refused_and_a_silent_index_ends_it():
+    plan = dataclasses.replace(el.of().plan, hint="use another")
+    closed, absent = LockError("no answer", unreachable="pypi"), LockError("not found", absent="x")
+    answers = iter([(plan, None), (plan, None), closed, absent])
+
+    def solve_near(*_):
+        answer = next(answers)
+        if isinstance(answer, LockError):
+            raise answer
+        return answer
+
+    fleet = SimpleNamespace(
+        emit=drop_event, refusals=[], solved={}, _solve_near=solve_near, _key=lambda *_: None, choices=None
+    )
+    context = state("torch").context
+    assert FleetPackages._solve(fleet, context, ()) == "no build is compatible with the packages: use another"
+    with pytest.raises(LockError, match="a: no build is compatible") as refused:
+        FleetPackages.lock(fleet, context, (SimpleNamespace(id="a"),))
+    assert refused.value.hint == "use another"
+    with pytest.raises(LockError) as raised:
+        FleetPackages._solve(fleet, context, ())
+    assert raised.value is closed and fleet.refusals == []
+    assert isinstance(FleetPackages._solve(fleet, context, ()), str) and fleet.refusals == [absent]
