@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import detect
 from ..config.options import Choices, get_cache_dir
-from ..config.target import choose_device, described_target
+from ..config.target import choose_device, described_target, get_minor_version
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
@@ -58,7 +58,7 @@ def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
             f"{newer} of the bundle {folder} needs a newer glibc than this machine's {here.glibc}",
             hint=f"create a bundle for this glibc: gpuenv bundle DIR --glibc {here.glibc}",
         )
-    minor = ".".join((choices.python or "").split(".")[:2])
+    minor = get_minor_version(choices.python)
     if minor and not get_locks(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
             f"the bundle {folder} is for Python {manifest.python}, not {minor}",
@@ -78,8 +78,7 @@ def check_files(folder: Path, emit: Emit) -> None:
     def report(more: int) -> None:
         nonlocal done
         done += more
-        emit(Event("progress", "build", "checking the bundle",
-                   done=done, total=total, unit="bytes"))  # fmt: skip
+        emit(Event("progress", "build", "checking the bundle", done=done, total=total, unit="bytes"))
 
     verify(folder, files, report)
     refuse_unlisted(folder, manifest.files)
@@ -88,8 +87,8 @@ def check_files(folder: Path, emit: Emit) -> None:
 def unpack_python(folder: Path, plan: Plan, env: Path, emit: Emit) -> str | None:
     """Return the bundle's Python for a plan, unpacked for an environment, or None without one. Raises BuildError."""
     manifest = read(folder)
-    minor = ".".join((plan.python or "").split(".")[:2])
-    fitting = (a for a in archives_of(manifest) if is_archive_for(a, minor, plan.platform))
+    minor = get_minor_version(plan.python)
+    fitting = (a for a in archives_of(manifest) if minor and is_archive_for(a, minor, plan.platform))
     if (archive := next(fitting, None)) is None:
         return None
     emit(Event("start", "build", f"unpacking Python {archive.version}"))
@@ -142,7 +141,7 @@ def _object_to(
     folder: Path, plan: BundlePlan, choices: Choices, target: Target, machine: Machine | None
 ) -> str | None:
     """Return why a plan does not fit a machine, or None. `machine` is this one if it is the target."""
-    minor = ".".join((choices.python or "").split(".")[:2])
+    minor = get_minor_version(choices.python)
     if minor and minor != plan.python:
         return f"for Python {plan.python}, not {minor}"
     lock = pylock.read(folder / plan.lock)

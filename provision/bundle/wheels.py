@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from .. import profiles
 from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..index.downloads import writing
@@ -151,17 +152,19 @@ def own_pythons() -> str:
     return str(_own_metadata()[1]["Requires-Python"] or "")
 
 
-def own_wheel(folder: Path, data: Path) -> str:
+def own_wheel(folder: Path) -> str:
     """Write gpuenv's wheel into a folder, and return its file name. Raises BuildError.
 
-    `data` is the folder of profiles, which is beside the package in a checkout, as is that of the released requirements.
+    In a checkout the profiles and the released requirements are beside the package.
     """
     dist, metadata = _own_metadata()
     package = Path(__file__).resolve().parent.parent
     sources = (p for p in sorted(package.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
     files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in sources if p.suffix != ".pyc"}
     if not (package / "profiles_data").is_dir():
-        files |= {f"{package.name}/profiles_data/{p.name}": p for p in sorted(data.glob("*.yaml"))}
+        files |= {
+            f"{package.name}/profiles_data/{p.name}": p for p in sorted(profiles.directory().glob("*.yaml"))
+        }
         released = sorted((package.parent / "release").glob("requirements*.txt"))
         files |= {f"{package.name}/release/{p.name}": p for p in released}
     stem = f"gpuenv-{metadata['Version']}"

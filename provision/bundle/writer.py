@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from .. import __version__, profiles
+from .. import __version__
 from ..conda import engine
 from ..detect import find_python
 from ..environment import place
@@ -102,7 +102,7 @@ class BundleWriter:
         tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
         self._fetch(tools)
         paths = [i.inside for i in [*items, *tools]]
-        paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv', profiles.directory())}"]
+        paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv')}"]
         paths += chain.from_iterable(one.channel_files() for one in contents)
         found = {python: archive or self._fetch_archive(*python) for python, archive in found.items()}
         return self._finish(begun, paths, [found[python] for python in pythons])

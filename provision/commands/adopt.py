@@ -15,6 +15,7 @@ from ..config import recall, rows
 from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, list_stack_packages
 from ..config.sources import read_locked_sources
+from ..config.target import get_minor_version
 from ..detect import machine_for_verdict
 from ..environment import place, record, venv
 from ..environment.distributions import Distribution, read_distributions
@@ -143,7 +144,7 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
         choices,
         framework=[f"{framework}=={_public(found[name])}" for name, framework in names.items()],
         with_=[_require(one) for one in rest],
-        python=".".join(ask_version(locate_environment(env)).split(".")[:2]),
+        python=get_minor_version(ask_version(locate_environment(env))),
         device="cuda" if gpu and machine_for_verdict().gpus else "cpu",
         index=choices.index if choices.index != "auto" or any(labels) else "pypi",
     )

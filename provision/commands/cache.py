@@ -26,12 +26,8 @@ class CachePruneOptions(Value):
     choices: Choices = group(Choices, "cache_dir")
 
 
-class CacheCleanOptions(Value):
+class CacheCleanOptions(CachePruneOptions):
     """The options of `cache clean`."""
-
-    NAMES_WHAT_IS_REMOVED: ClassVar = ("cache_dir",)
-
-    choices: Choices = group(Choices, "cache_dir")
 
 
 def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the command's name

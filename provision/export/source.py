@@ -100,11 +100,10 @@ def resolve_source(address: str | None, wheel: GpuenvWheel | None, folder: Path)
 
 def write_own_wheel(folder: Path) -> GpuenvWheel:
     """Make the wheel of the running gpuenv, for its place in `folder`. Raises BuildError."""
-    from .. import profiles
     from ..bundle import wheels
 
     with make_scratch("export") as scratch:
-        name = wheels.own_wheel(scratch, profiles.directory())
+        name = wheels.own_wheel(scratch)
         return GpuenvWheel(path=folder / name, data=(scratch / name).read_bytes())
 
 

@@ -31,7 +31,6 @@ from uv import find_uv_bin
 
 import provision
 from driver_stub import build, gpu, scenario, spec
-from provision import profiles
 from provision.bundle import wheels
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -374,7 +373,7 @@ def test_the_cells_for_colab_run_as_written(online):
     online.program("pip", f'[ "$1 $2" = "install -q" ] && shift 2 && exec {uv} "$@"')
     online.env["PATH"] = f"{online.bin}:{runtime / 'bin'}:/usr/bin:/bin"
     online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
-    wheels.own_wheel(online.work, profiles.directory())
+    wheels.own_wheel(online.work)
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
     (block,) = texts("docs/how-to/colab.md", "test_the_cells_for_colab_run_as_written")
     assert all(line.startswith("!") for line in block.splitlines())

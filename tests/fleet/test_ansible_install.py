@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fleet_site import COLLECTION
 
-from provision import __version__, profiles
+from provision import __version__
 from provision.bundle import wheels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ def stick(tmp_path_factory):
     """The part of a bundle that installs gpuenv: its wheel, and real wheels of what it requires."""
     folder = tmp_path_factory.mktemp("stick") / "gpuenv"
     folder.mkdir()
-    wheels.own_wheel(folder, profiles.directory())
+    wheels.own_wheel(folder)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "-d", folder]
     subprocess.run(
         [*pip, "--require-hashes", "-r", ROOT / "release" / "requirements.txt"], check=True, timeout=300
