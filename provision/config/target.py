@@ -187,7 +187,7 @@ def choose_described_device(
     A broken NVIDIA driver never gets the CPU. Raises MachineError, and ValueError for an invalid document.
     """
     if wanted != "auto":
-        return "cpu" if wanted == "cpu" else "cuda", f"--device {wanted} was given"
+        return "cpu" if wanted == "cpu" else "cuda", f"--device {wanted} was asked for"
     driver = machine and machine.get("driver")
     is_broken = isinstance(driver, dict) and driver.get("problem")
     if machine and (is_broken or not (target.driver and target.gpus)):
