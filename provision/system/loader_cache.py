@@ -14,11 +14,9 @@ _MOST = 1 << 26  # bytes; real caches have some hundred thousand
 
 def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) for each library of a machine in /etc/ld.so.cache, in its order."""
-    cache = root / "etc" / "ld.so.cache"
-    if not is_there(cache):
-        return ()
     try:
-        return parse_loader_cache(cache.read_bytes()[:_MOST], _FLAGS.get(machine))
+        data = (root / "etc" / "ld.so.cache").read_bytes()[:_MOST]
+        return parse_loader_cache(data, _FLAGS.get(machine))
     except OSError:
         return ()
 
@@ -33,14 +31,13 @@ def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str],
         return ()
     data = data[start:]  # an older table may precede it; string offsets count from here
     count = _HEAD.unpack_from(data)[1]
-    if _HEAD.size + count * _ENTRY.size > len(data):
+    end = _HEAD.size + count * _ENTRY.size
+    if end > len(data):
         return ()
-    rows = []
-    for number in range(count):
-        kind, key, value, *_ = _ENTRY.unpack_from(data, _HEAD.size + number * _ENTRY.size)
-        if flags is None or kind == flags:
-            rows.append((_text(data, key), _text(data, value)))
-    return tuple(rows)
+    entries = _ENTRY.iter_unpack(data[_HEAD.size : end])
+    return tuple(
+        (_text(data, key), _text(data, value)) for kind, key, value, *_ in entries if flags in (None, kind)
+    )
 
 
 def _text(data: bytes, start: int) -> str:
