@@ -134,12 +134,17 @@ def find_sites(env: Path) -> tuple[Path, ...]:
     return tuple(sorted((*env.glob("lib/python3*/site-packages"), *env.glob("Lib/site-packages"))))
 
 
-def list_info_folders(site: str | Path) -> list[str]:
-    """Return the names of the dist-info folders in a site-packages folder, or [] for an unreadable folder."""
+def list_names(folder: str | Path) -> list[str]:
+    """Return the names in a folder, sorted; none if it cannot be read."""
     try:
-        return sorted(name for name in os.listdir(site) if name.endswith(_SUFFIX))  # noqa: PTH208  # faster
-    except OSError:
+        return sorted(os.listdir(folder))  # noqa: PTH208  # names alone
+    except (OSError, ValueError):
         return []
+
+
+def list_info_folders(site: str | Path) -> list[str]:
+    """Return the names of the dist-info folders in a site-packages folder."""
+    return [name for name in list_names(site) if name.endswith(_SUFFIX)]
 
 
 def list_distributions(site: str | Path) -> Iterator[Distribution]:

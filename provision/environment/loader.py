@@ -22,7 +22,13 @@ from ..model import WHEEL_NAMES, normalize_name
 from ..model.values import Value
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
 from ..system.loader_cache import loader_cache
-from .distributions import Distribution, join_row, list_conda_records, list_distributions
+from .distributions import (
+    Distribution,
+    join_row,
+    list_conda_records,
+    list_distributions,
+    list_names,
+)
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
@@ -310,14 +316,6 @@ class Loader:
         library = multiarch if os.path.isdir(f"/usr/{multiarch}") else "lib64"
         values = {"ORIGIN": os.path.dirname(path), "LIB": library, "PLATFORM": self.machine}
         return os.path.normpath(_TOKEN.sub(lambda m: values[m[1] or m[2]], text))
-
-
-def list_names(folder: str) -> list[str]:
-    """Return the names in a folder; empty if it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except (OSError, ValueError):
-        return []
 
 
 # --- symbols of torch ----------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_version
 from packaging.version import Version
 
-from ..environment.loader import FRAMEWORK_KINDS, Package, Problem, list_names
+from ..environment.distributions import list_names
+from ..environment.loader import FRAMEWORK_KINDS, Package, Problem
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
 from ..model.values import Value
 from ..profiles.findings import find_fix

@@ -15,7 +15,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..environment.distributions import list_distributions
+from ..environment.distributions import list_distributions, list_names
 from ..model import Evidence, Finding, RemovedNames, StageResult
 from ..model.values import Value
 from ..profiles.findings import make_finding
@@ -124,7 +124,7 @@ def _is_beside(module: Path, name: str) -> bool:
     """Return whether a package has a submodule of any kind, such as a compiled one or a folder without programs."""
     return module.name == "__init__.py" and (
         (module.parent / name).is_dir()
-        or any(n.partition(".")[0] == name for n in _list_names(str(module.parent)))
+        or any(n.partition(".")[0] == name for n in list_names(str(module.parent)))
     )
 
 
@@ -157,7 +157,7 @@ def _registers_modules(top: Path) -> bool:
 def _list_modules(site: str) -> set[str]:
     """Return the names that Python can import from a folder, with those of its path files and editable installs."""
     names: set[str] = set()
-    for entry in _list_names(site):
+    for entry in list_names(site):
         stem, dot, rest = entry.partition(".")
         if not dot:
             names.add(entry)
@@ -166,20 +166,13 @@ def _list_modules(site: str) -> set[str]:
         if entry.endswith(".pth"):
             lines = _read(f"{site}/{entry}").splitlines()
             for folder in (line.strip() for line in lines if not line.startswith(("import ", "#"))):
-                names.update(n.partition(".")[0] for n in _list_names(os.path.join(site, folder)) if folder)
+                names.update(n.partition(".")[0] for n in list_names(os.path.join(site, folder)) if folder)
         elif entry.startswith("__editable__") and (match := _MAPPING.search(_read(f"{site}/{entry}"))):
             try:
                 names.update(name.partition(".")[0] for name in ast.literal_eval(match[1]))
             except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
                 continue
     return names
-
-
-def _list_names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
 
 
 def _read(path: str) -> str:
