@@ -262,13 +262,14 @@ def find_links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield each link that leads out of a folder, with the path of the link's folder. Raises OSError,
     TooDeepError."""
     real_root = os.path.realpath(root)
-    for folder, entry in _links(str(root), 0):
+    for folder, entry in iterate_links(str(root)):
         real = os.path.realpath(entry.path)
         if real == real_root or not real.startswith(real_root + os.sep):
             yield folder, entry
 
 
-def _links(folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def iterate_links(folder: str, depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield each link below a folder, with the path of its folder. Raises OSError, TooDeepError."""
     if depth > _DEEPEST:
         raise TooDeepError(folder)
     with os.scandir(folder) as entries:
@@ -276,7 +277,7 @@ def _links(folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
             if entry.is_symlink():
                 yield folder, entry
             elif entry.is_dir(follow_symlinks=False):
-                yield from _links(entry.path, depth + 1)
+                yield from iterate_links(entry.path, depth + 1)
 
 
 def refuse_links_out(root: Path) -> None:

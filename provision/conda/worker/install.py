@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...system.files import find_existing, hash_file
+from ...system.files import find_existing, hash_file, iterate_links
 from . import Json, awaited, channels, end_with, tell
 from .channels import strip_url
 
@@ -247,7 +247,8 @@ class PathGuard:
             listed.add(place)
             self._enter(place)
             self._enter(_normalize(place))
-        for place in listed.intersection(_iterate_links(lying)):
+        links = (os.path.relpath(entry.path, lying) for _, entry in iterate_links(str(lying)))
+        for place in listed.intersection(links):
             self._links[place] = self._links[_normalize(place)] = str((lying / place).readlink())
         for folder in sorted(self._folders & self._links.keys()):
             if not self._is_contained(folder):
@@ -295,18 +296,6 @@ def is_inside(path: object) -> bool:
 def _normalize(place: str) -> str:
     """Return a path in a form that is the same for pure packages and those of one Python."""
     return re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", place)
-
-
-def _iterate_links(lying: Path) -> Iterator[str]:
-    """Yield the links in an unpacked package. Reading folders is faster than a stat of each file."""
-    todo = [lying]
-    while todo:
-        with os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    yield Path(entry.path).relative_to(lying).as_posix()
-                elif entry.is_dir():
-                    todo.append(Path(entry.path))
 
 
 def _iterate_paths(lying: Path) -> Iterator[str]:
