@@ -164,7 +164,8 @@ def test_an_environments_bill_is_of_what_is_installed(gpuenv, built, index):
     info.rename(site / "einops-0.9.0.dist-info")  # replaced by another version
     (site / "extra-1.0.dist-info").mkdir()
     (site / "extra-1.0.dist-info" / "METADATA").write_text(
-        "Name: extra\nClassifier: License :: OSI Approved :: BSD License\nRequires-Dist: einops[all]\n"
+        "Name: extra\nLicense-Expression:\nClassifier: License :: OSI Approved :: BSD License\n"
+        "Requires-Dist: einops[all]\n"
     )
     ran = gpuenv("export", "--format", "cyclonedx")
     assert ran.code == 0, ran.err
