@@ -114,8 +114,8 @@ class ElfFile:
         self.machine, table, count = self._header()
         data = self.bytes(table, count * _SEGMENT.size)
         self._segments = list(_SEGMENT.iter_unpack(data))
-        self._loads = [(s[3], s[5], s[2]) for s in self._segments if s[0] == _LOAD]
-        if any(s[2] + s[5] > size for s in self._segments if s[0] == _LOAD):
+        self._loads = self._find(_LOAD)
+        if any(start + length > size for _, length, start in self._loads):
             raise ElfError("is truncated: its segments are incomplete")
         self._dynamic = self._entries()
         self._strings = self.offset(self._first(_STRINGS)) if _STRINGS in self._dynamic else None
@@ -129,6 +129,10 @@ class ElfFile:
         if fields[9] != _SEGMENT.size or not 0 < fields[10] <= _MOST_SEGMENTS:
             raise ElfError("has no valid program headers")
         return fields[2], fields[5], fields[10]
+
+    def _find(self, kind: int) -> list[tuple[int, int, int]]:
+        """Return the segments of a kind: address, and size and offset in the file."""
+        return [(s[3], s[5], s[2]) for s in self._segments if s[0] == kind]
 
     def bytes(self, start: int, size: int) -> bytes:
         """Return bytes of the file. Raises ElfError beyond its end."""
@@ -154,11 +158,12 @@ class ElfFile:
 
     def _entries(self) -> dict[int, list[int]]:
         entries: dict[int, list[int]] = {}
-        segment = next((s for s in self._segments if s[0] == _DYNAMIC), None)
-        if segment is None:
+        found = self._find(_DYNAMIC)
+        if not found:
             return entries
-        size = min(segment[5], _MOST_ENTRIES * _ENTRY.size)
-        data = self.bytes(segment[2], size - size % _ENTRY.size)
+        _, size, start = found[0]
+        size = min(size, _MOST_ENTRIES * _ENTRY.size)
+        data = self.bytes(start, size - size % _ENTRY.size)
         for tag, value in _ENTRY.iter_unpack(data):
             if tag == 0:
                 break
@@ -189,14 +194,14 @@ class ElfFile:
 
     def elf(self, symbol: str | None = None) -> Elf:
         """Return the dynamic section, and whether the file exports `symbol`."""
-        path = next((s for s in self._segments if s[0] == _INTERPRETER), None)
+        path = self._find(_INTERPRETER)
         return Elf(
             machine=self.machine,
             soname=self._maybe(_SONAME),
             needed=tuple(dict.fromkeys(self._text(i) for i in self._dynamic.get(_NEEDED, ()))),
             rpath=self._maybe(_RPATH),
             runpath=self._maybe(_RUNPATH),
-            interpreter=self._string(path[2]) if path else None,
+            interpreter=self._string(path[0][2]) if path else None,
             default_folders=not self._first(_FLAGS_1) & _NO_DEFAULT_FOLDERS,
             requires=tuple(dict.fromkeys(self._required())),
             defines=frozenset(self._defined()),
