@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
 from ..system import untrusted
-from ..system.files import hash_readable, suggest_fix
+from ..system.files import FULL, hash_readable, suggest_fix
 from . import place_lock
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _get_sibling(place: Path, end: str) -> Path:
 
 def explain_failure(path: Path, error: OSError) -> BuildError | None:
     """Return the error for a run whose build folder failed, or None for an error of another folder."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) or str(error.filename).startswith(str(path)):
+    if error.errno in (*FULL, errno.EROFS) or str(error.filename).startswith(str(path)):
         return not_writable(path, error)
     return None
 
@@ -271,7 +271,7 @@ def not_writable(path: Path, error: OSError) -> BuildError:
             f"{error.filename or path} was removed by another process while gpuenv used it",
             hint="run the command again",
         )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
     return BuildError(
         f"cannot write in {path}: {error.strerror or error}",

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import BuildError
+from ..system.files import FULL
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES = 100  # many more than the runs that create and remove the file at the same time
 _HINT = "wait for it to end, then run the command again"
 
@@ -155,7 +155,7 @@ def _claim(opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_lo
         try:
             void = take_claim(opened.descriptor, path, has_locks=has_locks)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             on_exit.callback(_remove, path)
             return None
@@ -197,7 +197,7 @@ def _open(path: Path) -> _Opened:
         os.fchmod(descriptor, 0o644)  # independent of the umask, as other users lock it too
         write_claim(descriptor)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             return _Opened(descriptor, is_new=True, is_writable=False)
         os.close(descriptor)
         path.unlink(missing_ok=True)

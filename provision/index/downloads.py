@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import netrc
 import os
@@ -18,7 +17,7 @@ from ..errors import BuildError, LockError
 from ..model import LockedPackage
 from ..model.values import Value
 from ..system import process, trust
-from ..system.files import hash_file, open_part, rename, suggest_fix
+from ..system.files import FULL, hash_file, open_part, rename, suggest_fix
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
@@ -203,7 +202,7 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise BuildError(
                 f"the disk of {folder} is full",
                 hint="free space and run the same command again: downloaded files are kept",

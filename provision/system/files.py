@@ -30,6 +30,8 @@ from .redaction import clean_line
 
 _AS_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # macOS has no O_PATH
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a disk without space, or of a user without more of it."""
 _DRAFT = ".{}.gpuenv-new"
 _DEEPEST = 60
 """The most nested folders: more than any package has, and fewer than a path can name."""
@@ -51,7 +53,7 @@ class LinkError(OSError):
 
 def suggest_fix(error: OSError, otherwise: str) -> str:
     """Return the hint for a failed write. A link out of the folder and a full disk have their own hints."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return f"free space on the disk of {error.filename}" if error.filename else "free space on the disk"
     return error.hint if isinstance(error, LinkError) else otherwise
 
