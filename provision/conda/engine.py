@@ -28,16 +28,10 @@ from ..system.scratch import make_scratch
 
 _WORKER = Path(__file__).resolve().parent / "worker" / "__main__.py"
 _TIMEOUT = 4 * 3600.0
-_SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
 _CONFIGURED = ("solve", "install", "addresses")
 """The operations that use the user's conda configuration."""
 _READ_MESSAGES = "read the messages of the conda engine (py-rattler) above"
 Failure = TypeVar("Failure", bound=GpuenvError)
-
-
-def subdir(platform: str) -> str:
-    """Return conda's name for a platform ("linux-64")."""
-    return _SUBDIRS[platform]
 
 
 def require(*modules: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import LockError, OtherPlatformError
 from ..model import (
     CONDA_LOCK,
+    CONDA_SUBDIRS,
     CondaBuild,
     FrameworkRequest,
     Lock,
@@ -99,9 +100,9 @@ def _read_explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage,
         stem = re.fullmatch(r"(.+)-([^-]+)-[^-]+\.(?:conda|tar\.bz2)", _find_file_name(path, url))
         if stem is None:
             raise LockError(f"{path}: {url} is not a conda package")
-        if subdir not in (engine.subdir(platform), "noarch"):
+        if subdir not in (CONDA_SUBDIRS[platform], "noarch"):
             raise LockError(
-                f"{path}: {url} is for {subdir}, expected {engine.subdir(platform)}",
+                f"{path}: {url} is for {subdir}, expected {CONDA_SUBDIRS[platform]}",
                 hint="lock for this platform: gpuenv lock --manager conda",
             )
         packages.append(LockedPackage(
@@ -129,7 +130,7 @@ def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...
     """Read conda packages with py-rattler, and wheels from the file, because py-rattler omits their hashes."""
     import yaml
 
-    here = engine.subdir(platform)
+    here = CONDA_SUBDIRS[platform]
     request = {"path": str(path.absolute()), "subdir": here}
     answer = engine.ask("pixi", request, lambda _event: None, LockError)
     if "error" in answer:
@@ -296,7 +297,7 @@ def _import_models() -> None:
 def _make_content(lock: Lock) -> Any:
     from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
 
-    platform = engine.subdir(lock.plan.platform)
+    platform = CONDA_SUBDIRS[lock.plan.platform]
     channels = list(dict.fromkeys(p.index for p in lock.packages if p.is_conda and p.index))
     custom = {
         "plan": as_plain(dataclasses.replace(lock.plan, rejected=())),
@@ -382,7 +383,7 @@ def _parse(path: Path) -> Any:
 def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     """Read a conda-lock.yml, with plan, target and the digest of the request if gpuenv wrote it."""
     content = _parse(path)
-    here = engine.subdir(platform)
+    here = CONDA_SUBDIRS[platform]
     chosen = [
         p for p in content.package if p.platform == here and ("main" in p.categories or not p.categories)
     ]

@@ -22,6 +22,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError, UsageError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import (
+    CONDA_SUBDIRS,
     AvailableWheels,
     CondaBuild,
     Device,
@@ -460,7 +461,7 @@ def solve(query: ChannelQuery, emit: Emit, alternatives: Sequence[tuple[str, Cha
             emit(Event("note", "lock", event["text"]))
 
     emit(Event("start", "lock", "reading the channels and solving"))
-    subdir = engine.subdir(query.target.platform)
+    subdir = CONDA_SUBDIRS[query.target.platform]
     request = {
         "channels": list(query.channels),
         "subdirs": [subdir, "noarch"],

@@ -10,7 +10,7 @@ import tomli_w
 
 from ..errors import UsageError
 from ..index.config import is_pytorch
-from ..model import Lock, LockedPackage
+from ..model import CONDA_SUBDIRS, Lock, LockedPackage
 from ..templates import oneline, shell
 from .subject import (
     Subject,
@@ -112,15 +112,12 @@ def _channels(conda: list[LockedPackage]) -> list[str]:
     return list(dict.fromkeys(p.index for p in conda if p.index)) or ["conda-forge"]
 
 
-_PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
-
-
 def pixi(subject: Subject) -> str:
     """Return a pixi.toml, of which `pixi lock` makes a pixi.lock. Raises UsageError for a package that it cannot name."""
     lock, index = subject.lock, main_index(subject.lock)
     conda = sorted(conda_packages(lock), key=lambda p: p.name)
     # The virtual packages that pixi solves with are those of the target, not of the solving machine.
-    platform = {"platform": _PLATFORMS[lock.plan.platform]}
+    platform = {"platform": CONDA_SUBDIRS[lock.plan.platform]}
     if lock.target.glibc and lock.plan.platform.startswith("linux"):
         platform["glibc"] = lock.target.glibc
     # pixi rejects a machine whose driver supports less. Wheels run on any driver of their CUDA major.

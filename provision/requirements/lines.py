@@ -77,7 +77,6 @@ def _is_true(marker: Marker, environment: Mapping[str, str]) -> bool:
         return True  # the solver reports a comparison that pip rejects
 
 
-_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\s*\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<url>\S.*)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SCP = re.compile(r"(git\+)?[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:(?!//)")
@@ -202,7 +201,7 @@ def _split_words(text: str | None) -> tuple[str, ...]:
 
 def _is_path(body: str) -> bool:
     head = body.partition(";")[0]
-    return "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
+    return "/" in head or head.startswith(".") or head.lower().endswith(grants.ARCHIVES)
 
 
 def _parse_marker(line: SourceLine, text: str) -> Marker | None:
@@ -305,7 +304,7 @@ def _parse_path(
             line=line, name=name or find_project_name(path), extras=extras, url=path.as_uri(), marker=marker,
             local=str(path),
         )  # fmt: skip
-    if not path.name.lower().endswith(_ARCHIVES):
+    if not path.name.lower().endswith(grants.ARCHIVES):
         raise line.error("not a wheel or source archive", "name a requirements file with -r")
     return ParsedRequirement(
         line=line, name=name or find_archive_name(path.name), extras=extras, url=path.as_uri(), marker=marker

@@ -149,7 +149,7 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 
 _LEAST = 8
 """The fewest characters of a value that is recognized at another place of an address."""
-_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
+ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _IN_TEXT = r"(?i)((?:https?|ssh)://)([^\s\"'`<>/?#@]*@)?([^\s\"'`<>/?#]*)([^\s\"'`<>]*)"
 _END = r"(?=[/?#&=@:]|[)\].,;}]*$)"
 
@@ -170,7 +170,7 @@ def _remember(address: str, expanded: str, values: Mapping[str, str]) -> None:
     path = re.match(r"(?:[a-z+]+://)?[^/?#]*", bare, re.IGNORECASE)
     host_end = path.end() if path else 0
     path_end = len(re.split(r"[?#]", bare, maxsplit=1)[0])
-    is_file = re.split(r"[?#]", its_bare, maxsplit=1)[0].lower().endswith(_ARCHIVES)
+    is_file = re.split(r"[?#]", its_bare, maxsplit=1)[0].lower().endswith(ARCHIVES)
     for part in re.finditer(r"[^/?#&=@:]+", bare):
         its_names = names_in(part[0])
         if not its_names or (is_file and bare.rfind("/", 0, path_end) < part.start() < path_end):
