@@ -143,6 +143,31 @@ def test_an_index_that_does_not_answer_has_no_newest_release(monkeypatch):
     )
 
 
+def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(monkeypatch):
+    asked = state("torch", index="auto", packages=("flash-attn",))
+    supply = AvailableWheels(unreachable=("pytorch",))
+    asked.context = dataclasses.replace(
+        asked.context, sources=dataclasses.replace(SOURCES, offline=False), supply=supply
+    )
+    asked.set_fitting(Fitting(asked.context))
+    plan, locked = asked.fitting.newest, el.wheel("flash-attn", "2.8.0")
+    found = SimpleNamespace(
+        package="flash-attn",
+        version="2.8.3",
+        url="https://host/flash_attn-2.8.3-cp312-cp312-linux_x86_64.whl",
+    )
+    monkeypatch.setattr(asked.pages, "choose", lambda *_: found)
+    (note,) = asked.pages.notes([locked], plan)
+    assert (
+        note.startswith("flash-attn 2.8.3 for torch ")
+        and "It is taken when the index of this torch responds" in note
+    )
+    assert list(asked.pages.notes([], plan)) == [], "no such package"
+    assert list(asked.pages.notes([dataclasses.replace(locked, version="2.8.3")], plan)) == []
+    asked.pages.locked = {"flash-attn": dataclasses.replace(locked, url="https://host/", index=None)}
+    assert asked.pages._locked("flash-attn", plan.builds, "3.12") is None, "an address without a file"
+
+
 # --- reasons -------------------------------------------------------------------------------------------
 
 

@@ -130,11 +130,18 @@ def test_a_companion_that_names_no_torch_goes_with_its_own_minor_only():
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-    known = [(Version("2.11.0"), None), (Version("2.10.0"), SpecifierSet("==2.10.0"))]
+    known = [
+        (Version("2.12.0rc1"), None),
+        (Version("2.11.0"), None),
+        (Version("2.10.0"), SpecifierSet("==2.10.0")),
+    ]
     assert str(builds.companion_for(Version("2.11.1"), known)) == "2.11.0"
     assert str(builds.companion_for(Version("2.10.0"), known)) == "2.10.0"
     assert builds.companion_for(Version("2.12.0"), known) is None
     assert builds.companion_for(Version("1.12.0"), known) is None
+    assert (
+        builds.cudnn_numbers(b"\x7fELF" + bytes(14) + b"\xb7\x00" + b"\xb8" + struct.pack("<I", 90100)) == []
+    )
 
 
 @pytest.fixture

@@ -16,12 +16,14 @@ import pytest
 from elf_files import library
 
 from provision import profiles
+from provision.errors import LockError
 from provision.index.config import pip_settings
 from provision.index.http import Http
 from provision.index.places import default_index
+from provision.index.simple_api import File
 from provision.profiles import measure
 from provision.profiles.files import dump, read_file
-from provision.profiles.measure import libraries, satellites
+from provision.profiles.measure import libraries, reader as measured, satellites
 from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
 from provision.profiles.tables import Table
@@ -114,6 +116,45 @@ def test_a_library_says_its_needs_its_kernels_and_how_it_calls_torch(build):
 def test_the_abi_is_that_of_the_undefined_symbols(build, calls, kind):
     (row,) = rows_of(build({"demo/_C.so": {"calls": calls}}))
     assert row.get("abi") == kind
+
+
+def test_what_is_no_row_or_no_library_is_refused_or_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(libraries, "MOST", 10)
+    with pytest.raises(ValueError, match="more than 10 bytes"):
+        libraries._read("a.so", lambda: io.BytesIO(bytes(30)))
+    with pytest.raises(ValueError, match="expected at most"):
+        satellites._read_source(None, File(name="a.tar.gz", url="https://host/a", size=satellites.MOST + 1))
+    (tmp_path / "a.so").write_text("no library")
+    assert not satellites._is_linked(tmp_path / "a.so")
+    assert libraries.cuda_majors(["libcudart.so.13", "libcublas.so", "libother.so.12"]) == {"13"}
+    variant = File(name="a-1.0-py3-none-any-cu126.whl", url="https://host/a")
+    assert measured._parse_wheel_files(variant) == [] and measured.parse("a >=> 1") is None
+    assert str(measured.parse("a (>=1)")) == "a>=1"
+
+
+def test_a_document_has_the_cuda_of_a_wheel_that_states_another():
+    documents = {
+        "satellite_frameworks": [{"package": "demo", "version": "1", "built_for": "torch==2.8", "cuda": "13"}]
+    }
+    for version, cuda in (("1.2", "13"), ("10.0", "12")):
+        row = {"package": "demo", "version": version, "platform": "linux-x86_64", "cuda": "12"}
+        satellites._add_framework(row, {"requires": [], "requires_python": None}, documents)
+        assert row["cuda"] == cuda
+
+
+def test_an_index_that_does_not_answer_stops_the_measuring_and_another_error_is_a_problem():
+    def fails(error):
+        def read():
+            raise error
+
+        return read
+
+    file = File(name="a-1.0-py3-none-any.whl", url="https://host/a")
+    made = Reader(Http(), "https://host", None)
+    with pytest.raises(LockError, match="no answer"):
+        made.remembered(file, "kind", fails(LockError("no answer", unreachable="https://host")))
+    assert made.remembered(file, "kind", fails(LockError("damaged"))) is None
+    assert made.problems == ["a-1.0-py3-none-any.whl: damaged"]
 
 
 def test_two_frameworks_are_no_row(build):

@@ -1,5 +1,6 @@
 """Parts of the CUDA toolkit that are asked for by name: always of the plan's CUDA release."""
 
+import dataclasses
 import io
 import os
 import re
@@ -46,6 +47,12 @@ def test_nvcc_is_the_compiler_of_the_plans_cuda_with_all_that_compiling_needs():
     assert any(n.startswith("nvcc is from CUDA 13.2.2: ") for n in plan.notes)
     older = ask("torch==2.11.0", **H100, packages=("nvcc",))
     assert lines(older)["nvidia-cuda-nvcc"].startswith("==13.0.")
+
+
+def test_nvcc_is_left_out_where_no_toolkit_fits():
+    plan = ask("torch==2.15.0", **H100, packages=("nvcc",), known=dataclasses.replace(KNOWN, toolkits=()))
+    assert plan.builds and not lines(plan)
+    assert "nvcc is left out: no CUDA toolkit fits the plan" in plan.notes
 
 
 @rows(

@@ -74,9 +74,7 @@ def _read(name: str, opened: Callable[[], IO[bytes]]) -> dict[str, Any] | None:
     try:
         with tempfile.TemporaryFile() as target, opened() as source:
             copy: Any = _Copy(source, target)
-            kernels = read_fatbins(copy, enough=1 << 30, budget=MOST).kinds
-            while copy.read(1 << 18):
-                pass
+            kernels = read_fatbins(copy, enough=1 << 30, budget=MOST + 1).kinds  # to the end
             target.flush()
             return _collect_facts(target.fileno(), copy, sorted(kernels))
     except DAMAGED as error:
