@@ -84,9 +84,7 @@ def _set_aside(env: Path) -> int:
             if place.made_by_gpuenv(env):
                 refuse_mounts(env)
                 env.rename(aside)
-            elif env.is_dir():
-                env.rmdir()
-            draft.rename(env)
+            draft.rename(env)  # over an empty folder too
         except OSError as error:
             place.recover(env)
             raise place.not_writable(env.parent, error) from error

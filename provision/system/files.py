@@ -185,8 +185,7 @@ class Draft:
             try:
                 number = self._folder.open(self._name, os.O_RDWR | os.O_CREAT, mode)
             except OSError:
-                status = self._folder.stat(self._name)
-                if status is None or stat.S_ISDIR(status.st_mode):
+                if self._folder.stat(self._name) is None:
                     raise
                 self._folder.remove(self._name)  # a link, or an unreadable file of another user
                 continue

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bundle_site import (  # noqa: F401  # fixtures
     made,
 )
 from loopback import Index, serving
+from powerless import shut
 
 from provision.environment import kernel
 from provision.errors import BuildError
@@ -121,6 +123,13 @@ def test_a_folder_exchanged_for_a_link_in_the_meantime_is_refused(root, outside,
     with pytest.raises(LinkError):
         write_file(root / "a" / "new", "new", root=root)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_folder_that_cannot_be_written_is_the_reason(root):
+    with tempfile.TemporaryDirectory() as free:
+        Path(free).chmod(0o555)
+        with shut(root), pytest.raises(PermissionError):
+            write_file(Path(free) / "file", "new")
 
 
 def test_a_folder_in_the_place_of_the_draft_is_an_error_and_stays(root):

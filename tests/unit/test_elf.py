@@ -136,7 +136,7 @@ def test_a_disk_that_cannot_be_read_is_the_same_error():
 
 
 def test_a_name_without_an_end_and_a_file_without_symbols(tmp_path):
-    data = bytearray(library(tmp_path / "libx.so").read_bytes()) + b"x"
+    data = bytearray(library(tmp_path / "libx.so", runpath="$ORIGIN/a:/b").read_bytes()) + b"x"
     table, count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
     kinds = {struct.unpack_from("<I", data, table + i * 56)[0]: table + i * 56 for i in range(count)}
     dynamic = struct.unpack_from("<Q", data, kinds[2] + 8)[0]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -84,6 +85,14 @@ def test_a_process_that_ends_while_it_is_looked_at_has_no_context(monkeypatch):
     assert not gpu._is_device(entry) and not gpu._opens_device(gone) and not gpu._has_context(gone)
     monkeypatch.setattr(os, "getpid", lambda: gone)
     assert gpu._list_family() == set()
+
+
+def test_descendants_are_found_on_a_kernel_without_lists_of_children(monkeypatch):
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert child.pid in gpu._list_family()
+        monkeypatch.setattr(gpu, "Path", lambda _: Path("/nonexistent"))
+        assert child.pid in gpu._list_family()
+        child.kill()
 
 
 IN_A_CALLBACK = """

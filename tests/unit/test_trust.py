@@ -49,6 +49,7 @@ def test_notes_that_nobody_heard_are_told_to_the_first_listener(notes, monkeypat
     monkeypatch.setattr(trust._Session, "tell", None)
     trust.note("early")
     trust.listen(notes.append)
+    assert notes == ["early"]
     trust.note("early")
     assert notes == ["early"]
 
