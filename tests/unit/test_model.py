@@ -61,6 +61,7 @@ def test_pass_is_written_without_its_underscore():
 @rows(
     ("change", "message"),
     [
+        ({"index_urls": []}, r"index_urls: unknown key"),
         ({"extra": 1}, r"extra: unknown key \(known are .*builds, "),
         ({"builds": "torch"}, "builds: expected a list"),
         ({"device": "gpu"}, "device: 'gpu' is not one of"),
