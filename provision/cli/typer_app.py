@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .. import show
+from .. import __version__, show
 from ..model import Event, declare
 from ..model.declare import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process, trust
@@ -165,9 +165,17 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"gpuenv {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def main(
-    version: bool = typer.Option(False, "--version", "-V", help="Print the version."),  # __main__ does
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""
 

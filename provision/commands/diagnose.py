@@ -64,7 +64,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     likely = find_likely_env() if is_here and not env else None
     if likely and not logs:
         # Without --env no code of an environment runs.
-        text = f"to verify {likely[1]} as well: gpuenv diagnose --env {shlex.quote(str(likely[0]))}"
+        text = f"to verify {likely[0]} as well: gpuenv diagnose --env {shlex.quote(str(likely[0]))}"
         emit(Event("note", "diagnose", text))
     if options.machine:
         machine: Machine | None = read_machine(options.machine)

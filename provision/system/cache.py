@@ -53,6 +53,8 @@ def remove_entries(paths: Sequence[Path]) -> tuple[int, int]:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue  # another run removed it or a part of it
         except OSError as error:
             raise BuildError(
                 f"{error.filename or path} cannot be removed: {error.strerror}",

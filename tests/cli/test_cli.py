@@ -35,7 +35,14 @@ def test_a_command_line_without_a_command_shows_the_usage(gpuenv):
 def test_version_flags_print_the_version(gpuenv):
     from provision import __version__
 
-    for words in (("--version",), ("-V",), ("version",), ("version", "--json"), ("-V", "create", ".venv")):
+    for words in (
+        ("--version",),
+        ("-V",),
+        ("version",),
+        ("version", "--json"),
+        ("-V", "create", ".venv"),
+        ("-q", "-V"),
+    ):
         ran = gpuenv(*words)
         assert (ran.code, ran.out, ran.err) == (0, f"gpuenv {__version__}\n", "")
 

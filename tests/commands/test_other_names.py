@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import get_args
@@ -115,6 +116,13 @@ def test_what_cannot_be_removed_is_named(tmp_path):
     with pytest.raises(BuildError, match="/proc/self/status cannot be removed"):
         remove_entries([Path("/proc/self/status")])
     assert remove_entries([tmp_path / "removed by another run"]) == (1, 0)
+
+
+def test_two_runs_can_empty_one_cache(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    remove = shutil.rmtree
+    monkeypatch.setattr("shutil.rmtree", lambda path: (remove(path), remove(path)))
+    assert remove_entries([tmp_path / "folder", tmp_path / "gone"]) == (1, 0)
 
 
 def test_clean_follows_no_link(gpuenv, cache):

@@ -34,6 +34,19 @@ def test_the_command_has_nothing_to_say_about_what_it_does_not_know(gpuenv):
     assert done.out == f"no known GPU failure in this log\n{RUN_IT}\n"
 
 
+@pytest.mark.parametrize("of_project", [True, False])
+def test_the_environment_that_could_be_verified_too_is_named_by_its_path(gpuenv, of_project, tmp_path):
+    env = gpuenv.work / ".venv" if of_project else tmp_path / "active"
+    (env / "bin").mkdir(parents=True)
+    (env / "bin" / "python").symlink_to(sys.executable)
+    (env / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    if not of_project:
+        gpuenv.env["VIRTUAL_ENV"] = str(env)
+    shown = ".venv" if of_project else env
+    said = " ".join(gpuenv("diagnose").err.split())
+    assert f"to verify {shown} as well: gpuenv diagnose --env {shown}" in said
+
+
 STACK = """Fatal Python error: Segmentation fault
 
 Current thread 0x00007fe5543d0b80 (most recent call first):
