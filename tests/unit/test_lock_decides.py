@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,12 +11,13 @@ import export_locks as el
 import pytest
 from known import KNOWN
 from packaging.requirements import Requirement
+from packaging.tags import parse_tag
 from rows import rows
 
 from provision.config.file import read_config
 from provision.config.options import Choices
 from provision.environment.place import MARK
-from provision.errors import LockError, UsageError
+from provision.errors import LockError, MachineError, UsageError
 from provision.lock import (
     changes,
     channels,
@@ -99,6 +101,30 @@ def test_a_gpu_environment_is_no_cpu_one_by_itself_but_a_damaged_one_is_replaced
     stack.refuse_idle_gpu(tmp_path, Choices(device="cpu"), context)
 
 
+@rows(
+    ("device", "options", "targets"),
+    [
+        ("cuda", {}, [None, LOCK.target]),  # that of the plan, where this machine is another
+        ("cpu", {}, None),
+        ("cuda", {"driver": "550"}, None),
+    ],
+)
+def test_a_machine_without_a_gpu_keeps_the_target_of_a_gpu_plan(device, options, targets, monkeypatch):
+    asked = []
+
+    def make_request(choices, _):
+        asked.append(choices.planned)
+        if choices.planned is None:
+            raise MachineError("no driver")
+        return "context"
+
+    monkeypatch.setattr(stack, "make_request", make_request)
+    plan = dataclasses.replace(PLAN, device=device)
+    with contextlib.nullcontext() if targets else pytest.raises(MachineError):
+        assert stack.read_same_stack_request(Choices(**options), plan, drop_event) == "context"
+    assert asked == (targets or [None])
+
+
 def test_the_lock_of_another_machine_is_not_written_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpuenv.yaml").write_text("frameworks: [torch]\n")
@@ -180,6 +206,39 @@ def test_a_version_that_a_wheel_does_not_state_is_that_of_its_package():
     assert pylock.wheel_version(package) == "1.0"
     wheel = dataclasses.replace(package, url="https://host/a-1.0+cu12-py3-none-any.whl")
     assert pylock.wheel_version(wheel) == "1.0+cu12"
+
+
+ANSWER = """lock-version = "1.0"
+created-by = "uv"
+[[packages]]
+name = "a"
+version = "1.0"
+sdist = {url = "https://host/a-1.0.tar.gz", hashes = {sha256 = "00"}}
+wheels = [{url = "https://host/a-1.0-cp312-cp312-macosx_11_0_arm64.whl", hashes = {sha256 = "11"}}]
+"""
+
+
+def test_the_source_is_taken_where_no_wheel_fits_and_a_package_without_one_is_an_error():
+    tags = {tag: i for i, tag in enumerate(parse_tag("cp312-cp312-manylinux_2_28_x86_64"))}
+    (package,) = solver.read_pylock(ANSWER).packages
+    found = solver._choose_file(package, tags)
+    assert (found.url, found.sha256) == ("https://host/a-1.0.tar.gz", "00")
+    mac = {tag: i for i, tag in enumerate(parse_tag("cp312-cp312-macosx_11_0_arm64"))}
+    assert solver._choose_file(package, mac).sha256 == "11"
+    (package,) = solver.read_pylock(re.sub("(?m)^sdist.*", "", ANSWER)).packages
+    with pytest.raises(LockError, match="a"):
+        solver._choose_file(package, tags)
+
+
+def test_an_answer_to_a_plan_that_is_not_the_plan_is_an_error(monkeypatch):
+    cpu = (el.wheel("torch", "2.14.1+cpu", el.PYTORCH), *el.PACKAGES[1:])
+    for packages, fits in ((el.PACKAGES, True), (cpu, False)):
+        answer = SimpleNamespace(packages=packages, by_name={p.name: p for p in packages})
+        monkeypatch.setattr(
+            pinned, "Query", lambda answer=answer, **_: SimpleNamespace(answer=lambda: answer)
+        )
+        with contextlib.nullcontext() if fits else pytest.raises(LockError, match="torch"):
+            assert pinned.lock_plan(PLAN, SOURCES, drop_event, None) is answer
 
 
 # --- sources -------------------------------------------------------------------------------------------
