@@ -50,7 +50,10 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: in
     if not everything:
         return Cover((), exact=True, at_least=0)
     columns = _columns(best, everything, weights)
-    small = [PlanCandidate(_renumbered(c.mask, columns), c.age) for c in best]
+    small = [
+        PlanCandidate(sum(1 << new for new, old in enumerate(columns) if c.mask >> old & 1), c.age)
+        for c in best
+    ]
     whole = (1 << len(columns)) - 1
     at_least = len(_pairwise_apart(small, len(columns)))
     if len(columns) > EXACT_CLASSES:
@@ -97,10 +100,6 @@ def _columns(candidates: Sequence[PlanCandidate], everything: int, weights: Sequ
         hosts[key] = hosts.get(key, 0) + weights[place]
         first.setdefault(key, place)
     return [first[key] for key in sorted(hosts, key=lambda k: (-hosts[k], first[k]))]
-
-
-def _renumbered(mask: int, columns: Sequence[int]) -> int:
-    return sum(1 << new for new, old in enumerate(columns) if mask >> old & 1)
 
 
 def _pairwise_apart(candidates: Sequence[PlanCandidate], count: int) -> list[int]:

@@ -126,7 +126,10 @@ def _make_query(state: State, candidate: Candidate) -> Query:
         roots = [text for text in roots if requirement_name(text) not in paged]
         needs = tuple(n for n in needs if n.constraint or n.name not in paged)
     else:
-        needs = state.pages.require_lines(needs, plan)
+        needs = tuple(
+            n if n.constraint or n.is_direct or n.index or not n.name
+            else dataclasses.replace(n, text=state.pages.require(n.text, plan)) for n in needs
+        )  # fmt: skip
         roots = [state.pages.require(text, plan) for text in roots]
     # The user pins packages to addresses, and pages have others: no limit applies to them.
     direct = {n.package for n in needs if n.name and not n.constraint} | paged

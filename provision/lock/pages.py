@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import re
@@ -32,7 +31,6 @@ from ..model import (
     PlannedBuild,
     PrebuiltWheel,
     RequestContext,
-    RequirementLine,
     WheelGlibc,
     WheelPage,
     format_label,
@@ -110,13 +108,6 @@ class Pages:
         need.specifier = SpecifierSet()
         need.url = wheel.url + (f"#sha256={wheel.sha256}" if wheel.sha256 else "")
         return str(need)
-
-    def require_lines(self, needs: Iterable[RequirementLine], plan: Plan) -> tuple[RequirementLine, ...]:
-        """Return the lines of a project with the addresses of wheels."""
-        return tuple(
-            n if n.constraint or n.is_direct or n.index or not n.name
-            else dataclasses.replace(n, text=self.require(n.text, plan)) for n in needs
-        )  # fmt: skip
 
     def packages(self, plan: Plan) -> tuple[LockedPackage, ...]:
         """Return the wheels of pages for a plan."""

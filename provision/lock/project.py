@@ -148,6 +148,8 @@ def solve_with_packages(
 ) -> SolvedRequest:
     """Solve the project's lock with other packages, similar to its current lock, otherwise to `env_lock`.
 
+    It is for the lock's own target, otherwise for that of the environment, otherwise for that of the options.
+
     `env_choices` are the options of the environment. `chosen` returns the new packages for the current ones.
     `change` describes the change in errors. Raises LockError, ResolveError.
     """
@@ -159,8 +161,14 @@ def solve_with_packages(
     before = _share_options(env_choices, project_lock)
     now = apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
-    context = _make_near_request(now, project_lock, env_lock, emit)
-    plan, new_lock = solve_near(context, now, emit, project_lock or env_lock)
+    near = project_lock or env_lock
+    if project_lock and not now.target_name:
+        context = make_request(apply_lock(now, project_lock), emit)
+    elif near:
+        context = read_same_stack_request(now, near.plan, emit)
+    else:
+        context = make_request(now, emit)
+    plan, new_lock = solve_near(context, now, emit, near)
     if new_lock is None:
         raise ResolveError(f"{change} no build fits", hint=plan.hint)
     return SolvedRequest(
@@ -185,15 +193,6 @@ def _share_options(env_choices: Choices, lock: Lock | None) -> Choices:
     demands = read_requirements(now, rows.load(now), lock.plan.target)
     same = is_same_inputs(lock.inputs, now, list_files(now, demands))
     return plain if same else recall.without_own_packages(plain)
-
-
-def _make_near_request(now: Choices, lock: Lock | None, env_lock: Lock | None, emit: Emit) -> RequestContext:
-    """Return the request for the lock's own target, otherwise for that of the environment, otherwise of the
-    options."""
-    if lock and not now.target_name:
-        return make_request(apply_lock(now, lock), emit)
-    near = lock or env_lock
-    return read_same_stack_request(now, near.plan, emit) if near else make_request(now, emit)
 
 
 def lock_name(choices: Choices) -> str:

@@ -214,7 +214,9 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
     for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
         extras = sorted({parts[name][0] for name in parts if _brings(build, name)})
-        if extras and _toolkit_at_hand(question, python, toolkit.version):
+        wheels = wheels_for(question, "cuda-toolkit", python)
+        at_hand = not question.supply.only_wheels or any(w.version == toolkit.version for w in wheels)
+        if extras and at_hand:
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []
 
@@ -227,11 +229,6 @@ def _brings(build: Build, part: str) -> bool:
     return part in bounds_of(build.requires) or (
         _CUBLAS.fullmatch(part) is not None and cudnn_package(build) is not None
     )
-
-
-def _toolkit_at_hand(question: Question, python: str, release: str) -> bool:
-    wheels = wheels_for(question, "cuda-toolkit", python)
-    return not question.supply.only_wheels or any(w.version == release for w in wheels)
 
 
 def toolkit_note(question: Question, build: Build) -> Iterator[str]:

@@ -224,19 +224,14 @@ def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
         return None
     now, said = question, []
     for i, axis in enumerate(axes):
-        step = _first_step(now, axis, axes[i + 1 :])
-        if step is None:
+        for sentence, changed in axis.changes(now):
+            if opens(_freed(changed, axes[i + 1 :])):
+                now = changed
+                said.append(sentence)
+                break
+        else:
             return None
-        sentence, now = step
-        said.append(sentence)
     return ", and ".join(said)
-
-
-def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str, Question] | None:
-    for sentence, changed in axis.changes(now):
-        if opens(_freed(changed, later)):
-            return sentence, changed
-    return None
 
 
 def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:

@@ -111,23 +111,18 @@ def _bare_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
 
 def _lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
     """Yield the lines for one part in a toolkit release, or none if it has no such part."""
-    name = canonicalize_name(part.need.name)
+    name, row = canonicalize_name(part.need.name), compiler_of(question, release.version)
+    compiler = row.extras if row else ()
     if _is_nvcc(part):
-        row = compiler_of(question, release.version)
-        yield from _of_extras(release, row.extras if row else ())
+        yield from _of_extras(release, compiler)
     elif name == _META:
         extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
         yield f"{_META}{extras}=={release.version}"
     else:
         for package, (extra, _) in toolkit_parts(release).items():
             if _bare(package) == _bare(name):
-                yield from _of_extras(release, _with_compiler(question, extra, release))
-
-
-def _with_compiler(question: Question, extra: str, release: ToolkitRelease) -> tuple[str, ...]:
-    """Return the extras that a part belongs to. nvcc of one CUDA is incompatible with the parts of another."""
-    row = compiler_of(question, release.version)
-    return row.extras if row and extra in row.extras else (extra,)
+                # nvcc of one CUDA is incompatible with the parts of another.
+                yield from _of_extras(release, compiler if extra in compiler else (extra,))
 
 
 def _own(part: RequestedPart, lines: list[str]) -> str | None:

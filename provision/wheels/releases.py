@@ -76,13 +76,15 @@ class IndexMetadata:
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and isinstance(known := _recall(kept), list):
             return tuple(map(str, known))
+        from packaging.metadata import parse_email
+
         from ..index.archives import metadata  # it needs the decompressors of Python
 
         try:
             text = metadata(self.http, file)
         except LockError:
             return None
-        requirements = _parse_requirements(text)
+        requirements = tuple(parse_email(text)[0].get("requires_dist", ()))
         if kept:
             trust.write_cached(kept, json.dumps(requirements))
         return requirements
@@ -139,12 +141,6 @@ class IndexMetadata:
     @cached_property
     def _cache(self) -> Path:
         return own_cache(self.sources)
-
-
-def _parse_requirements(text: str) -> tuple[str, ...]:
-    from packaging.metadata import parse_email
-
-    return tuple(parse_email(text)[0].get("requires_dist", ()))
 
 
 def _find_seconds_to_keep(control: str) -> int:
