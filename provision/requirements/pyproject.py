@@ -44,18 +44,13 @@ def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Se
                 f"the project has no extra {quote_text(extra)!r}", hint=_list_choices(known, "extras")
             )
         for text, origin in known[extra]:
-            if project and requirement_name(text) == normalize_name(project):
-                todo += _list_own_extras(text)
-            else:
-                requirements.append((text, origin))
+            itself = project is not None and requirement_name(text) == normalize_name(project)
+            try:
+                todo += sorted(map(normalize_name, parse_requirement(text).extras)) if itself else []
+            except ValueError:
+                itself = False  # the parser of the line names the mistake
+            requirements += [] if itself else [(text, origin)]
     return requirements
-
-
-def _list_own_extras(text: str) -> list[str]:
-    try:
-        return sorted(normalize_name(extra) for extra in parse_requirement(text).extras)
-    except ValueError:
-        return []
 
 
 def _list_choices(known: Mapping[str, Any], what: str) -> str:

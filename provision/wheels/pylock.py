@@ -216,8 +216,6 @@ def _parse_package(package: Any, position: int) -> LockedPackage:
     if package.wheels and len(package.wheels) > 1:
         raise ValueError(f"{where}: expected one wheel")
     file: Any = package.wheels[0] if package.wheels else package.sdist or package.archive
-    if file is None:
-        raise ValueError(f"{where}: expected a wheel, a source archive, a commit or a folder")
     address = file.url or (Path(file.path).absolute().as_uri() if file.path else None)
     sha256 = file.hashes.get("sha256")
     if address is None or not version:

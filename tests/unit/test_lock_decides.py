@@ -185,6 +185,7 @@ SECOND = (
         ('version = "3.20.0"\n', "", "no address or no version"),
         ('commit-id = "0123', 'commit-id = "zz23', "expected a full commit of git"),
         ('type = "git"', 'type = "hg"', "expected a full commit of git"),
+        ("[tool.gpuenv]\n", "[[packages]]\nname = 'x'\nversion = '1'\n[tool.gpuenv]\n", "if sdist and wheels are not set"),
         ("[tool.gpuenv]\n", "[tool.gpuenv]\nclasses = 3\n", "tool.gpuenv.classes: expected a list"),
         ("depends = [", "depends = 3\nmore = [", "tool.gpuenv.depends: expected a list"),
     ],
