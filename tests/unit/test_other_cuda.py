@@ -2,7 +2,7 @@
 
 from rows import rows
 
-from provision.lock.compile import parse_annotations
+from provision.lock.compile import Answer, parse_annotations
 from provision.lock.facts import Facts, cuda_of_part
 from provision.model import (
     AvailableWheels,
@@ -53,7 +53,8 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     question = Question(asked, TARGET, known, AvailableWheels())
     facts = Facts(question, frozenset(named), lambda _: {}, lambda _: ())
-    return [one.sentence for one in facts.conflicts((build,), packages, required_by)]
+    answer = Answer(packages=tuple(packages), annotations=lambda: ({}, required_by))
+    return [one.sentence for one in facts.conflicts((build,), answer)]
 
 
 def cudas(required_by, **more):
