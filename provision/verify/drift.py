@@ -88,13 +88,15 @@ def find_drift(
     here = {n: found[n][0] for n in wheels if n not in replaced and n in found}
     built = [c for n, p in conda.items() if (c := _compare_build(p, records.get(n)))]
     unbuilt = {c.name for c in built}
-    parts: list[Part] = [*here.values()]
-    parts += (r for n, r in records.items() if n in conda and n not in unbuilt)
+    parts: list[Part] = [*here.values(), *records.values()]
     if thorough:
         wrong = _compare_rows(parts, since, {p.name for p in parts} if deep else fresh)
     else:
         wrong = _find_wrong_sizes(parts) if sizes is None else sizes
-    changes += _list_modified(parts, wrong) + built
+    # A wheel over a conda package is a change. Conda packages share files, also with one that is not locked.
+    changes += _list_modified([*here.values()], wrong) + built
+    shared = _list_modified([*records.values()], wrong)
+    changes += [c for c in shared if c.name in conda and c.name not in unbuilt]
     added = [d for n, ds in found.items() if n not in wheels for d in ds]
     if conda and (added := [d for d in added if d.installer != "conda"]):
         infos = list_conda_infos(env)

@@ -410,6 +410,28 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
         assert "1 file has the wrong size (" in change.text
 
 
+def test_a_conda_file_may_be_of_any_conda_package_and_of_no_wheel(built, lock, site):
+    shared, meta = site / "shared.py", built / "conda-meta"
+    path = str(shared.relative_to(built))
+    meta.mkdir()
+    for stem, text in {
+        "foo-1.0-h0_0": "foo's",
+        "zed-1.0-h0_0": "the file of zed",
+        "bar": "the wheel's",
+    }.items():
+        shared.write_text(text)
+        row = {"_path": path, "size_in_bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        if stem != "bar":
+            (meta / f"{stem}.json").write_text(json.dumps({"paths_data": {"paths": [row]}}))
+    record(site, "bar", "2.0", [shared])
+    foo = LockedPackage(name="foo", version="1.0", url="http://127.0.0.1:9/linux-64/foo-1.0-h0_0.conda")
+    lock = dataclasses.replace(lock, packages=(*lock.packages, foo, wheel("bar", "2.0")))
+    for text, changed in (("the wheel's", {"foo": "modified"}), ("the file of zed", {"bar": "modified"})):
+        shared.write_text(text)
+        for more in ({}, {"sizes": drift.read_wrong_sizes(built)}, {"thorough": True, "deep": True}):
+            assert kinds(drift.find_drift(built, lock, **more)) == changed
+
+
 def test_a_file_with_the_bytes_of_the_lock_was_not_overwritten(tmp_path):
     """Another package lists it with other bytes, but the locked one was installed last."""
     (tmp_path / "a.so").write_bytes(b"1234")
