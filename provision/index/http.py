@@ -278,6 +278,8 @@ def _read_local(
             total = file.seek(0, 2)
             if head:
                 return Response(200, {"content-length": str(total)}, b"", url)
+            if span and not total:
+                raise unreadable(url, "it is empty")
             first, length = span or (0, total)
             start = max(0, total + first) if first < 0 else first
             file.seek(start)

@@ -72,7 +72,10 @@ class IndexMetadata:
     timeout: float = 20.0
 
     def requirements(self, file: File) -> tuple[str, ...] | None:
-        """Return the Requires-Dist of a wheel, or None if they cannot be read. They are kept by its sha256."""
+        """Return the Requires-Dist of a wheel, or None if they cannot be read. They are kept by its sha256.
+
+        Raises LockError for a damaged wheel on this machine: the user can replace it.
+        """
         kept = cache_folder(self._cache, "requirements") / f"{file.sha256}.json" if file.sha256 else None
         if kept and isinstance(known := _recall(kept), list):
             return tuple(map(str, known))
@@ -82,8 +85,10 @@ class IndexMetadata:
 
         try:
             text = metadata(self.http, file)
-        except LockError:
-            return None
+        except LockError as error:
+            if not file.url.startswith("file:"):
+                return None
+            raise LockError(error.message, hint="copy it again, or remove it") from error
         requirements = tuple(parse_email(text)[0].get("requires_dist", ()))
         if kept:
             trust.write_cached(kept, json.dumps(requirements))

@@ -10,9 +10,10 @@ from rows import rows
 from provision.errors import LockError
 from provision.index import archives
 from provision.index.archives import member, metadata, open_wheel
-from provision.index.http import Http
 from provision.index.simple_api import File, allows_python, project_files
 from provision.index.wheel_names import find_links
+from provision.model import PackageSources
+from provision.wheels.releases import IndexMetadata
 
 HTML = """<!DOCTYPE html><html><body><h1>Links</h1>
 <a href="../../files/demo-1.0-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3.8">demo-1.0-py3-none-any.whl</a>
@@ -173,11 +174,13 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
         find_links([tmp_path / "none"])
 
 
-def test_metadata_of_a_local_wheel_is_read(tmp_path):
+def test_requirements_of_a_local_wheel_are_read_and_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "demo-1.0-py3-none-any.whl"
-    path.write_bytes(wheel(requires=["numpy"]))
     local = File(name=path.name, url=path.as_uri())
-    assert "Requires-Dist: numpy" in metadata(Http(), local)
-    path.write_bytes(b"half")
-    with pytest.raises(LockError, match="is not a wheel"):
-        metadata(Http(), local)
+    path.write_bytes(wheel(requires=["numpy"]))
+    assert IndexMetadata(PackageSources()).requirements(local) == ("numpy",)
+    for damaged, reason in ((b"half", "is not a wheel: File is not a zip file"), (b"", "it is empty")):
+        path.write_bytes(damaged)
+        with pytest.raises(LockError, match=reason) as refused:
+            IndexMetadata(PackageSources()).requirements(local)
+        assert local.url in refused.value.message and "copy it again" in (refused.value.hint or "")
