@@ -17,12 +17,13 @@ from rows import rows
 from provision.config.file import read_config
 from provision.config.options import Choices
 from provision.environment.place import MARK
-from provision.errors import LockError, MachineError, UsageError
+from provision.errors import LockError, MachineError, OtherPlatformError, UsageError
 from provision.lock import (
     changes,
     channels,
     compile as solver,
     existing,
+    measured,
     pinned,
     project,
     request,
@@ -137,6 +138,22 @@ def test_the_lock_of_another_machine_is_not_written_over(tmp_path, monkeypatch):
     assert pylock.read(tmp_path / "pylock.toml") == old and "another machine" in said[0].text
     assert project.renew_project_lock(choices, new, said.append)
     assert pylock.read(tmp_path / "pylock.toml") == new
+
+
+def test_the_lock_of_another_platform_is_none(tmp_path, monkeypatch):
+    def read_lock(*_):
+        raise OtherPlatformError("nothing for linux-aarch64")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pylock.toml").touch()
+    monkeypatch.setattr(project, "read_lock", read_lock)
+    assert project._read_project_lock(Choices(), "linux-aarch64") is None
+
+
+def test_a_package_that_is_not_installed_is_not_measured(tmp_path):
+    events = []
+    measured.measure(LOCK, tmp_path, Choices(cache_dir=tmp_path / "cache"), events.append)
+    assert not events and not list((tmp_path / "cache").rglob("*.json"))
 
 
 # --- a solution and its plan ---------------------------------------------------------------------------

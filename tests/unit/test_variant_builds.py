@@ -9,11 +9,20 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from provision import profiles
-from provision.errors import LockError
+from provision.errors import LockError, ResolveError
 from provision.index.simple_api import File
 from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants, provided
+from provision.lock import variants
 from provision.lock.variants import Release, _choose_file, _read_release, _why_not
-from provision.model import AvailableWheels, FrameworkRequest, PlannedBuild, Request, Target, TargetGpu
+from provision.model import (
+    AvailableWheels,
+    FrameworkRequest,
+    PackageSources,
+    PlannedBuild,
+    Request,
+    Target,
+    TargetGpu,
+)
 from provision.resolve.choice import in_order
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
@@ -101,6 +110,24 @@ def test_a_release_without_a_table_has_no_variants_and_a_broken_one_is_named(tmp
         _read_release(pages, "https://host", "a", Version("1"), [wheel, table])
     with pytest.raises(LockError, match="states no sha256 of a-1-py3-none-any"):
         _choose_file(pages, wheel, Requirement("a==1"), "https://host", tmp_path)
+
+
+def test_what_a_variant_needs_that_gpuenv_does_not_know_is_the_reason(tmp_path, monkeypatch):
+    made = Release("demo", Version("1.0"), (), {"v3": {"x86_64": {"level": ("v3",)}}})
+    monkeypatch.setattr(variants, "read_releases", lambda *_: [made])
+    plan, sources = SimpleNamespace(builds=(), python="3.13"), PackageSources(default="https://host/simple")
+    with pytest.raises(ResolveError) as refused:
+        variants.choose(
+            question("580.65.06", "9.0"),
+            plan,
+            sources,
+            "https://host/simple",
+            Requirement("demo==1.0"),
+            tmp_path,
+        )
+    assert refused.value.message == (
+        "no variant of demo 1.0 fits: v3: needs x86_64 :: level :: v3, which gpuenv does not know"
+    )
 
 
 def test_other_platforms_and_old_systems_have_no_build(release):
