@@ -109,19 +109,25 @@ class Distribution(Value, kw_only=False):
 
     @cached_property
     def metadata(self) -> str:
-        """The header of METADATA, or "" without one."""
-        return (self._read("METADATA") or b"").decode("utf-8", "replace").split("\n\n", 1)[0]
+        """The header of METADATA with each value in one line, or "" without one. Some wheels have lines of Windows."""
+        text = (self._read("METADATA") or b"").decode("utf-8", "replace").replace("\r\n", "\n")
+        return re.sub(r"\n[ \t]+", " ", text.split("\n\n", 1)[0])
+
+    def find_values(self, key: str) -> list[str]:
+        """Return the values of a key of METADATA."""
+        values = re.findall(rf"^{key}:(.*)", self.metadata, re.MULTILINE | re.IGNORECASE)
+        return [text for value in values if (text := value.strip())]
 
     @cached_property
     def requirements(self) -> tuple[str, ...]:
         """The requirements of METADATA with versions and markers."""
-        return tuple(re.findall(r"^Requires-Dist:\s*(.+?)\s*$", self.metadata, re.MULTILINE))
+        return tuple(self.find_values("Requires-Dist"))
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
         """The names that METADATA requires. Markers are ignored, because the user may have requested an extra."""
-        names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self.metadata, re.MULTILINE)
-        return tuple(dict.fromkeys(normalize_name(n) for n in names))
+        names = (re.match(r"[\w.-]+", text) for text in self.requirements)
+        return tuple(dict.fromkeys(normalize_name(n[0]) for n in names if n))
 
     @property
     def installer(self) -> str:

@@ -283,10 +283,6 @@ def _state(version: str, locked: str | None) -> str:
     return "locked" if same else "replaced"
 
 
-def _values(one: Distribution, key: str) -> list[str]:
-    return re.findall(rf"^{key}:[ \t]*(\S.*?)\s*$", one.metadata, re.MULTILINE)
-
-
 def _parsed(texts: Iterable[str]) -> list[Requirement]:
     parsed = []
     for text in texts:
@@ -307,7 +303,7 @@ def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tupl
 
 def _expression(one: Distribution) -> str | None:
     """Return the licence as an SPDX expression, or None if the package has none."""
-    for text in _values(one, "License-Expression"):
+    for text in one.find_values("License-Expression"):
         try:
             return str(canonicalize_license_expression(text))
         except InvalidLicenseExpression:
@@ -317,5 +313,5 @@ def _expression(one: Distribution) -> str | None:
 
 def _classified(one: Distribution) -> tuple[str, ...]:
     """Return the licences of the classifiers ("License :: OSI Approved :: MIT License")."""
-    rows = [row.split(" :: ") for row in _values(one, "Classifier")]
+    rows = [row.split(" :: ") for row in one.find_values("Classifier")]
     return tuple(dict.fromkeys(row[-1] for row in rows if row[0] == "License" and len(row) > 1))

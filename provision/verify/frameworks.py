@@ -11,7 +11,6 @@ import json
 import mmap
 import os
 import pkgutil
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -331,12 +330,11 @@ def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
     """Return (package and version, file) for each extension in an environment that is linked with a framework."""
     if name not in _LINKED:
         return []
-    required = re.compile(rf"^Requires-Dist:\s*{name}(?![\w.-])", re.MULTILINE)
     extensions = [
         (str(one), path)
         for site in sites
         for one in list_distributions(site)
-        if required.search(one.metadata)
+        if name in one.requires
         for path in list_modules(one)
         if _is_linked(path, _LINKED[name])
     ]

@@ -60,6 +60,13 @@ def test_requirements_come_from_the_header_only(site):
     (one,) = list_distributions(site)
     assert one.requires == ("numpy", "nvidia-cudnn-cu12")
     assert one.requirements == ("NumPy>=2; extra == 'all'", "nvidia_cudnn.cu12 (==9.1)")
+    # A wheel from Windows, with a folded value and a key in small letters
+    text = (
+        "Name: x\nrequires-dist: a\nRequires-Dist: b;\n  extra == 'all'\nClassifier:\n\nRequires-Dist: evil\n"
+    )
+    (one.folder / "METADATA").write_bytes(text.replace("\n", "\r\n").encode())
+    (one,) = list_distributions(site)
+    assert one.requirements == ("a", "b; extra == 'all'") and one.requires == ("a", "b")
 
 
 def test_rows_are_compared_by_presence_size_and_bytes(site):

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import sys
-from types import SimpleNamespace
 
 import export_locks as el
 import pytest
@@ -14,6 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from rows import rows
 
+from provision.environment.distributions import Distribution
 from provision.export import bom
 from provision.export.subject import InstalledPart
 
@@ -200,7 +200,7 @@ def test_an_installed_version_is_compared_with_the_lock_whatever_its_form(versio
     assert bom._state(version, locked) == state
 
 
-def test_a_licence_that_is_no_expression_is_left_out():
+def test_a_licence_that_is_no_expression_is_left_out(tmp_path):
     for said, licence in (("mit or apache-2.0", "MIT OR Apache-2.0"), ("see the file", None)):
-        one = SimpleNamespace(metadata=f"Name: a\nLicense-Expression: {said}\n")
-        assert bom._expression(one) == licence
+        (tmp_path / "METADATA").write_text(f"Name: a\nLicense-Expression: {said}\n")
+        assert bom._expression(Distribution("a", "1", tmp_path)) == licence
