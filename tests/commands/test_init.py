@@ -70,6 +70,7 @@ def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     found = read_config(work / "gpuenv.yaml")
     assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
     text = (work / "gpuenv.yaml").read_text()
+    assert "# targets: {node: " in text
     assert '"torch"  # requirements.txt line 3' in text
     assert "tensorflow is imported in train.py, but not declared" in text
     assert (work / ".gitignore").read_text() == ".venv/\n"

@@ -176,3 +176,10 @@ def test_a_module_of_one_file_may_register_modules_of_its_own(tmp_path):
     names = {"six.moves:urllib": "a.py", "plain.moves:urllib": "b.py"}
     found = modules.find_absent([modules.ProjectImport("six", "a.py", "six", names)], [str(tmp_path)], ())
     assert [one.module for one in found] == ["plain.moves"]
+
+
+def test_a_name_counts_only_as_a_whole_word(tmp_path):
+    (tmp_path / "__init__.py").write_text("xwalker = walkers = the_walker = 1\n")
+    assert not modules._mentions(tmp_path / "__init__.py", "walker")
+    (tmp_path / "other.py").write_text("x = a.walker(1)\n")
+    assert modules._mentions(tmp_path / "other.py", "walker")

@@ -143,6 +143,21 @@ def test_a_signal_has_a_cause_unless_the_deadline_sent_it(signal, timed_out, cau
     assert (in_cudnn and in_cudnn.cause) == (cause if signal == "SIGBUS" else None)
 
 
+def test_a_crash_is_shown_by_its_error_its_stack_and_its_modules():
+    stack = [f'  File "a.py", line {n} in f' for n in range(9)]
+    crash = ["Fatal Python error: Segmentation fault", "Current thread 0x1 (most recent call first):", *stack]
+    for text, shown in (
+        (["one", "two"], ["one", "two"]),
+        (["before", *crash, "Extension modules: numpy"], [*crash[:8], "Extension modules: numpy"]),
+        ([crash[0], "no stack"], [crash[0]]),
+    ):
+        finished = process.Finished(
+            returncode=-11, stdout="", stderr="\n".join(text), timed_out=False, signal=None, report=b""
+        )
+        report = probe.ProbeReport(records=(), finished=finished, seconds=1)
+        assert [row.text for row in report.words()] == [line.rstrip() for line in shown]
+
+
 def test_a_guilty_setting_has_the_cause_of_what_it_brought_in(tmp_path):
     (tmp_path / "stubs").mkdir()
     (tmp_path / "stubs/libcuda.so.1").touch()
