@@ -225,7 +225,7 @@ def ask_libcuda(environ: Mapping[str, str], seconds: float) -> DriverAnswer:
 def parse_answer(report: bytes, end: str | None = None, *, hung: bool = False) -> DriverAnswer:
     """Return the answer in the report of the probe that verify runs too. `end` says how it ended, if it ended badly.
 
-    What it knew before cuInit is in the record of that step.
+    What it knew before cuInit is in the record of that step. A failed call on a device leaves one value unknown.
     """
     records = parse_records(report)
     values: Record = next((r["values"] for r in reversed(records) if "values" in r), {})
@@ -236,7 +236,7 @@ def parse_answer(report: bytes, end: str | None = None, *, hung: bool = False) -
         cuda=values.get("cuda"), code=code,
         gpus=tuple(Gpu(**{k: d[k] for k in _DEVICE}) for d in values.get("devices", ())),
     )  # fmt: skip
-    if failed:
+    if failed and not answer.gpus:
         name = failed["name"] or NAMES.get(failed["code"], "unknown error")
         words = f"{failed['call']} returned {code} ({name})" if code else failed["text"]
         return replace(answer, error=f"libcuda: {words}")

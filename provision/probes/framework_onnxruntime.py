@@ -85,7 +85,9 @@ def _driver_devices():
     """Return the GPUs that this process sees, from libcuda. ONNX Runtime does not list them."""
     import ctypes
 
-    return list_devices(ctypes.CDLL("libcuda.so.1"))
+    devices = []
+    list_devices("framework", ctypes.CDLL("libcuda.so.1"), devices)
+    return devices
 
 
 def prepare_onnxruntime(onnxruntime):

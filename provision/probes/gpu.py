@@ -64,8 +64,8 @@ def driver():
         if not cuda.cuDriverGetVersion(ctypes.byref(number)):  # answers before cuInit, which may hang
             values["cuda"] = cuda_version(number.value)
         tell("begin", stage="driver", doing="calling cuInit", values=values)
-        driver_call(cuda, "cuInit", 0)
-        values["devices"] = list_devices(cuda)
+        driver_call("driver", cuda, "cuInit", 0)
+        list_devices("driver", cuda, values["devices"])
         if not values["devices"]:
             raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
         if any(d["uuid"].startswith("MIG-") for d in values["devices"]):

@@ -200,10 +200,10 @@ _FORMS = {
     "condition": "index:int slowed:list? lanes:int? most_lanes:int? ecc:bool? remap:bool?",
     "holder": "gpu:int? pid:int memory_mib:int? name:text? framework:text?",
     # values of stages, and of stages that did not fail
-    "driver": "kernel_module:text? files:device_file* mig:text* devices:gpu*",
+    "driver": "kernel_module:text? files:device_file* mig:text* devices:device*",
     "runtime": "libcudart:text? memory:memory* holders:holder* conditions:condition*",
     "cudnn": "mapped:pair*",
-    "driver reached": "cuda:text",
+    "driver reached": "cuda:text devices:gpu*",
     "runtime reached": "version:text libcudart:text",
     "cudnn reached": "number:int",
 }

@@ -210,6 +210,25 @@ def test_cuinit_that_hangs_is_ended(detected):
     assert machine["driver"]["cuda"] == "13.0"  # told before the hang
 
 
+def one_fails(code):
+    """Return two GPUs without NVML, where libcuda does not tell the memory of the second."""
+    return spec(driver="535.129.03", cuda=12020, gpus=[V100, f"{T4}|memory_error={code}"], nvml_init=12)
+
+
+def test_a_failed_call_leaves_one_value_of_one_gpu_unknown(detected):
+    machine = detected(one_fails(999), module("535.129.03"), driver="535.129.03")
+    assert (machine["driver"]["source"], machine["driver"]["problem"]) == ("libcuda", None)
+    assert [(gpu["capability"], gpu["memory_mib"]) for gpu in machine["gpus"]] == [
+        ("7.0", 16384),
+        ("7.5", None),
+    ]
+
+
+def test_a_call_that_hangs_after_cuinit_is_named(detected):
+    machine = detected(one_fails(-1), module("535.129.03"), seconds=2)
+    assert machine["driver"]["problem"] == "The driver hangs: cuDeviceTotalMem_v2 did not return"
+
+
 def test_a_crash_in_cuinit_is_reported(detected):
     machine = detected("cuinit-crashes", {**module("580.159.04"), **H200_PCI})
     assert "cuInit was killed by SIGSEGV" in json.dumps(machine["findings"])

@@ -52,6 +52,11 @@ def test_every_gpu_is_tried_and_one_can_be_chosen(judge):
         ("no-permission", "driver", "gpu_device_access_denied"),
         (healthy(cu_init=802), "driver", "fabricmanager_not_running"),
         (healthy(cu_init=804), "driver", "forward_compat_unsupported_hw"),
+        (
+            spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|memory_error=999"]),
+            "driver",
+            "nvidia_uvm_stale",
+        ),
         ("470-k80", "runtime", "driver_too_old_for_runtime"),
         (
             spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46),

@@ -48,7 +48,7 @@ RUNTIME = {
 
 def gpu(name: str, cc: str, memory_mib: int, uuid: str, **more: str | int) -> str:
     """A gpu line of a spec; `more` are free_mib, mig (UUIDs with commas), handle_error,
-    mode (compute mode), holder (a pid), throttled, lanes, remap."""
+    mode (compute mode), holder (a pid), throttled, lanes, remap, memory_error (-1: it hangs)."""
     fields = {"name": name, "cc": cc, "memory_mib": memory_mib, "uuid": uuid, **more}
     return "gpu " + "|".join(f"{key}={value}" for key, value in fields.items())
 

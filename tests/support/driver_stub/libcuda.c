@@ -232,8 +232,11 @@ EXPORT CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     GPU(gpu, device);
-    *bytes = (size_t)gpu->cuda_bytes;
-    return CUDA_SUCCESS;
+    if (gpu->memory_error < 0)
+        pause();
+    if (!gpu->memory_error)
+        *bytes = (size_t)gpu->cuda_bytes;
+    return (CUresult)gpu->memory_error;
 }
 
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)

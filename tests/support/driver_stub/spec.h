@@ -16,13 +16,14 @@
  *   peer_wrong 1             a copy between GPUs loses its first byte
  *   nccl_hangs 1             NCCL never answers unless NCCL_P2P_DISABLE is set
  *   nccl_wrong 1             NCCL's sums are off by one
- *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4|mode=3|holder=4711|throttled=64|lanes=8|remap=1
+ *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4|mode=3|holder=4711|throttled=64|lanes=8|remap=1|memory_error=999
  *
  * One gpu line per board, in PCI order. handle_error is what NVML returns for its handle; libcuda
  * does not show such a board. cuda_bytes is the memory that libcuda tells, which is somewhat less than
  * NVML's (as much as NVML's when absent), mode the compute mode (0 default, 3 exclusive process), holder
  * the process that holds all memory that is not free, throttled the bits of NVML's reasons, lanes the width
- * of its PCIe link (of 16), remap whether rows wait for a reset. Without GPUENV_STUB there is a driver without GPUs.
+ * of its PCIe link (of 16), remap whether rows wait for a reset, memory_error
+ * what cuDeviceTotalMem returns (-1: it hangs). Without GPUENV_STUB there is a driver without GPUs.
  */
 #ifndef GPUENV_STUB_SPEC_H
 #define GPUENV_STUB_SPEC_H
@@ -42,7 +43,7 @@ struct stub_gpu {
     char uuid[96];
     int mig_count;
     char mig[MAX_MIG][96];
-    int handle_error, mode, holder, throttled, lanes, remap;
+    int handle_error, mode, holder, throttled, lanes, remap, memory_error;
 };
 
 struct stub_spec {
@@ -84,6 +85,8 @@ static void spec_field(struct stub_gpu *gpu, char *field)
         gpu->lanes = atoi(value);
     else if (!strcmp(field, "remap"))
         gpu->remap = atoi(value);
+    else if (!strcmp(field, "memory_error"))
+        gpu->memory_error = atoi(value);
     else if (!strcmp(field, "mig"))
         for (part = strtok_r(value, ",", &rest); part && gpu->mig_count < MAX_MIG; part = strtok_r(NULL, ",", &rest))
             snprintf(gpu->mig[gpu->mig_count++], sizeof gpu->mig[0], "%s", part);
