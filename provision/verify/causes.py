@@ -221,11 +221,13 @@ def explain_cudnn_call(
 
 
 def explain_kernels(text: str, seen: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
-    """Return whether a GPU without kernels is older or newer than all kernels of the build."""
+    """Return why a GPU has no kernels: it is older or newer than those of the build, if the framework lists them."""
+    if not re.search(r"no kernel image|CUDA_ERROR_NO_BINARY_FOR_GPU", text):
+        return None
     kernels = [int(k[3:].rstrip("af")) for k in seen.get("kernels", ()) if re.fullmatch(r"sm_\d+[af]?", k)]
     gpus = [int(d["capability"].replace(".", "")) for d in seen.get("devices", ()) if d["capability"]]
-    if not kernels or not gpus or "no kernel image" not in text:
-        return None
+    if not kernels or not gpus:
+        return make_finding("no_kernels_for_gpu", evidence)
     is_old = min(gpus) < min(kernels)
     return make_finding(
         "gpu_older_than_kernels" if is_old else "no_kernels_in_list",

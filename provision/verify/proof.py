@@ -121,14 +121,10 @@ def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str
     evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
     saw = report.last("framework") or {}
     removed = explain_removed(name, run.env, run.paths) if stage == "framework" else None
-    finding = (
-        removed
-        or explain_unloaded(run, name, text)
-        or explain_kernels(text, saw, evidence)
-        or run.explain(text)
-        # JAX's exception only says that there is no GPU. The reason is in its log.
-        or run.explain(clean(stderr)[-8000:])
-    )
+    # JAX's exception only says that there is no GPU. The reason is in its log.
+    words = (text, clean(stderr)[-8000:])
+    said = (explain_kernels(part, saw, evidence) or run.explain(part) for part in words)
+    finding = removed or explain_unloaded(run, name, text) or next(filter(None, said), None)
     unseen = stage == "framework" and run.device != "cpu" and saw and not saw.get("devices")
     if finding is None and unseen:
         finding = _explain_unseen_gpu(run, name, report, saw)

@@ -61,7 +61,9 @@ def test_jax_tells_the_reason_only_in_its_log():
     ("text", "cause"),
     [
         ("Bootstrap : no socket interface found", "variable_breaks_framework"),
+        ("node1:42:42 [0] NCCL WARN No usable listening interface found", "variable_breaks_framework"),
         ("Error while creating shared memory segment /dev/shm/nccl-x (size 9)", "container_shm_too_small"),
+        ("node1:42:42 [0] NCCL WARN failed to extend /dev/shm/nccl-x to 9637892 bytes", "container_shm_too_small"),
         ("RuntimeError: Cannot re-initialize CUDA in forked subprocess.", "forked_after_cuda_init"),
         (FORKED, "forked_after_cuda_init"),
         ("cuDNN version incompatibility: PyTorch was compiled  against (9, 1, 0) but found runtime version (9, 0, 0).",
@@ -88,6 +90,26 @@ def test_the_words_of_a_process_are_diagnosed(text, cause):
     """A text that allows several causes names none."""
     found = verification().explain(text)
     assert (found and found.cause) == cause
+
+
+KERNELS = "INTERNAL: CUDA_ERROR_NO_BINARY_FOR_GPU"
+
+
+@rows(
+    ("text", "stderr", "kernels", "cause"),
+    [
+        (KERNELS, "", [], "arch_not_in_wheel_too_new"),
+        ("INTERNAL: 209", f"E external/xla: {KERNELS}", [], "arch_not_in_wheel_too_new"),
+        ("CUDA error: no kernel image is available", "", ["sm_90"], "arch_dropped_too_old"),
+    ],
+)
+def test_a_gpu_without_kernels_is_a_cause_without_a_list_too(text, stderr, kernels, cause):
+    finished = process.Finished(0, "", stderr, timed_out=False, signal=None, report=b"")
+    seen = {"kind": "framework", "cuda": "12.9", "devices": [{"capability": "7.5"}], "kernels": kernels}
+    failed = {"kind": "failed", "stage": "convolution", "error": "InternalError", "text": text}
+    report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
+    judged = proof._judge_failure(verification(), "tensorflow", report, "convolution")
+    assert judged.finding.cause == cause
 
 
 def test_a_guilty_setting_does_not_replace_a_cause_that_fits_better():
