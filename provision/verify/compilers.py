@@ -185,7 +185,9 @@ class _Place:
 
     def _find_unwritable(self, places: Collection[str]) -> str | None:
         """Return the folder that a package would write to, if it or the nearest one above it cannot be written to."""
-        folder = next(f for place in places if (f := self._expand(place)))  # the last is in the home folder
+        folder = next(filter(None, map(self._expand, places)), None)
+        if folder is None:
+            return None
         there = next(p for p in (Path(folder).absolute(), *Path(folder).absolute().parents) if p.exists())
         return None if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else folder
 

@@ -1,5 +1,6 @@
 """What packages need that compile when they run: each lack is a warning with the package and the fix."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from elf_files import package
 from framework_envs import venv
 from rows import rows
 
-from provision.model import DeviceVerdict, Environment, FrameworkVerdict, Verdict
+from provision.model import DeviceVerdict, Environment, FrameworkVerdict, RuntimeCompiler, Verdict
 from provision.profiles import load
 from provision.verify import Options, compilers
 from provision.verify.libraries import PythonPaths
@@ -46,20 +47,21 @@ class Machine:
         major, minor = cuda.split(".")
         (self.cuda / "include/cuda.h").write_text(f"#define CUDA_VERSION {major}0{minor}0\n")
 
-    def judge(self, name, verdict=None):
+    def judge(self, name, verdict=None, profiles=None):
+        profiles = profiles or load()
         package(self.site, name, "1.0", [], modules={f"{name.replace('-', '_')}/__init__.py": ""})
         paths = PythonPaths(
             prefix=self.env.path, version=f"{PYTHON}.0", sites=(str(self.site),), roots=(str(self.site),),
             include=str(self.include), frameworks={"torch": str(self.site / "torch/__init__.py")},
         )  # fmt: skip
-        reading = read_packages(self.env.python, paths, self.environ, load())
+        reading = read_packages(self.env.python, paths, self.environ, profiles)
         return judge(
             reading,
             env=self.env,
             paths=paths,
             options=Options(),
             environ=self.environ,
-            known=load,
+            known=lambda: profiles,
             required=None,
             verdict=verdict,
         )
@@ -148,6 +150,9 @@ def test_a_cache_that_cannot_be_written_is_named_with_its_variable(machine):
     _, (finding,) = machine.judge("triton")
     assert "needs a folder that it can write to" in finding.title
     assert finding.fix == "Set TRITON_CACHE_DIR to a folder that this user can write to."
+    row = RuntimeCompiler(package="mine", does="its kernels", cache=("$NOT_SET",))  # as a user may write one
+    stage, _ = machine.judge("mine", profiles=dataclasses.replace(load(), runtime_compilers=(row,)))
+    assert stage.status == "skip", "no folder is known"
 
 
 @pytest.mark.parametrize(
