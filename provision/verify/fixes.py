@@ -75,20 +75,19 @@ def read_distribution(root: Path = Path("/")) -> LinuxDistribution:
 def describe_missing(missing: Missing, rows: Profiles, system: LinuxDistribution) -> str:
     """Return how to install libraries of the system, and which packages do without them."""
     known = {row.soname: row for row in rows.system_libraries}
-    by_package: list[SystemLibrary] = []
+    wanted = dict.fromkeys(n for found in missing.values() for n in found)
+    by_package = [known.get(n, SystemLibrary(n)) for n in wanted if n in known or system.family == "rpm"]
     texts: list[str] = []
-    for name in dict.fromkeys(n for found in missing.values() for n in found):
-        if name in known or system.family == "rpm":
-            by_package.append(known.get(name, SystemLibrary(name)))
-        else:  # a name that a shell reads otherwise is not for a command
-            facts = {"missing": name} if shlex.quote(name) == name else {}
-            texts.append(find_fix(_CAUSE, system.conditions, facts))
     if by_package:
         deb = ((row.deb_t64 if system.t64 else None) or row.deb or "" for row in by_package)
         # dnf accepts the RPM capability of a library (rpm's elfdeps) as a package
         rpm = (row.rpm or shlex.quote(f"{row.soname}()(64bit)") for row in by_package)
         facts = {name: " ".join(dict.fromkeys(names)) for name, names in (("deb", deb), ("rpm", rpm))}
-        texts.insert(0, find_fix(_CAUSE, system.conditions, facts))
+        texts.append(find_fix(_CAUSE, system.conditions, facts))
+    if len(by_package) < len(wanted):  # a name that a shell reads otherwise is not for a command
+        first, *others = [n for n in wanted if n not in known and shlex.quote(n) == n] or [""]
+        named = {"missing": first, "others": ", ".join(others)}
+        texts.append(find_fix(_CAUSE, system.conditions, {k: v for k, v in named.items() if v}))
     replaced = " and ".join(
         f"{row.instead} in place of {name}"
         for name, libraries in missing.items()

@@ -210,7 +210,9 @@ def fix(here, *sonames, name="opencv-python"):
         (LinuxDistribution(family="deb", needs_sudo=True), ["libGL.so.1", "libasound.so.2"], "On the machine: `sudo apt-get install libgl1 libasound2`."),
         (LinuxDistribution(family="deb", t64=True), ["libasound.so.2"], "On the machine: `apt-get install libasound2t64`."),
         (LinuxDistribution(family="rpm"), ["libasound.so.2"], "On the machine: `dnf install 'libasound.so.2()(64bit)'`."),
-        (LinuxDistribution(family="deb"), ["libodd.so.3"], "On the machine: install the system package that has libodd.so.3: `apt-file search libodd.so.3` or `dnf provides '*/libodd.so.3'` prints its name."),
+        (LinuxDistribution(family="deb"), ["libodd.so.3"], "On the machine: install the system package that has libodd.so.3: `apt-file search libodd.so.3` prints its name."),
+        (LinuxDistribution(family="deb"), ["libGL.so.1", "libodd.so.3", "lib;x.so", "libeven.so.2", "libx.so"], "On the machine: `apt-get install libgl1`. On the machine: install the system package that has libodd.so.3, and those of libeven.so.2, libx.so: `apt-file search libodd.so.3` prints its name."),
+        (LinuxDistribution(family=None), ["libodd.so.3"], "On the machine: install the system package that has libodd.so.3: `apt-file search libodd.so.3` or `dnf provides '*/libodd.so.3'` prints its name."),
         (LinuxDistribution(family="deb"), ["lib;x.so"], "On the machine: install the system package that has the library of the message."),
     ],
 )  # fmt: skip
