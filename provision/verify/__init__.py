@@ -91,7 +91,7 @@ def verify(
         if run.device == "cpu":
             from . import frameworks
 
-            frameworks.run_frameworks(run)
+            frameworks.import_frameworks(run)
     else:
         from . import frameworks
 

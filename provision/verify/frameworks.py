@@ -133,6 +133,17 @@ def _run_chosen(run: Verification) -> None:
     return None
 
 
+def import_frameworks(run: Verification) -> None:
+    """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
+    present = [n for n in _choose_names(run) if n in run.paths.frameworks]
+    if present:
+        run.say("progress", f"importing {', '.join(present)}")
+    with ThreadPoolExecutor(max(1, len(present))) as pool:
+        started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
+    run.imported.update({name: report.result for name, report in started.items()})
+    _run_chosen(run)
+
+
 # --- which frameworks ----------------------------------------------------------------------------
 
 
@@ -157,8 +168,8 @@ def _is_aside(run: Verification, name: str) -> bool:
 
 
 def _run_framework(run: Verification, name: str) -> None:
-    computed = "" if run.options.quick else ", convolutions, matrix products and attention"
-    run.say("progress", f"{name}: import{computed}")
+    if not run.options.quick:
+        run.say("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
     for uuid in run.slices or (None,):
         verdict = _run_on_device(run, name, uuid)

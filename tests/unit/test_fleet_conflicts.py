@@ -66,15 +66,19 @@ def test_there_are_never_fewer_plans_than_brute_force_finds(monkeypatch):
     def holds(drawn):
         builds, packages, weights = drawn
         candidates = candidates_of(builds)
-        seen = []
+        seen, refused = [], []
 
         def cheap(mask):
             return None if has_lock(mask, packages[:1]) else "no release of the first"
 
         def object_to(mask):
             assert cheap(mask) is None, "a set is solved only where the search has no objection"
+            assert not any(mask & bad == bad for bad in refused), "a known conflict answers"
             seen.append(mask)
-            return None if has_lock(mask, packages) else "no release"
+            if has_lock(mask, packages):
+                return None
+            refused.append(mask)
+            return "no release"
 
         found = cover_with_packages(candidates, weights, [cheap, object_to])
         plain = cover_with_packages(candidates, weights, [])

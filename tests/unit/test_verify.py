@@ -238,11 +238,25 @@ def test_an_environment_without_frameworks_fails_or_is_unproven(tmp_path):
     assert (missing.verdict, stage(missing, "framework").status) == ("fails", "fail")
 
 
+# A framework whose import ends only while another is imported too.
+MEETS = """import pathlib, time
+pathlib.Path("{site}/{name}.begun").touch()
+for _ in range(600):
+    if pathlib.Path("{site}/{other}.begun").exists():
+        break
+    time.sleep(0.1)
+else:
+    raise ImportError("the other framework is not imported at the same time")
+"""
+
+
 def test_a_quick_look_on_the_cpu_imports_each_framework_and_computes_nothing(tmp_path, monkeypatch):
     env, site = venv(tmp_path / "two")
-    for name, told in (("torch", "version"), ("jax", "devices")):
+    for name, told, other in (("torch", "version", "jax"), ("jax", "devices", "torch")):
         (site / name).mkdir()
-        (site / name / "__init__.py").write_text(FAKES[name])
+        (site / name / "__init__.py").write_text(
+            MEETS.format(site=site, name=name, other=other) + FAKES[name]
+        )
         assert told in FAKES[name]
     (site / "jaxlib").mkdir()
     (site / "jaxlib" / "__init__.py").write_text("__version__ = '0.11.0'\n")
