@@ -1,8 +1,8 @@
 """An environment's folder: whether gpuenv made it, its draft and its old folder beside it, and its Python.
 
-An environment is built in a hidden folder beside its path, the draft, and renamed to its path. A crash at any moment
-leaves the old environment or none. `.gpuenv/` inside marks environments of gpuenv. A folder without it is never
-changed. No Python is started here: `interpreter.py` does that."""
+A venv is built in a hidden folder beside its path, the draft, and renamed to its path. conda builds at the path, with
+the old environment renamed aside. A crash at any moment leaves the old environment or none. `.gpuenv/` inside marks
+environments of gpuenv. A folder without it is never changed. No Python is started here: `interpreter.py` does that."""
 
 from __future__ import annotations
 

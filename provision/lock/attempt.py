@@ -45,7 +45,7 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
     return outcome if isinstance(outcome, Refusal) else _judge(state, candidate, outcome)
 
 
-def compare(state: State, candidate: Candidate) -> Outcome:
+def attempt_or_refuse(state: State, candidate: Candidate) -> Outcome:
     """Return the outcome of a candidate that may fail in any way: another solution exists."""
     try:
         return attempt(state, candidate)

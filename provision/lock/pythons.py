@@ -1,4 +1,4 @@
-"""Chooses the Python of a lock, and finds the Pythons for which packages have wheels.
+"""Chooses the Python of a lock, and asks the first candidate for each CUDA and Python that is possible.
 
 An old pin often has no wheel for the newest Python. Another Python is then better than a compiler.
 """
@@ -62,7 +62,7 @@ def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Versi
     return max(usable, default=None)
 
 
-def solve(state: State, candidate: Candidate) -> Outcome:
+def attempt_each_cuda(state: State, candidate: Candidate) -> Outcome:
     """Return the outcome of a first candidate, or after a refusal that of builds of the same index for another CUDA.
 
     One query cannot choose between them: they differ in the extra that brings CUDA. A refusal that names a bound on
@@ -109,7 +109,7 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
         )
         state.note(f"Python {python} is not possible: {cause}. Trying Python {other}")
         state.set_fitting(fitting)
-        outcome = solve(state, first_candidate(state))
+        outcome = attempt_each_cuda(state, first_candidate(state))
         if isinstance(outcome, Solution):
             return outcome
         refusal = outcome

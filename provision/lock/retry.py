@@ -26,7 +26,7 @@ from ..model import (
 from ..system.redaction import redact
 from ..system.versions import major, meets, version
 from .archives import source_rules
-from .attempt import compare
+from .attempt import attempt_or_refuse
 from .builds import Fitting, name_builds
 from .candidates import first_candidate
 from .named import NamedPackage, requirement
@@ -191,7 +191,7 @@ def _offer_without(state: State, error: LockError, address: str) -> None:
     without = _in_silence(state, context, no_code=context.no_code)
     if address.startswith(redact(sources.pytorch)):
         without.close_index("pytorch", error)
-    outcome = compare(without, first_candidate(without))
+    outcome = attempt_or_refuse(without, first_candidate(without))
     if isinstance(outcome, Solution):
         builds = name_builds(outcome.builds)
         lines = ", ".join(n.origin for n in closed)
@@ -245,7 +245,7 @@ def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
         freed = _in_silence(state, _without_bounds(state.context, named.name), no_code=True)
-        outcome = compare(
+        outcome = attempt_or_refuse(
             freed, dataclasses.replace(first_candidate(freed), only_binary=frozenset({":all:"}))
         )
         if isinstance(outcome, Solution):

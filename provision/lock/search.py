@@ -15,13 +15,13 @@ from ..model import Build, Emit, Event, Lock, Plan, RequestContext, requirement_
 from ..system.versions import meets
 from . import candidates, pythons, reasons, retry
 from .archives import source_rules
-from .attempt import attempt, compare
+from .attempt import attempt, attempt_or_refuse
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
 
 MOST_MORE = 3
-"""The most solves after the first one."""
+"""The most solves that are compared with the first solution."""
 _AT_ONCE = 2
 
 
@@ -50,7 +50,7 @@ def search(
                 return _without_builds(state, closed)
         else:
             try:
-                solution = _solve_near(state, near, moving) if near else _solve(state)
+                solution = _solve_again(state, near, moving) if near else _solve(state)
                 other = retry.add_brought(state, solution)
                 if other is None:
                     return _lock(state, solution)
@@ -71,7 +71,7 @@ def _solve(state: State) -> Solution:
     more = MOST_MORE
     while more and (better := candidates.better_candidates(state, best)[: min(more, _AT_ONCE)]):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            outcomes = list(pool.map(partial(compare, state), better))
+            outcomes = list(pool.map(partial(attempt_or_refuse, state), better))
         for outcome in outcomes:
             if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
                 state.close_index("pytorch", outcome.error)
@@ -94,7 +94,7 @@ def _solve(state: State) -> Solution:
 def _first_solution(state: State) -> Solution:
     """Return the first solution. After a refusal: without pins of gpuenv's own, another CUDA, an older local build, another Python."""
     first = candidates.first_candidate(state)
-    outcome = pythons.solve(state, first)
+    outcome = pythons.attempt_each_cuda(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _older_local(state, outcome)
     if isinstance(outcome, Refusal):
@@ -117,14 +117,14 @@ def _older_local(state: State, refusal: Refusal) -> Outcome:
     return refusal
 
 
-def _solve_near(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
+def _solve_again(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
     """Return the solution with the versions of a lock, or else one that keeps what it can, or else the best one."""
     keep = {name: p.version for name, p in state.locked.items() if not p.unhashed}
     builds, python = _builds_of(state, lock, moving), lock.plan.python or ""
     if builds and python in state.fitting.question.pythons(builds[0]):
         plan = state.fitting.plan(builds, python)
         pins = tuple(f"{name}=={version}" for name, version in keep.items())
-        outcome = compare(state, Candidate(plan=plan, builds=builds, limits=pins))
+        outcome = attempt_or_refuse(state, Candidate(plan=plan, builds=builds, limits=pins))
         if isinstance(outcome, Solution) and not outcome.conflicts:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:

@@ -102,10 +102,10 @@ def test_an_index_that_does_not_answer_ends_a_solve_near_to_a_lock(monkeypatch):
     asked = state("torch")
     lock = dataclasses.replace(el.of(), plan=asked.fitting.newest)
     closed = LockError("no answer", unreachable="pypi")
-    monkeypatch.setattr(search, "compare", lambda _, candidate: Refusal(candidate, closed))
+    monkeypatch.setattr(search, "attempt_or_refuse", lambda _, candidate: Refusal(candidate, closed))
     monkeypatch.setattr(search, "attempt", None)  # it would be called
     with pytest.raises(LockError) as raised:
-        search._solve_near(asked, lock, frozenset())
+        search._solve_again(asked, lock, frozenset())
     assert raised.value is closed
     with pytest.raises(LockError, match="no answer; it has builds that fit") as raised:
         search._without_builds(asked, closed)
