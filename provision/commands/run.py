@@ -130,7 +130,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
 
 def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
     """Return the finding on a program that ended well without a GPU."""
-    from ..profiles.findings import make_finding
+    from ..profiles.wording import make_finding
 
     device = read_device(root)
     steps = (

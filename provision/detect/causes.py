@@ -22,9 +22,9 @@ from .query import DriverAnswer
 
 def make_finding(name: str, evidence: tuple[Evidence, ...] = (), /, **facts: Any) -> Finding:
     """Return the finding of a row of profiles/failures.yaml. A working driver needs none, and loads no profiles."""
-    from ..profiles import findings
+    from ..profiles import wording
 
-    return findings.make_finding(name, evidence, **facts)
+    return wording.make_finding(name, evidence, **facts)
 
 
 class DriverFacts(Value):

@@ -1,7 +1,7 @@
 """Find the causes of a failure in its log, and their fixes.
 
-The stage is pure: texts, a machine, a verdict and tables are its input, findings its output. Messages alone seldom
-prove a cause. So three kinds of evidence are combined:
+Texts, a machine, a verdict and tables are its input, findings its output. It reads the machine only through the functions
+of `Circumstances`. Messages alone seldom prove a cause. So three kinds of evidence are combined:
 
 - rules: rows of profiles/failures.yaml, which list messages of programs and their causes;
 - judges: comparisons of facts in the text with the tables, such as a GPU with an arch list, or a driver with the

@@ -18,7 +18,7 @@ from ..model import (
     GpuMemoryHolder,
     Machine,
 )
-from ..profiles.findings import fill_text
+from ..profiles.wording import fill_text
 from .fixes import find_slots, make_fix
 from .lines import Line
 from .rules import Candidate, Case, candidate

@@ -26,7 +26,7 @@ from ..model import (
     TargetGpu,
     format_label,
 )
-from ..profiles.findings import PLACES, SLOT, choose_fix, fill_text, list_slots, render_step
+from ..profiles.wording import PLACES, SLOT, choose_fix, fill_text, list_slots, render_step
 from ..system.versions import major
 from .facts import CONDITIONS
 from .hardware import find_cuda_built

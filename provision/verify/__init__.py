@@ -235,7 +235,7 @@ def _explain_address_limit(run: Verification) -> list[Finding]:
     ended = next((t for t in texts if _ENDED.search(t)), None)
     if shown is None and (ended is None or run.findings):
         return run.findings
-    from ..profiles.findings import make_finding
+    from ..profiles.wording import make_finding
 
     finding = make_finding(
         "address_space_limited",

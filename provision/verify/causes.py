@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model import Confidence, Evidence, Finding, GpuMemoryHolder
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system import process
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).

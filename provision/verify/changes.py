@@ -35,7 +35,7 @@ from ..model import (
     Target,
     is_stack_package,
 )
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system import untrusted
 from ..system.kernels import how_they_run
 from .drift import find_drift

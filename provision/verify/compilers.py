@@ -16,7 +16,7 @@ from pathlib import Path
 from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
 from ..model.values import Value
-from ..profiles.findings import find_fix, make_finding
+from ..profiles.wording import find_fix, make_finding
 from ..system import untrusted
 from . import fixes
 from .libraries import PythonPaths, make_pip_command, read_cuda

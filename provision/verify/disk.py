@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..environment.distributions import list_distributions
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system.redaction import clean
 from .libraries import (
     CUDNN_PACKAGE,

@@ -21,7 +21,7 @@ from ..environment.distributions import list_names
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem
 from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
 from ..model.values import Value
-from ..profiles.findings import find_fix
+from ..profiles.wording import find_fix
 from ..system import untrusted
 from ..system.loader_cache import loader_cache
 from .libraries import make_pip_command, name_nvidia_wheel

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..environment.distributions import Distribution, list_distributions
 from ..model import FRAMEWORKS, Evidence, FrameworkVerdict
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system import process
 from ..system.redaction import clean
 from .changes import add_later_installs, find_later_installs

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model import Evidence, Finding, Machine, format_cudnn
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system.probes import Record
 from .causes import (
     describe_call,

@@ -18,7 +18,7 @@ from packaging.version import Version
 from ..environment.distributions import list_distributions, list_names
 from ..model import Evidence, Finding, RemovedNames, StageResult
 from ..model.values import Value
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system.redaction import clean_line
 
 _EXTENSION = re.compile(r"\.(?:py|pyc|so|(?:cpython|pypy|abi)[\w-]*\.so)")

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..environment.place import read_settings
 from ..errors import MachineError, UsageError
 from ..model import Finding, Lock, Machine, NodeVerdict, Verdict
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system import trust
 from ..system.process import children
 from ..system.process.children import read_start

@@ -42,7 +42,7 @@ from ..model import (
     name_few,
 )
 from ..model.values import Value
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system.elf import ElfError
 from ..system.redaction import clean
 from . import fixes

@@ -22,7 +22,7 @@ from ..model import (
     format_cudnn,
 )
 from ..model.values import Value
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system.redaction import clean
 from .causes import (
     explain_cudnn_call,

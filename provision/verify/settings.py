@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..model.values import Value
-from ..profiles.findings import make_finding
+from ..profiles.wording import make_finding
 from ..system import process
 from ..system.search import find_smallest
 from .libraries import list_libraries

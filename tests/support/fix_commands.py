@@ -8,7 +8,7 @@ import yaml
 from fix_texts_in_code import texts_in_code
 from known import KNOWN
 
-from provision.profiles.findings import fill_text
+from provision.profiles.wording import fill_text
 
 FACTS = {
     "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libportaudio.so.2",

@@ -18,7 +18,7 @@ from provision.diagnose.signs import add_signs
 from provision.errors import DataError
 from provision.model import Evidence
 from provision.profiles.files import dump, read_file
-from provision.profiles.findings import fill_text
+from provision.profiles.wording import fill_text
 
 LABELS = 55
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from provision.model import Environment, Lock, Plan, PlannedBuild, StageResult, Target
-from provision.profiles.findings import make_finding
+from provision.profiles.wording import make_finding
 from provision.verify import Options, make_verdict
 
 FOR_GPU = "framework_for_cpu"

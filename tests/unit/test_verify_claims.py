@@ -14,7 +14,7 @@ from verify_stub import env, healthy, pristine, tamper, verification  # noqa: F4
 import provision.verify as whole
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
 from provision.model import Driver, Gpu, Machine, StageResult, Target
-from provision.profiles.findings import make_finding
+from provision.profiles.wording import make_finding
 from provision.verify import layers, probe
 
 REAL = "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"

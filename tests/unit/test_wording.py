@@ -9,11 +9,11 @@ import pytest
 
 from provision import profiles
 from provision.model import Evidence
-from provision.profiles.findings import fill_text, make_finding
+from provision.profiles.wording import fill_text, make_finding
 
 PACKAGE = Path(__file__).parents[2] / "provision"
 # The builder itself, and the ranking of diagnose, which fills the rows of its candidates.
-BUILDERS = {"profiles/findings.py", "diagnose/findings.py"}
+BUILDERS = {"profiles/wording.py", "diagnose/findings.py"}
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def test_no_finding_is_built_beside_the_profiles():
 
 def test_each_name_in_the_code_is_a_row(texts):
     for file, node in calls({"make_finding"}):
-        if file in ("profiles/findings.py", "detect/make_detect_finding.py"):
+        if file in ("profiles/wording.py", "detect/make_detect_finding.py"):
             continue
         first = node.args[0]
         if isinstance(first, (ast.Constant, ast.IfExp)):
