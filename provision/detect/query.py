@@ -238,7 +238,7 @@ def parse_answer(report: bytes, end: str | None = None, *, hung: bool = False) -
     )  # fmt: skip
     if failed and not answer.gpus:
         name = failed["name"] or NAMES.get(failed["code"], "unknown error")
-        words = f"{failed['call']} returned {code} ({name})" if code else failed["text"]
+        words = failed["text"] or f"{failed['call']} returned {code} ({name})"
         return replace(answer, error=f"libcuda: {words}")
     if end:
         begun = next((str(r["doing"]) for r in reversed(records) if r["kind"] == "begin"), "Python")

@@ -134,6 +134,11 @@ def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, l
         checked(tmp_path, *(both if links_first else reversed(both)))
 
 
+def test_a_package_with_more_nested_folders_than_an_environment_may_have_is_refused(tmp_path):
+    with pytest.raises(install.UnsafeError, match="deep has too many nested folders"):
+        checked(tmp_path, lying(tmp_path, "deep", links={"share/" + "d/" * 65 + "link": "file"}))
+
+
 def test_the_files_of_an_old_package_are_checked_too(tmp_path):
     """Packages before 2016 list their files as text."""
     for path, inside in (("lib/x", True), ("../x", False)):

@@ -36,6 +36,11 @@ def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
     assert answer.error == f"libcuda: {said}"
 
 
+def test_a_driver_without_a_device_is_not_said_to_return_an_error():
+    answer = parse_answer(told(stage("cuDeviceGetCount", 100, "no device is visible")))
+    assert (answer.code, answer.error) == (100, "libcuda: no device is visible")
+
+
 def test_library_chatter_is_passed_over():
     answer = parse_answer(b"hello\n" + told(stage("cuInit", 802)))
     assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"

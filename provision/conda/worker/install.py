@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...system.files import find_existing, hash_file, iterate_links
+from ...system.files import TooDeepError, find_existing, hash_file, iterate_links
 from . import Json, awaited, channels, end_with, tell
 from .channels import strip_url
 
@@ -247,7 +247,10 @@ class PathGuard:
             listed.add(place)
             self._enter(place)
             self._enter(_normalize(place))
-        links = (os.path.relpath(entry.path, lying) for _, entry in iterate_links(str(lying)))
+        try:
+            links = [os.path.relpath(entry.path, lying) for _, entry in iterate_links(str(lying))]
+        except TooDeepError as error:  # no later change of the environment would be allowed
+            raise UnsafeError(f"{name} has too many nested folders") from error
         for place in listed.intersection(links):
             self._links[place] = self._links[_normalize(place)] = str((lying / place).readlink())
         for folder in sorted(self._folders & self._links.keys()):
