@@ -263,7 +263,7 @@ OOM = (
             "ptxas_missing_or_too_old", ["XLA_FLAGS=--xla_gpu_cuda_data_dir"], ["nvidia-cuda-nvcc-cu12"],
         ),
         (
-            ["ImportError: /work/project/build/fastsum.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv"],
+            ["ImportError: /home/u/project/build/fastsum.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv"],
             "extension_built_for_other_torch_or_cuda", ["fastsum", "Rebuild it in its folder"], ["or install its wheel"],
         ),
         (["$ docker run -it tensorflow/tensorflow python x.py", NO_GPUS], "container_without_gpu", ["likely The container"], []),
