@@ -1,5 +1,6 @@
 """Commands under the names that other tools have for them, and the cache."""
 
+import errno
 import os
 import re
 import shutil
@@ -116,6 +117,15 @@ def test_what_cannot_be_removed_is_named(tmp_path):
     with pytest.raises(BuildError, match="/proc/self/status cannot be removed"):
         remove_entries([Path("/proc/self/status")])
     assert remove_entries([tmp_path / "removed by another run"]) == (1, 0)
+
+
+def test_the_file_in_a_folder_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path / "inner"))
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(BuildError, match=f"^{re.escape(str(tmp_path / 'inner'))} cannot be removed"):
+        remove_entries([tmp_path])
 
 
 def test_two_runs_can_empty_one_cache(tmp_path, monkeypatch):

@@ -68,6 +68,8 @@ def test_bounds_that_nothing_fits_are_named_with_their_line(gpuenv):
     ran = resolved(gpuenv, *files(gpuenv.work, asked="# ours\njax>=9\n"))
     assert ran.code == 5 and "jax>=9 (asked.txt line 2)" in ran.json["notes"][0]
     assert ran.json["hint"] == "change the bound jax>=9 in asked.txt line 2"
+    explained = resolved(gpuenv, "-r", "asked.txt", "--explain")
+    assert ["No candidates" in one.err for one in (ran, explained)] == [False, True]
 
 
 def test_the_python_of_a_project_binds_the_solver(gpuenv, tmp_path):

@@ -291,3 +291,12 @@ def test_a_build_in_isolation_names_no_package_of_the_environment():
     assert not found(
         "  cause: The build backend returned an error", "ModuleNotFoundError: No module named 'setuptools'"
     )
+
+
+def test_the_pip_of_a_fix_is_that_of_the_first_sign_that_has_one():
+    numpy = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.1 as it may crash."
+    for lines, pip in (
+        (["Ubuntu 22.04", "$ poetry run python a.py"], "poetry run pip"),
+        (["/content/a.ipynb google.colab", "$ poetry run python a.py"], "!pip"),
+    ):
+        assert f'`{pip} install "numpy<2"`' in found(*lines, numpy)[0].fix
