@@ -212,7 +212,7 @@ def test_the_progress_of_uv_is_bytes(line, read):
 
 
 def test_the_downloads_of_an_installation_are_told_together(tmp_path, monkeypatch):
-    """With the one that is waited for. Nothing is told of files that the cache has."""
+    """The file that the run waits for is counted, and files that the cache has are not reported."""
     told = []
 
     def run(_words, _sources, *, settings, **_):
