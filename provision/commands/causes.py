@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import detect
 from ..config import rows
 from ..config.options import Choices
-from ..environment import distributions
 from ..environment.place import made_by_gpuenv
 from ..errors import BuildError, GpuenvError
 from ..model import (
@@ -25,9 +23,6 @@ from ..system import process
 from ..system.process import foreground
 from ..system.process.children import signal_name
 
-_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
-_LEVELS = 3
-_FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
@@ -71,7 +66,6 @@ def explain_failure(
 
     oom_kills, oom_source = foreground.oom_kills().since(before) or (None, None)
     here = folder or Path.cwd()
-    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
     ran = Ran(
         signal=ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode),
         oom_kills=oom_kills,
@@ -80,9 +74,8 @@ def explain_failure(
         open_files=foreground.limit("RLIMIT_NOFILE"),
         memory=foreground.memory(),
         made_by_gpuenv=made_by_gpuenv(root),
-        files_of=lambda module: distributions.find_owner_of_missing(root, module),
-        has_module=lambda module: distributions.has_module(root, module),
-        own_module=lambda module: find_own_module(folders, module),
+        env=root,
+        folders=[here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))],
     )
     known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
     alone = Circumstances(advise=resolve, device=device, ran=ran)
@@ -101,25 +94,3 @@ def explain_failure(
 def detect_for_causes(*, cuda: bool) -> Machine:
     """Read this machine without its Pythons and CUDA libraries, which decide no cause."""
     return detect.detect({"driver", "context", "hardware", "environment", *(["cuda"] if cuda else [])})
-
-
-def find_own_module(folders: Sequence[Path], module: str) -> str | None:
-    """Return the path of a module in the program's own folders, at most a few levels down, or None.
-
-    A folder counts only if it contains Python files. One of that name can contain data.
-    """
-    top = module.partition(".")[0]
-    for start in dict.fromkeys(folders):
-        for number, (folder, names, files) in enumerate(os.walk(start)):
-            if number > _FOLDERS:
-                break
-            if f"{top}.py" in files:
-                return str(Path(folder, f"{top}.py"))
-            if top in names and any(Path(folder, top).glob("*.py")):
-                return str(Path(folder, top))
-            deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
-            left_out = {
-                n for n in names if n[0] == "." or n in _SKIPPED or Path(folder, n, "pyvenv.cfg").exists()
-            }
-            names[:] = [] if deep else sorted({*names} - left_out)
-    return None

@@ -14,28 +14,16 @@ A proof comes first, then certain causes, lower layers before upper ones, then t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from ..model import Profiles
+from ..model import ContextValue, Finding, Profiles
+from ..model.values import Value
 from . import hardware, libraries, packages, processes
-from .context import (
-    Circumstances,
-    Diagnosis,
-    Installed,
-    Ran,
-    add_circumstances,
-    add_environment,
-    add_machine,
-    find_contradicted,
-    find_environment,
-    say_that_driver_works,
-)
-from .facts import read_facts
-from .findings import add_holders, add_installs, allow_for_cpu, rank
-from .fixes import check_tables
+from .case import Circumstances, Installed, Judge, Ran
+from .context import find_contradicted, list_context, read_case, say_that_driver_works
+from .findings import add_holders, add_installs, rank
 from .lines import read_log, unwrap
-from .rules import Case, Judge, apply_catalogue, apply_rules, drop_messages, drop_optional_parts
-from .signs import add_signs, list_context
+from .messages import drop_messages, drop_optional_parts
+from .rules import apply_catalogue, apply_rules, check_tables
 
 __all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
@@ -70,6 +58,21 @@ JUDGES: tuple[Judge, ...] = (
 )
 
 
+class Diagnosis(Value):
+    """The findings of a text, the likeliest first, and notes that are no findings.
+
+    `crash` describes a crash without a finding, with the next command. `environment` names the environment that was read,
+    or why it was not used. `elsewhere` says that this machine's driver works, against the first finding of a log.
+    `context` is what the texts say of their program and place.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    crash: str | None = None
+    environment: str | None = None
+    elsewhere: str | None = None
+    context: tuple[ContextValue, ...] = ()
+
+
 def find_causes(
     texts: Sequence[tuple[str, Iterable[bytes]]], profiles: Profiles, circumstances: Circumstances
 ) -> Diagnosis:
@@ -84,45 +87,26 @@ def find_causes(
     lines = drop_optional_parts(drop_messages(lines, profiles, "harmless"), profiles)
 
     # The facts: those of the text first, completed by the machine's and the environment's.
-    facts = read_facts(lines, profiles.gpus)
-    files, device, note = find_environment(circumstances.installed, lines, facts)
-    machine, device = circumstances.machine, circumstances.device or device
-    if device == "cpu":
-        lines = drop_messages(lines, profiles, "notices_without_gpu")
-        facts = read_facts(lines, profiles.gpus)
-        machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
-    completed = {*(add_machine(facts, machine) if lines else ()), *add_environment(facts, files)}
-    circumstances = replace(circumstances, machine=machine, device=device)
-    add_circumstances(facts, circumstances)
-    case = Case(lines=lines, facts=facts, profiles=profiles, circumstances=circumstances)
-    add_signs(case)
+    case, note = read_case(lines, profiles, circumstances)
+    is_of_machine = bool(case.lines) and circumstances.is_of_machine
 
-    # The candidates, without those that a fact contradicts. The catalogue speaks where nothing else does.
+    # The candidates. A fact can contradict some. The last three speak where nothing else does.
     judged = [*(c for judge in JUDGES for c in judge(case)), *apply_rules(case)]
     ruled_out = {c.cause for c in judged if not c.weight}
-    if lines and circumstances.is_of_machine:
-        ruled_out |= find_contradicted(facts, machine)
+    if is_of_machine:
+        ruled_out |= find_contradicted(case)
     found = [c for c in judged if c.weight]
     found += apply_catalogue(case, found)
     found += hardware.judge_no_gpu(case, found)
     found += packages.judge_unknown_module(case, found)
-    if device == "cpu":
-        found = allow_for_cpu(found, case)
-    if not circumstances.is_of_machine:  # then facts of this machine prove nothing
-        found = [
-            replace(c, confidence="likely")
-            if c.confidence == "certain" and completed.intersection(c.evidence)
-            else c
-            for c in found
-        ]
 
-    # The findings, with what happened before and what happens beside.
+    # The findings in order, with what happened before and what happens beside.
     findings = add_holders(add_installs(rank(found, case, ruled_out), case), case)
-    at_odds = findings and lines and not circumstances.is_of_machine
+    at_odds = findings and case.lines and not is_of_machine
     return Diagnosis(
         findings=findings,
-        crash=None if findings else processes.describe_crash(lines, circumstances.ran),
+        crash=None if findings else processes.describe_crash(case.lines, circumstances.ran),
         environment=note,
-        elsewhere=say_that_driver_works(findings[0].cause, facts, machine) if at_odds else None,
+        elsewhere=say_that_driver_works(findings[0].cause, case) if at_odds else None,
         context=list_context(case),
     )

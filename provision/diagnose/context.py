@@ -1,33 +1,129 @@
-"""What is known beside a text: the machine, the environment and the program of a failure, as far as a text is of them.
+"""Complete the facts of a text: where it is from, and what the environment and the machine know beside it.
 
-The text comes first. Facts of the environment and of the machine complete it, unless it names another version,
-another driver, or paths of another environment.
+The text comes first. Signs, launchers and programs are tables of profiles/failures.yaml; what they find is a fact with its
+line, so that rules and fixes name it in their conditions ("container=podman"). Facts of the environment and of the machine
+are added unless the text names another version, another driver, or paths of another environment.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..model import (
-    ContextValue,
-    Device,
-    Evidence,
-    Finding,
-    GpuMemoryHolder,
-    Machine,
-    Plan,
-    Profiles,
-    Request,
-    Target,
-    Verdict,
-)
-from ..model.values import Value
-from .facts import Facts
-from .lines import Line
+from ..model import FRAMEWORKS, ContextValue, Device, Evidence, KnownProgram, Machine, Profiles
+from .case import Case, Circumstances, Installed
+from .facts import Facts, read_facts
+from .lines import Line, package_of, read_frame
+from .messages import compile_pattern, drop_messages, normalize
+
+
+def read_case(
+    lines: Sequence[Line], profiles: Profiles, circumstances: Circumstances
+) -> tuple[Case, str | None]:
+    """Return the case of some lines with all its facts, and a note on the environment that was read."""
+    facts = read_facts(lines, profiles.gpus)
+    files, device, note = _find_environment(circumstances.installed, lines, facts)
+    machine, device = circumstances.machine, circumstances.device or device
+    if device == "cpu":
+        lines = drop_messages(lines, profiles, "notices_without_gpu")
+        facts = read_facts(lines, profiles.gpus)
+        machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
+    added = {*(_add_machine(facts, machine) if lines else ()), *_add_environment(facts, files)}
+    circumstances = replace(circumstances, machine=machine, device=device)
+    _add_owner(facts, circumstances)
+    case = Case(lines=lines, facts=facts, profiles=profiles, circumstances=circumstances, added=added)
+    add_signs(case)
+    return case, note
+
+
+# --- the program and the place of a text -----------------------------------------------------------
+
+_CONTEXT = ("program", "framework", "torch", "tensorflow", "jax", "onnxruntime", "cuda_build", "cuda", "driver_cuda", "driver",
+         "gpu", "capability", "system", "distribution", "container", "launch", "gpu_flag", "manager", "owner", "cluster",
+         "python")  # fmt: skip
+"""The context that --json shows, in this order. The versions of other packages follow."""
+_LAUNCH = 400  # characters of a command that starts a program elsewhere
+
+
+def add_signs(case: Case) -> None:
+    """Add what the text says of its program and of its place to the facts."""
+    facts = case.facts
+    for system in ("wsl", "windows", "macos"):
+        if facts.holds(f"os={system}") and not facts.all("system"):
+            facts.add("system", system, facts.where("os")[0])
+    for row in case.profiles.signs:
+        name, _, value = row.sign.partition("=")
+        if facts.all(name) or any(map(case.said, row.lacks)):
+            continue
+        if shown := case.messages.find(row.says):
+            facts.add(name, value, shown[0])
+            if row.pip and not facts.all("pip"):
+                facts.add("pip", row.pip, shown[0])
+    _read_launch(case)
+    for program in list_programs(case):
+        where = case.messages.find(program.says)
+        kind = "framework" if program.program in FRAMEWORKS else "program"
+        if where and not facts.all(kind):
+            facts.add(kind, program.program, where[0])
+    for program in list_programs(case):
+        if program.uses and not facts.all("framework"):
+            facts.add("framework", program.uses, case.messages.find(program.says)[0])
+    machine = case.circumstances.machine
+    if machine and machine.context.container and not facts.all("container"):
+        facts.add("container", machine.context.container, Evidence("a container", "machine"))
+
+
+def _read_launch(case: Case) -> None:
+    """Add the first command that starts a program elsewhere, and whether it gives the GPU."""
+    for i, line in enumerate(case.lines):
+        low = line.text.lower()
+        row = next((r for r in case.profiles.launchers if f"{r.command} " in low), None)
+        if row is None:
+            continue
+        text = line.text[low.index(row.command) :]
+        if "nvidia-docker" in low:
+            text = f"nvidia-{text}"
+        for following in case.lines[i + 1 : i + 12]:
+            if not text.rstrip().endswith("\\"):
+                break
+            text = f"{text.rstrip()[:-1].rstrip()} {following.text.strip()}"
+        text = text[:_LAUNCH].strip().rstrip("`")
+        given = any(flag.lower() in text.lower() for flag in row.flags)
+        case.facts.add("launch", text, line.evidence)
+        case.facts.add("gpu_flag", "yes" if given else "no", line.evidence)
+        if not given:
+            case.facts.add("launch_fixed", f"{row.command} {row.gives} ...", line.evidence)
+        return
+
+
+def list_programs(case: Case, evidence: Iterable[Evidence] = ()) -> list[KnownProgram]:
+    """Return the programs of a text: those that the evidence names, those of the last traceback, then the others."""
+    rows = case.profiles.programs
+    lines = [normalize(e.text) for e in evidence]
+    named = [r for r in rows if any(compile_pattern(p).found(low) for p in r.says for low in lines)]
+    frames = [read_frame(line.text) for line in reversed(case.lines) if "File" in line.text]
+    modules = [m for frame in frames if frame and (m := package_of(frame[0]))]
+    traced = [r for m in dict.fromkeys(modules) for r in rows if m in r.modules]
+    others = [r for r in rows if case.messages.find(r.says)]
+    return [*{r.program: r for r in (*named, *traced, *others)}.values()]
+
+
+def list_context(case: Case) -> tuple[ContextValue, ...]:
+    """Return the context as values with their lines."""
+    seen = case.facts.seen
+    packages = sorted(case.facts.packages.difference(_CONTEXT))
+    return tuple(
+        ContextValue(name=name, value=fact.value, evidence=fact.evidence)
+        for name in (*_CONTEXT, *packages)
+        for fact in seen.get(name, ())[:1]
+    )
+
+
+# --- the environment ---------------------------------------------------------------------------
+
 
 _DECIDING = ("torch", "tensorflow", "jax", "jaxlib", "python", "cuda_build")
 _PACKAGES = (*_DECIDING[:4], "torchvision", "torchaudio", "numpy", "onnxruntime", "onnxruntime-gpu", "ctranslate2",
@@ -39,89 +135,7 @@ _SHOWN = 4
 _NO_GPU_HERE = ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
 
 
-class Ran(Value):
-    """The end of a program that gpuenv ran, and its environment. None means unknown. All sizes are in bytes.
-
-    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the processes that
-    the kernel killed when memory ran out, and `oom_source` names the counter. `address_space` and `open_files`
-    are its limits, or None. `memory` is that of the machine or its container.
-
-    `files_of` returns the installed package ("numpy 2.1.0") that lists the files of a module. `own_module`
-    returns the path of a module in the project. `has_module` returns whether the environment has a module.
-    """
-
-    signal: str | None = None
-    oom_kills: int | None = None
-    oom_source: str | None = None
-    address_space: int | None = None
-    open_files: int | None = None
-    memory: int | None = None
-    made_by_gpuenv: bool = False
-    files_of: Callable[[str], str | None] = lambda _: None
-    own_module: Callable[[str], str | None] = lambda _: None
-    has_module: Callable[[str], bool] = lambda _: False
-
-
-class Installed(Value):
-    """The environment at `path`: the versions of its distributions, its Python, and the device it was made for.
-
-    `made_by_gpuenv` is true if gpuenv made it. `why` says what names the environment.
-    """
-
-    path: str
-    why: str
-    versions: Mapping[str, str] = field(default_factory=dict)
-    python: str | None = None
-    device: Device | None = None
-    made_by_gpuenv: bool = False
-
-
-class Circumstances(Value):
-    """The machine, the environment and the program of a failure, as far as they are known.
-
-    `here` is true if the program ran on `machine` just now, `is_named` if the user named the machine of the texts.
-    `device` is that of the environment: with "cpu", no cause requires a GPU. `holders` lists the processes that use
-    the memory of the machine's GPUs; it is called only if they matter. `installed` is the environment that the texts
-    are probably from.
-
-    `advise` is `resolve`, which makes plans for fixes with versions: no stage imports another.
-    """
-
-    advise: Callable[[Request, Target, Profiles], Plan] | None = None
-    machine: Machine | None = None
-    verdict: Verdict | None = None
-    here: bool = False
-    is_named: bool = False
-    device: Device | None = None
-    holders: Callable[[], Sequence[GpuMemoryHolder]] | None = None
-    ran: Ran | None = None
-    installed: Installed | None = None
-
-    @property
-    def is_of_machine(self) -> bool:
-        """Whether the texts are of `machine`, so that its facts prove causes."""
-        return self.here or self.is_named
-
-
-class Diagnosis(Value):
-    """The findings of a text, the likeliest first, and notes that are no findings.
-
-    `crash` describes a crash without a finding, with the next command. `environment` names the environment that was read,
-    or why it was not used. `elsewhere` says that this machine's driver works, against the first finding of a log.
-    `context` is what the texts say of their program and place.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    crash: str | None = None
-    environment: str | None = None
-    elsewhere: str | None = None
-    context: tuple[ContextValue, ...] = ()
-
-
-# --- the environment ---------------------------------------------------------------------------
-
-
-def find_environment(
+def _find_environment(
     installed: Installed | None, lines: Sequence[Line], facts: Facts
 ) -> tuple[Facts, Device | None, str | None]:
     """Return the facts in the files of the environment if the text can be of it, its device, and a note of that or why not.
@@ -184,7 +198,7 @@ def _find_contradiction(files: Facts, lines: Sequence[Line], facts: Facts, is_na
     return None
 
 
-def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
+def _add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
     """Add the environment's facts that the text does not name. Return their evidence."""
     known = set(facts.seen)
     if known & {"cpu_build", "cuda_build", "kernels"}:
@@ -195,7 +209,7 @@ def add_environment(facts: Facts, files: Facts) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(fact.evidence for fact in missing.values()))
 
 
-def add_circumstances(facts: Facts, circumstances: Circumstances) -> None:
+def _add_owner(facts: Facts, circumstances: Circumstances) -> None:
     """Add whose the environment is, and what the kernel counted while the program ran."""
     ran, environment = circumstances.ran, Evidence("the environment", "gpuenv")
     if ran and ran.oom_kills is not None:
@@ -210,7 +224,7 @@ def add_circumstances(facts: Facts, circumstances: Circumstances) -> None:
 # --- the machine -------------------------------------------------------------------------------
 
 
-def add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
+def _add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
     """Add the machine's driver and GPU if the text names none. Return their evidence.
 
     Different GPUs add nothing, nor does a machine with another driver or GPU than the text's.
@@ -233,16 +247,18 @@ def add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
     return tuple(shown)
 
 
-def find_contradicted(facts: Facts, machine: Machine | None) -> set[str]:
+def find_contradicted(case: Case) -> set[str]:
     """Return causes that this machine contradicts, because its driver lists GPUs."""
+    machine = case.circumstances.machine
     works = machine and machine.target.driver and machine.gpus and not machine.findings
-    another = machine and facts.first("driver") not in (None, machine.target.driver)
+    another = machine and case.facts.first("driver") not in (None, machine.target.driver)
     return set(_NO_GPU_HERE) if works and not another else set()
 
 
-def say_that_driver_works(cause: str, facts: Facts, machine: Machine | None) -> str | None:
+def say_that_driver_works(cause: str, case: Case) -> str | None:
     """Return a note if the driver of this machine works, so that a log with this cause is not of its current state."""
-    if machine is None or cause not in find_contradicted(facts, machine):
+    machine = case.circumstances.machine
+    if machine is None or cause not in find_contradicted(case):
         return None
     names = ", ".join(dict.fromkeys(gpu.name or "a GPU" for gpu in machine.gpus))
     return (

@@ -84,15 +84,18 @@ class Facts:
 
     def holds(self, condition: str) -> bool:
         """Return whether a condition is true: "os=windows", "torch==1.8.0", or "torch" (known at all)."""
-        match = re.match(r"([\w-]+)(.*)", condition)
-        assert match, condition
-        name, rest = match.groups()
-        values = self.all(name)
+        name = get_name(condition)
+        values, rest = self.all(name), condition[len(name) :]
         if not rest:
             return bool(values)
         if rest[0] == "=" and rest[1] != "=":
             return rest[1:] in values
         return any(meets(v, rest) for v in values)
+
+
+def get_name(condition: str) -> str:
+    """Return the fact that a condition is about: "torch" of "torch==1.8.0"."""
+    return re.split(r"[=<>!~]", condition, maxsplit=1)[0]
 
 
 def _dot(digits: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..model import (
     CONFIDENCES,
+    TO_CHECK,
     Evidence,
     FailureCause,
     Finding,
@@ -19,9 +20,9 @@ from ..model import (
     Machine,
 )
 from ..profiles.wording import fill_text
+from .case import FAINT, Candidate, Case, candidate
 from .fixes import find_slots, make_fix
 from .lines import Line
-from .rules import Candidate, Case, candidate
 
 _SHOWN = 5
 _EVIDENCE = 6
@@ -29,7 +30,6 @@ _WITHOUT_GPU = frozenset(
     ("system_library_missing", "python_package_missing", "package_files_damaged", "process_limit_reached",
      "variable_breaks_framework")
 )  # fmt: skip
-_FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
 
 
 # --- the device of the environment -------------------------------------------------------------
@@ -39,7 +39,7 @@ _CUDA_LIBRARY = re.compile(
 )
 
 
-def allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+def _allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     """Return the candidates that count in an environment for the CPU.
 
     There frameworks print that they find no GPU, so causes about GPUs (`about_gpu` in failures.yaml) are dropped. A
@@ -67,13 +67,21 @@ def _list_excluded(case: Case) -> set[str]:
 # --- order -------------------------------------------------------------------------------------
 
 
-def rank(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[str]) -> tuple[Finding, ...]:
+def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> tuple[Finding, ...]:
     """Return the findings in order: proofs of verify and detect, then causes that the text shows.
 
     A possible finding of detect does not come before a proof of the text. Only a certain candidate may name a cause that
-    is `ruled_out`.
+    is `ruled_out`. Facts that are not of the text prove nothing, unless the text is of this machine.
     """
     causes = {c.cause: c for c in case.profiles.causes}
+    candidates = _allow_for_cpu(found, case) if case.circumstances.device == "cpu" else found
+    if not case.circumstances.is_of_machine:
+        candidates = [
+            replace(c, confidence="likely")
+            if c.confidence == "certain" and not set(c.evidence).isdisjoint(case.added)
+            else c
+            for c in candidates
+        ]
 
     def order(found: Candidate) -> tuple[int, int, int]:
         layer, sure = int(causes[found.cause].layer), CONFIDENCES.index(found.confidence)
@@ -110,9 +118,9 @@ def _merge(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[st
                 evidence=evidence,
                 weight=weight,
                 title=old.title or new.title,
-                facts={**{k: v for k, v in new.facts.items() if k not in ("rule", "case")}, **old.facts},
+                slots={**{k: v for k, v in new.slots.items() if k not in ("rule", "case")}, **old.slots},
             )
-    return [c for c in by_cause.values() if c.weight >= _FAINT]
+    return [c for c in by_cause.values() if c.weight >= FAINT]
 
 
 def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, FailureCause]) -> list[Finding]:
@@ -202,8 +210,8 @@ def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
         title = fill_text(cause.title, values)
     evidence = found.evidence[:_EVIDENCE]
     if found.confidence != "certain":
-        decides = fill_text(found.facts.get("decides") or cause.decides, values)
-        evidence = (*evidence, Evidence(f"to confirm: {decides}", "to check"))
+        decides = fill_text(found.slots.get("decides") or cause.decides, values)
+        evidence = (*evidence, Evidence(f"to confirm: {decides}", TO_CHECK))
     fix = make_fix(found, case, values)
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
 

@@ -7,38 +7,32 @@ such as the index of a CUDA, or the package of a compiled extension. What the me
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from packaging.version import Version
 
-from ..errors import DataError
 from ..model import (
     FRAMEWORKS,
-    FailureFix,
-    FailureRule,
     FrameworkRequest,
     Plan,
-    Profiles,
     Request,
     Target,
     TargetGpu,
     format_label,
 )
-from ..profiles.wording import PLACES, SLOT, choose_fix, fill_text, list_slots, render_step
+from ..profiles.wording import SLOT, choose_fix, fill_text, render_step
 from ..system.versions import major
-from .facts import CONDITIONS
+from .case import Candidate, Case
+from .context import list_programs
 from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import Line, package_of, read_frame
-from .rules import Candidate, Case, compile_pattern, list_rows
-from .signs import list_programs
 
-_OPERATOR = re.compile(r"[=<>!~]")
 _COMMON = 12  # the CUDA major that most drivers in use support
 _PAGE = "https://download.pytorch.org/whl/"
-_PROGRAM_SLOTS = (
+PROGRAM_SLOTS = (
     "install",
     "gpu_build",
     "conda_build",
@@ -52,7 +46,7 @@ _FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "c
           "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch", "launch_fixed")  # fmt: skip
 """Facts that texts use by their names."""
 SLOTS = frozenset(
-    (*_FACTS, *_PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
+    (*_FACTS, *PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
      "old_cudnn", "cu", "cuda_major", "driver_label", "installed_label", "proposed_label", "index",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
@@ -83,74 +77,6 @@ def make_fix(found: Candidate, case: Case, values: Mapping[str, str]) -> str:
 
 def _is_in_container(case: Case) -> bool:
     return bool(case.said("container") or case.facts.all("container"))
-
-
-# --- mistakes in the tables --------------------------------------------------------------------
-
-
-def check_tables(profiles: Profiles) -> None:
-    """Raise DataError with every mistake in the tables of failures beyond their keys."""
-    if problems := find_mistakes(profiles):
-        raise DataError(
-            f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
-            problems=tuple(f"failures.yaml: {p}" for p in problems),
-            hint="Correct the rows named.",
-        )
-
-
-def find_mistakes(profiles: Profiles) -> list[str]:
-    """Return mistakes in the tables: an unknown name, an invalid pattern, or a cause whose last fix has a
-    condition or a slot."""
-    causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
-    wrong: list[str] = []
-
-    def refuse(row: str, values: Iterable[str], known: Collection[str], what: str) -> None:
-        wrong.extend(f"{row}: {value} {what}" for value in values if value not in known)
-
-    for row in list_rows(profiles):
-        refuse(
-            row.name,
-            (t[1:] for t in row.says if t[0] == "@"),
-            messages,
-            "in its words is not a known message",
-        )
-        for text in row.says:
-            try:
-                compile_pattern("message" if text[0] == "@" else text)
-            except ValueError as error:
-                wrong.append(f"{row.name}: {error}")
-    for row in profiles.catalogue:
-        refuse(row.name, row.causes or ("no cause",), causes, "is not in the table of causes")
-    last: dict[str, FailureFix] = {}
-    both: tuple[FailureRule | FailureFix, ...] = (*profiles.failures, *profiles.fixes)
-    for one in both:
-        refuse(one.name, [one.cause], causes, "is not in the table of causes")
-        slots = SLOTS if isinstance(one, FailureFix) else ()
-        for condition in (*one.wants, *one.lacks):
-            if condition not in messages:
-                refuse(
-                    one.name,
-                    [_OPERATOR.split(condition)[0]],
-                    {*CONDITIONS, *slots},
-                    "is neither a message nor a fact",
-                )
-    for fix in profiles.fixes:
-        last[fix.cause] = fix
-        refuse(fix.name, SLOT.findall(" ".join(fix.steps)), SLOTS, "is no slot")
-        places = (step.partition(": ")[0] for step in fix.steps if "`" in step)
-        refuse(
-            fix.name, places, PLACES, f"begins a step with a command, and is no place ({', '.join(PLACES)})"
-        )
-    wrong += [f"{cause}: it has no fix" for cause in causes - last.keys()]
-    wrong += [
-        f"{fix.name}: the last fix of a cause has no condition and no slot"
-        for fix in last.values()
-        if fix.wants or fix.lacks or list_slots(fix)
-    ]
-    for program in profiles.programs:
-        texts = " ".join(getattr(program, name) or "" for name in _PROGRAM_SLOTS)
-        refuse(program.program, SLOT.findall(texts), SLOTS, "is no slot")
-    return wrong
 
 
 # --- what the message proposes -----------------------------------------------------------------
@@ -225,7 +151,7 @@ def find_slots(found: Candidate, case: Case) -> dict[str, str]:
     values["pip"] = facts.first("pip") or "pip"
     values |= _find_libraries(found, case)
     values |= dict(_read_details(found, case))
-    values |= found.facts
+    values |= found.slots
     _add_versions(values, found, case)
     _add_programs(values, found, case)
     return values
@@ -245,7 +171,7 @@ def _add_programs(values: dict[str, str], found: Candidate, case: Case) -> None:
     framework = next((r.program for r in rows if r.program in FRAMEWORKS), None)
     if framework:
         values.setdefault("framework", framework)
-    for slot in _PROGRAM_SLOTS:
+    for slot in PROGRAM_SLOTS:
         mine = rows[:1] if slot == "install" else rows
         text = next((t for r in mine if (t := getattr(r, slot))), None)
         if text and all(n in values for n in SLOT.findall(text)):
@@ -297,7 +223,7 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\bPYTHONHOME\b")
 
 def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
     """Yield what the lines of the evidence, or other lines, say in a form of their own."""
-    shown = " ".join(e.text for e in found.evidence if e.source != "to check")
+    shown = " ".join(e.text for e in found.evidence)
     if match := re.search(r"CUDA\s+configurations?:?\s+(\d{1,2}\.\d)", case.text):
         yield "proposed_label", format_label(match[1])
     if _count_others(shown) > 0.25:
@@ -474,7 +400,7 @@ def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
         values["driver_label"] = format_label(speaks)
     if installed := facts.first("cuda"):
         values["installed_label"] = format_label(installed)
-    framework = found.facts.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
+    framework = found.slots.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
     if framework and (version := facts.first(framework)):
         values["release"] = f"{framework} {version}"
         values["upgrade"] = f"{values['pip']} install -U {framework}"

@@ -9,8 +9,8 @@ from packaging.version import Version
 
 from ..model import Build, Confidence, Evidence
 from ..system.versions import major, meets
+from .case import Candidate, Case, candidate, rule_out
 from .lines import Line
-from .rules import Candidate, Case, candidate, rule_out
 
 # --- the driver --------------------------------------------------------------------------------
 

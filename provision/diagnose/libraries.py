@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ..system.versions import major, meets
+from .case import Candidate, Case, candidate, rule_out
 from .facts import spell_cudnn
 from .lines import Line, Raised
-from .rules import Candidate, Case, candidate, rule_out
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from ..environment.distributions import find_owner_of_missing, has_module
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, Evidence, ImportName, normalize_name
+from .case import Candidate, Case, candidate, rule_out
 from .lines import Raised, package_of
-from .rules import Candidate, Case, candidate, rule_out
 
 _MISSING, _DAMAGED, _TOGETHER = (
     "python_package_missing",
@@ -42,10 +45,11 @@ def judge_module(case: Case) -> list[Candidate]:
     if last is None:
         return []
     ran, missing = case.circumstances.ran, _find_refused_import(case.exceptions)
+    env = ran.env if ran else None
     # a package without its __init__.py: Python reads its folder as an empty namespace
     unknown = _UNKNOWN.search(last.message)
     for name, error in ((unknown[1] if unknown else None, last), missing or (None, last)):
-        if name and ran and (owner := ran.files_of(name)):
+        if name and env and (owner := find_owner_of_missing(env, name)):
             title = f"Files of the module {name} are missing from the installed package {owner}"
             package = owner.partition(" ")[0]
             return [
@@ -55,11 +59,11 @@ def judge_module(case: Case) -> list[Candidate]:
         return _find_recommended(case, last)
     name, error = missing
     where = [error.line.evidence]
-    if ran and ran.own_module(name):
+    if ran and has_own_module(ran.folders, name):
         return []
     if _STACK.match(name) and name not in FRAMEWORKS:
         return []
-    if ran and ran.has_module(name):
+    if env and has_module(env, name):
         return [
             candidate(
                 _MISSING, 60, where,
@@ -79,6 +83,31 @@ def judge_module(case: Case) -> list[Candidate]:
         title = f"The module {name} is not installed; the installed package {error.package} imports it"
         return [_judge_open(case, name, where, title, 55, wanted_by=error.package)]
     return []
+
+
+_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
+_LEVELS = 3
+_FOLDERS = 400
+
+
+def has_own_module(folders: Sequence[Path], module: str) -> bool:
+    """Return whether a module is in the program's own folders, at most a few levels down.
+
+    A folder counts only if it contains Python files. One of that name can contain data.
+    """
+    top = module.partition(".")[0]
+    for start in dict.fromkeys(folders):
+        for number, (folder, names, files) in enumerate(os.walk(start)):
+            if number > _FOLDERS:
+                break
+            if f"{top}.py" in files or (top in names and any(Path(folder, top).glob("*.py"))):
+                return True
+            deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
+            left_out = {
+                n for n in names if n[0] == "." or n in _SKIPPED or Path(folder, n, "pyvenv.cfg").exists()
+            }
+            names[:] = [] if deep else sorted({*names} - left_out)
+    return False
 
 
 _OWN = frozenset(("utils", "util", "models", "model", "config", "configs", "common", "data", "dataset", "datasets", "lib", "libs",
@@ -105,7 +134,7 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candida
     ran = case.circumstances.ran
     if where is None or top != name or top in _OWN or top.startswith("_") or top in sys.stdlib_module_names:
         return []
-    if ran and (ran.own_module(name) or ran.has_module(name)):
+    if ran and (has_own_module(ran.folders, name) or (ran.env and has_module(ran.env, name))):
         return []
     if row := next((r for r in case.profiles.imports if r.module == top and not r.common), None):
         return [replace(_judge_known(case, row, [where]), confidence="possible")]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..model import FRAMEWORKS, Evidence
-from .context import Ran
+from .case import Candidate, Case, Ran, candidate
 from .lines import Line, package_of, read_frame
-from .rules import Candidate, Case, candidate
 
 _LIMIT, _DAMAGED, _BUG = "process_limit_reached", "package_files_damaged", "framework_bug_upgrade"
 

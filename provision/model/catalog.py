@@ -260,7 +260,7 @@ class FailureCause(NamedTuple):
     `decides` is the evidence that would prove it, with the command that shows it. A cause with `about_gpu` is a
     failure to use a GPU, and never applies to a CPU environment. A cause with `of_jobs` depends on the jobs that run
     on a machine, and is no fault of the machine. A text without a sign of what `only` names ("wsl") never has the
-    cause. In `title` and `decides`, {name} is a fact. A part in [[double brackets]] is omitted if its fact is unknown.
+    cause. In `title` and `decides`, {name} is a slot. A part in [[double brackets]] is omitted if its slot is unknown.
     """
 
     cause: str
@@ -372,7 +372,7 @@ class FailureRule(NamedTuple):
     """A rule from a text to a cause. Any of `says` must match (patterns, or "@name" of a message).
 
     All of `wants` and none of `lacks` must be true. They are names of messages, or facts ("torch==1.8.0",
-    "os=windows"). `weight` ("1" to "100") orders causes that the same words allow. `confidence` is "certain" only if
+    "os=windows"). `weight` ("1" to "100") orders causes that the same words allow, by the scale in `provision/diagnose/case.py`. `confidence` is "certain" only if
     the words prove the cause. `title` and `decides` replace those of the cause.
     """
 
@@ -393,7 +393,7 @@ class FindingText(NamedTuple):
     """A situation that `detect` or `verify` finds, its cause and how sure that is (by default likely). A text of None is
     that of the cause.
 
-    In `title` and `fix`, {name} is a fact. A part in [[double brackets]] is omitted for an unknown fact.
+    In `title` and `fix`, {name} is a slot. A part in [[double brackets]] is omitted for an unknown slot.
     """
 
     finding: str

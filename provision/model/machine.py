@@ -122,8 +122,12 @@ class LibraryFile(Value):
     ran: bool | None = None
 
 
+TO_CHECK = "to check"
+"""The source of a text that is no evidence yet: what would confirm a finding that is not certain."""
+
+
 class Evidence(Value, kw_only=False):
-    """A quotation that shows something: its `source`, and its line (from 1)."""
+    """A quotation that shows something: its `source`, and its line (from 1). That of TO_CHECK is advice."""
 
     text: str
     source: str | None = None

@@ -19,9 +19,9 @@ def make_finding(
     confidence: Confidence | None = None,
     cause: str | None = None,
     in_container: bool = False,
-    **facts: object,
+    **slots: object,
 ) -> Finding:
-    """Return a finding with the title and fix of the row `name`. A fact of None is unknown.
+    """Return a finding with the title and fix of the row `name`. A slot of None is unknown.
 
     A text that the row lacks is that of the cause, with `in_container` that for a container.
 
@@ -29,7 +29,7 @@ def make_finding(
     """
     texts, causes, _ = _read_texts()
     text = texts[name]
-    known = {k: str(v) for k, v in facts.items() if v is not None}
+    known = {k: str(v) for k, v in slots.items() if v is not None}
     common = causes.get(text.cause)
     title = text.title or (common.title if common else "")
     fix = text.fix or find_fix(cause or text.cause, ("container",) if in_container else ())
@@ -42,37 +42,37 @@ def make_finding(
     )
 
 
-def fill_text(template: str, facts: Mapping[str, str]) -> str:
-    """Return a title or fix with its facts. A part in [[brackets]] is left out for an unknown fact."""
+def fill_text(template: str, slots: Mapping[str, str]) -> str:
+    """Return a title or fix with its slots filled. A part in [[brackets]] is left out for an unknown slot."""
 
     def fill_part(match: re.Match[str]) -> str:
         names = SLOT.findall(match.group(1))
-        return match.group(1) if all(n in facts for n in names) else ""
+        return match.group(1) if all(n in slots for n in names) else ""
 
     text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", fill_part, template)
     text = " ".join(text.split())
     if text.partition(" ")[0].islower():  # not "cuDNN"
         text = text[:1].upper() + text[1:]
-    return SLOT.sub(lambda m: facts.get(m.group(1), m.group(0)), text)
+    return SLOT.sub(lambda m: slots.get(m.group(1), m.group(0)), text)
 
 
-def find_fix(cause: str, known: Collection[str] = (), facts: Mapping[str, str] | None = None) -> str:
+def find_fix(cause: str, known: Collection[str] = (), slots: Mapping[str, str] | None = None) -> str:
     """Return the fix of a cause for a stage that reads no text: the first whose conditions are `known` and whose slots
-    are `facts`."""
-    facts = facts or {}
-    row = choose_fix(_read_texts()[2], cause, known.__contains__, facts)
+    are in `slots`."""
+    slots = slots or {}
+    row = choose_fix(_read_texts()[2], cause, known.__contains__, slots)
     steps = row.steps if row else ()
-    return " ".join(render_step(s, facts, in_container="container" in known) for s in steps)
+    return " ".join(render_step(s, slots, in_container="container" in known) for s in steps)
 
 
 def choose_fix(
-    rows: Iterable[FailureFix], cause: str, holds: Callable[[str], bool], facts: Collection[str]
+    rows: Iterable[FailureFix], cause: str, holds: Callable[[str], bool], slots: Collection[str]
 ) -> FailureFix | None:
-    """Return the first fix of a cause whose conditions hold, and whose slots are names of `facts`."""
+    """Return the first fix of a cause whose conditions hold, and whose slots are all in `slots`."""
     for row in rows:
         if (
             row.cause == cause
-            and all(slot in facts for slot in list_slots(row))
+            and all(slot in slots for slot in list_slots(row))
             and all(map(holds, row.wants))
             and not any(map(holds, row.lacks))
         ):
@@ -99,12 +99,12 @@ _ENVIRONMENTS = {
 
 
 def render_step(
-    step: str, facts: Mapping[str, str], *, owner: str | None = None, in_container: bool = False
+    step: str, slots: Mapping[str, str], *, owner: str | None = None, in_container: bool = False
 ) -> str:
-    """Return a step with its facts and the words of its place. `owner` says whose environment it is."""
+    """Return a step with its slots and the words of its place. `owner` says whose environment it is."""
     place, _, rest = step.partition(": ")
     if place not in PLACES:
-        return fill_text(step, facts)
+        return fill_text(step, slots)
     words = PLACES[place]
     if place == "environment":
         words = _ENVIRONMENTS.get(owner or "", words)
@@ -113,7 +113,7 @@ def render_step(
     if rest.startswith(("or ", "then ", "until then, ")):
         joint, _, rest = rest.partition(", " if rest.startswith("until") else " ")
         words = f"{joint.capitalize()}, {words[0].lower()}{words[1:]}"
-    return f"{words}: {fill_text(f'> {rest}', facts).removeprefix('> ')}"
+    return f"{words}: {fill_text(f'> {rest}', slots).removeprefix('> ')}"
 
 
 @functools.cache

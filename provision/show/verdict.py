@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..model import TO_CHECK
 from ..system.redaction import clean
 from .terminal import Screen
 
@@ -124,7 +125,7 @@ def show_finding(screen: Screen, finding: Finding) -> None:
     screen.line(f"  {head} ({finding.confidence})")
     screen.wrapped(finding.title, indent="    ")
     for item in finding.evidence:
-        if item.source == "to check":
+        if item.source == TO_CHECK:
             screen.wrapped(item.text, indent="      ", first="    ")
             continue
         text = (item.source or "") if item.text == finding.title else item.text + _cite(item)
@@ -161,7 +162,7 @@ def _show_causes(screen: Screen, findings: Sequence[Finding]) -> None:
     for finding in findings[1:]:
         title = f"{finding.cause} ({finding.confidence}): {finding.title}"
         screen.wrapped(title, indent="      ", first="    - ")
-        decides = next((e.text for e in finding.evidence if e.source == "to check"), None)
+        decides = next((e.text for e in finding.evidence if e.source == TO_CHECK), None)
         if last := decides or (f"fix: {finding.fix}" if finding.fix else None):
             screen.wrapped(last, indent="        ", first="      ")
 

@@ -30,14 +30,14 @@ _UNSUITABLE, _TOOLKIT = "host_compiler_unsuitable", "build_toolkit_missing_or_mi
 
 
 class Lack(Value):
-    """What compiling needs and the system lacks. `cause` has the fix, for the conditions `known` and with `facts`.
+    """What compiling needs and the system lacks. `cause` has the fix, for the conditions `known` and `slots`.
     Instead of that, `install` is a requirement that brings it, or `fix` says what to do."""
 
     what: str
     evidence: Evidence
     cause: str = ""
     known: tuple[str, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
+    slots: Mapping[str, str] = field(default_factory=dict)
     install: str = ""
     fix: str = ""
 
@@ -80,7 +80,7 @@ def find_headers(include: str, python: str) -> Lack | None:
     return Lack(
         what=f"Python.h of Python {python}", evidence=Evidence(f"Python.h is not in {include}", "sysconfig"),
         cause=_UNSUITABLE,
-        known=("rule=python-headers-missing",), facts={"python": python},
+        known=("rule=python-headers-missing",), slots={"python": python},
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def make_lack_finding(lacks: Lacks, env: Environment, sites: Sequence[str] = ())
     """Return one finding on all that is lacking. Installed one by one, each would reveal the next."""
     each = {lack.what: lack for found in lacks.values() for lack in found}
     known = [*fixes.read_distribution().conditions, *(["manager=conda"] if env.manager == "conda" else [])]
-    steps = [x.fix or find_fix(x.cause, [*known, *x.known], x.facts) for x in each.values() if not x.install]
+    steps = [x.fix or find_fix(x.cause, [*known, *x.known], x.slots) for x in each.values() if not x.install]
     if install := [x.install for x in each.values() if x.install]:
         steps.append(f"{make_pip_command(env, sites, install)}.")
     return make_finding(
@@ -137,10 +137,10 @@ class _Place:
             if home
             else shutil.which("nvcc", path=self._path) or "/usr/local/cuda/bin/nvcc"
         )
-        of, facts = f" of CUDA {cuda}" if cuda else "", {"cuda_build": cuda} if cuda else {}
+        of, slots = f" of CUDA {cuda}" if cuda else "", {"cuda_build": cuda} if cuda else {}
         if not os.access(nvcc, os.X_OK):
             shown = Evidence(f"{nvcc} is missing", "CUDA_HOME" if home else "PATH")
-            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, facts=facts)
+            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, slots=slots)
         version = _read_cuda_version(Path(nvcc).parents[1]) or _read_cuda_version(
             Path(os.path.realpath(nvcc)).parents[1]
         )
@@ -148,7 +148,7 @@ class _Place:
             return None
         if cuda and version.split(".")[0] != cuda.split(".")[0]:
             shown = Evidence(f"{nvcc} is of CUDA {version}, and torch was built for CUDA {cuda}", nvcc)
-            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, facts=facts)
+            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, slots=slots)
         newest = next((row.gcc for row in self._compilers if row.cuda == version), None)
         names = (self._environ.get("NVCC_CCBIN") or self._environ.get("CC") or "gcc").split()
         gcc = shutil.which(names[0], path=self._path)
@@ -160,7 +160,7 @@ class _Place:
             what=f"gcc {newest}",
             cause=_UNSUITABLE,
             evidence=shown,
-            facts={"gcc": f"gcc-{newest}", "gxx": f"g++-{newest}"},
+            slots={"gcc": f"gcc-{newest}", "gxx": f"g++-{newest}"},
         )
 
     def _finds(self, place: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from rows import rows
 
 from provision.config.options import Choices
+from provision.diagnose import packages
 from provision.environment import place, registry
 from provision.environment.distributions import Distribution
 from provision.errors import BuildError, DataError, GpuenvError, UsageError, VerifyError
@@ -194,9 +195,10 @@ def test_broken_profiles_do_not_hide_the_failure_that_they_would_explain(monkeyp
 def test_a_module_is_searched_in_a_bounded_number_of_folders(tmp_path, monkeypatch):
     (tmp_path / "a" / "utils").mkdir(parents=True)
     (tmp_path / "a" / "utils" / "x.py").touch()
-    assert causes.find_own_module([tmp_path], "utils.x") == str(tmp_path / "a" / "utils")
-    monkeypatch.setattr(causes, "_FOLDERS", 0)
-    assert causes.find_own_module([tmp_path], "utils.x") is None
+    assert packages.has_own_module([tmp_path], "utils.x")
+    assert not packages.has_own_module([tmp_path], "other")
+    monkeypatch.setattr(packages, "_FOLDERS", 0)
+    assert not packages.has_own_module([tmp_path], "utils.x")
 
 
 def test_a_colab_runtime_adds_what_its_user_installed(monkeypatch, tmp_path):

@@ -10,11 +10,12 @@ from rows import rows
 
 from provision import profiles
 from provision.diagnose import Circumstances
+from provision.diagnose.case import Case
+from provision.diagnose.context import add_signs
 from provision.diagnose.facts import read_facts
-from provision.diagnose.fixes import find_mistakes
 from provision.diagnose.lines import read_log
-from provision.diagnose.rules import Case, Messages, apply_rules
-from provision.diagnose.signs import add_signs
+from provision.diagnose.messages import Messages
+from provision.diagnose.rules import apply_rules, find_mistakes
 from provision.errors import DataError
 from provision.model import Evidence
 from provision.profiles.files import dump, read_file

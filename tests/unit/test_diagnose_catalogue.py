@@ -8,7 +8,7 @@ from known import KNOWN
 from packaging.version import Version
 from rows import rows
 
-from provision.diagnose.fixes import find_mistakes
+from provision.diagnose.rules import find_mistakes
 from provision.model import CatalogueMessage
 
 SLOTS = {"#": "12", "{v}": "3.7", "{w}": "name", "...": " x "}

@@ -72,13 +72,16 @@ def test_an_unknown_module_is_possible_with_the_command_of_its_project(lines, fi
 
 
 @rows("name", ["torch", "tensorflow", "jax"])
-def test_a_missing_framework_gets_an_answer(name):
+def test_a_missing_framework_gets_an_answer(name, tmp_path):
     [finding] = found("Traceback (most recent call last):", USERS, missing(name))
     assert (finding.cause, finding.confidence) == ("python_package_missing", "possible")
     assert f"the environment that has {name}" in finding.fix and f"--framework {name}" in finding.fix
-    there = found(USERS, missing(name), ran=Ran(has_module=lambda module: module == name))[0]
+    site = tmp_path / name / "lib" / "python3.12" / "site-packages"
+    site.mkdir(parents=True)
+    (site / f"{name}.py").touch()
+    there = found(USERS, missing(name), ran=Ran(env=tmp_path / name))[0]
     assert "another Python" in there.title
-    assert found(USERS, missing(name), ran=Ran(own_module=lambda module: f"/p/{module}.py")) == ()
+    assert found(USERS, missing(name), ran=Ran(folders=[site])) == ()
 
 
 def test_a_build_in_isolation_lacks_the_framework():
@@ -122,14 +125,18 @@ def test_in_the_environment_that_it_ran_in_it_is_certain():
     assert finding.confidence == "certain" and "pip install" not in finding.fix
 
 
-def test_a_module_that_lies_in_the_project_is_the_project_s():
-    ran = Ran(own_module=lambda name: "src/datasets" if name == "datasets" else None)
-    assert found(USERS, missing("datasets"), ran=ran) == ()
+def test_a_module_that_lies_in_the_project_is_the_project_s(tmp_path):
+    (tmp_path / "src" / "datasets").mkdir(parents=True)
+    (tmp_path / "src" / "datasets" / "load.py").touch()
+    assert found(USERS, missing("datasets"), ran=Ran(folders=[tmp_path])) == ()
 
 
-def test_a_module_of_an_installed_package_is_damaged():
-    ran = Ran(files_of=lambda name: "numpy 2.1.0" if name == "numpy" else None)
-    [finding] = found(USERS, missing("numpy"), ran=ran)
+def test_a_module_of_an_installed_package_is_damaged(tmp_path):
+    info = tmp_path / "lib" / "python3.12" / "site-packages" / "numpy-2.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: numpy\nVersion: 2.1.0\n")
+    (info / "RECORD").write_text("numpy/__init__.py,sha256=x,1\n")
+    [finding] = found(USERS, missing("numpy"), ran=Ran(env=tmp_path))
     assert (finding.cause, finding.confidence) == ("package_files_damaged", "certain")
     assert "numpy 2.1.0" in finding.title and "reinstall numpy" in finding.fix
 

@@ -6,7 +6,7 @@ from diagnosed import diagnosis_of, found
 from known import KNOWN
 from rows import rows
 
-from provision.diagnose.fixes import find_mistakes
+from provision.diagnose.rules import find_mistakes
 from provision.model import FailureFix, HostContext, Machine, Target
 
 NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system."
