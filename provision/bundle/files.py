@@ -39,12 +39,6 @@ def find_missing(items: Sequence[Download]) -> tuple[list[Download], int]:
     return missing, sum(max(0, (item.size or 0) - _size(part(item.path))) for item in missing)
 
 
-def bytes_there(items: Sequence[Download]) -> int:
-    """Return the existing bytes of items, complete and partial, regardless of their hashes."""
-    paths = ((i.path, i.size or 0) for i in items)
-    return sum(min(_size(path if path.is_file() else part(path)), whole) for path, whole in paths)
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from .. import __version__
 from ..conda import engine
 from ..detect import find_python
-from ..environment import place
 from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
@@ -53,7 +52,7 @@ from . import (
     wheels,
     write_manifest,
 )
-from .files import bytes_there, collect, find_missing
+from .files import collect, find_missing
 from .packages import (
     BundledPackages,
     LockForBundle,
@@ -79,7 +78,6 @@ class BundleWriter:
     emit: Emit
     unserved: tuple[UnservedHosts, ...] = ()
     notes: list[str] = dataclasses.field(default_factory=list)
-    planned: list[Download] = dataclasses.field(default_factory=list)
 
     def write(self) -> Bundle:
         """Write everything, and return the manifest."""
@@ -106,17 +104,6 @@ class BundleWriter:
         paths += chain.from_iterable(one.channel_files() for one in contents)
         found = {python: archive or self._fetch_archive(*python) for python, archive in found.items()}
         return self._finish(begun, paths, [found[python] for python in pythons])
-
-    def remains(self) -> place.RunRemains:
-        """Return what an interrupted run left in the folder."""
-        name = f"{self.folder.name}/"
-        if not self.planned:
-            return place.RunRemains(text=f"no file was fetched into {name} by this run")
-        if all(item.size for item in self.planned):
-            there = format_part(bytes_there(self.planned), sum(i.size or 0 for i in self.planned))
-        else:  # an index without sizes
-            there = f"{sum(i.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return place.RunRemains(text=f"{there} in {name}", hint="run the same command again to continue")
 
     def own_packages(self) -> tuple[list[Download], tuple[str, ...]]:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
@@ -199,7 +186,6 @@ class BundleWriter:
         """Download what is missing, after an event with its size and the free disk space."""
         if not items:
             return
-        self.planned += items
         self.emit(Event("start", "bundle", f"checking {len(items)} files for completeness"))
         missing, total = find_missing(items)
         free = measure_free_space(self.folder)
@@ -224,13 +210,6 @@ class BundleWriter:
                 self.emit(Event("progress", "bundle", text, done=done, total=total, unit="bytes"))
 
         return emit_progress
-
-
-def format_part(part: int, total: int) -> str:
-    """Return a part of a size: "3.1 of 4.2 GB"."""
-    less, whole = format_bytes(part), format_bytes(total)
-    number, unit = less.split(" ", 1)
-    return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 
 
 def _describe_plan(locked: LockForBundle, archive: BundlePython | None) -> BundlePlan:

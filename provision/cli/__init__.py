@@ -139,16 +139,16 @@ def _end_with_signals() -> None:
 
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
-    """Show what an interrupted run left: as text, or as the one document of `--json`."""
-    from ..environment import place
-
+    """Show that a run was ended: as text, or as the one document of `--json`."""
     screen.rest()
-    left = place.describe_remains()
     if screen.json:
-        show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
+        show.show_error(screen, GpuenvError(word, hint=_AFTER_INTERRUPT), code)
     else:
-        screen.say(f"{word}; {left.text}\nhint: {left.hint}", always=True)
+        screen.say(f"{word}\nhint: {_AFTER_INTERRUPT}", always=True)
     return code
+
+
+_AFTER_INTERRUPT = "run the same command again: it undoes or continues what was begun"
 
 
 _OF_TYPER = (

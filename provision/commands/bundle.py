@@ -96,8 +96,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         if options.dry_run:
             return preview(folder, locks, emit)
         writer = BundleWriter(folder, before, locks, emit, unserved)
-        with place.describe_when_interrupted(writer.remains):
-            manifest = writer.write()
+        manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{README} describes how to install gpuenv there"
     emit(Event("next", "bundle", step))

@@ -123,14 +123,13 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         )
     with place.lock_place(env, emit, wait=True):
         place.recover(env)
-        with place.describe_when_interrupted(place.remember_state(env).look):
-            new = options.recreate or not place.made_by_gpuenv(env)
-            lock = find_lock_to_install(options, env, choices, lock_file, emit)
-            old = None if new else build.read_lock_to_change(env, choices, lock)
-            if new or old:
-                result = build.run_build(options, env, choices, lock, old, emit)
-            else:
-                result = build.reuse(options, env, choices, emit)
+        new = options.recreate or not place.made_by_gpuenv(env)
+        lock = find_lock_to_install(options, env, choices, lock_file, emit)
+        old = None if new else build.read_lock_to_change(env, choices, lock)
+        if new or old:
+            result = build.run_build(options, env, choices, lock, old, emit)
+        else:
+            result = build.reuse(options, env, choices, emit)
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
     return finish(emit, env, result)

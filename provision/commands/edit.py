@@ -93,10 +93,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
         return _preview(edit, options, path, file, emit)
     names = [make_lock_name(name, options.choices.target_name) for name in NAMES]
     files = (file, *(file.parent / name for name in names)) if file else ()
-    with (
-        place.describe_when_interrupted(place.remember_state(path, files).look),
-        place.lock_place(path, emit, wait=True),
-    ):
+    with place.lock_place(path, emit, wait=True):
         place.recover(path)
         choices = _as_made(path, options.choices)
         if file is None:

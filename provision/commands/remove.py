@@ -37,11 +37,9 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = place.RunRemains(text="an environment may be partly removed")
     try:
-        with place.describe_when_interrupted(lambda: left):
-            for path in paths:
-                done += [_removed(emit, path)]
+        for path in paths:
+            done += [_removed(emit, path)]
     except GpuenvError:
         for gone in done:
             emit(Event("log", "remove", f"{gone.path}: removed"))

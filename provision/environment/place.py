@@ -13,15 +13,15 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
 from ..system import untrusted
-from ..system.files import FULL, hash_readable, suggest_fix
+from ..system.files import FULL, suggest_fix
 from . import place_lock
 
 if TYPE_CHECKING:
@@ -431,89 +431,6 @@ def _list_folders(folder: Path) -> list[Path]:
 
 def _is_environment(path: Path) -> bool:
     return (path / "pyvenv.cfg").is_file() or (path / "conda-meta").is_dir()
-
-
-# --- what an interrupted run left ----------------------------------------------------------------
-# A command registers a function, which is called after the rollback, so that its sentence is true when it is shown.
-
-_RUN_AGAIN = "run the same command again"
-
-
-class RunRemains(NamedTuple):
-    """What an interrupted run left, and the next step."""
-
-    text: str
-    hint: str = _RUN_AGAIN
-
-
-_LOOKS: list[Callable[[], RunRemains]] = []
-
-
-@contextlib.contextmanager
-def describe_when_interrupted(look: Callable[[], RunRemains]) -> Iterator[None]:
-    """Register `look` as the description of what remains if the block is interrupted."""
-    _LOOKS.append(look)
-    try:
-        yield
-    except Exception:  # not an interrupt, which is described later
-        _LOOKS.remove(look)
-        raise
-    _LOOKS.remove(look)
-
-
-def describe_remains() -> RunRemains:
-    """Return what the interrupted run left."""
-    return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing was changed")
-
-
-class StateBefore(NamedTuple):
-    """The state of an environment and of the project's files before the run."""
-
-    env: Path
-    files: tuple[Path, ...]
-    seen: tuple[str | None, ...]
-
-    def look(self) -> RunRemains:
-        """Compare with the current state."""
-        now = _read_state(self.env, self.files)
-        names = [str(self.env), *(file.name for file in self.files)]
-        changed = [n for n, old, new in zip(names, self.seen, now, strict=True) if old != new]
-        text = self._environment(changed=now[0] != self.seen[0])
-        if rest := [name for name in names[1:] if name in changed]:
-            text = f"{' and '.join(rest)} {'were' if len(rest) > 1 else 'was'} changed; {text}"
-        elif not changed and self.seen[0] is not None:
-            text = f"nothing was changed: {text}"
-        hint = (
-            f"gpuenv verify {shlex.quote(str(self.env))}"
-            if self.env.exists() and names[0] in changed
-            else _RUN_AGAIN
-        )
-        return RunRemains(text=text, hint=hint)
-
-    def _environment(self, *, changed: bool) -> str:
-        if not is_undisturbed(self.env):
-            return f"{self.env} is unfinished; the next command rolls it back"
-        if not made_by_gpuenv(self.env):
-            return f"there is no environment at {self.env}"
-        if not changed:
-            return f"{self.env} was not changed"
-        return f"{self.env} is {'new' if self.seen[0] is None else 'changed'} and was not verified"
-
-
-def remember_state(env: Path, files: Sequence[Path] = ()) -> StateBefore:
-    """Record the state of an environment and of files before a run changes them."""
-    return StateBefore(env, tuple(files), _read_state(env, files))
-
-
-def _read_state(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:
-    return (_identify(env), *(hash_readable(file) for file in files))
-
-
-def _identify(env: Path) -> str | None:
-    """Return a text that differs between an environment and its replacement, or None if there is none."""
-    if not made_by_gpuenv(env):
-        return None
-    return f"{env.stat().st_ino} {hash_readable(env / MARK / 'lock.json')}"
 
 
 def roll_back_interrupted(emit: Emit, env: Path) -> None:
