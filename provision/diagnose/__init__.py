@@ -1,7 +1,7 @@
 """Find the causes of a failure in its log, and their fixes.
 
-Texts, a machine, a verdict and tables are its input, findings its output. It reads the machine only through the functions
-of `Circumstances`. Messages alone seldom prove a cause. So three kinds of evidence are combined:
+Texts, tables and `Circumstances` are its input, findings its output. Of the machine it reads only the files of the
+environment in which gpuenv ran a program. Messages alone seldom prove a cause. So three kinds of evidence are combined:
 
 - rules: rows of profiles/failures.yaml, which list messages of programs and their causes;
 - judges: comparisons of facts in the text with the tables, such as a GPU with an arch list, or a driver with the
@@ -13,12 +13,12 @@ A proof comes first, then certain causes, lower layers before upper ones, then t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..model import ContextValue, Finding, Profiles
 from ..model.values import Value
 from . import hardware, libraries, packages, processes
-from .case import Circumstances, Installed, Judge, Ran
+from .case import Candidate, Case, Circumstances, Installed, Ran
 from .context import find_contradicted, list_context, read_case, say_that_driver_works
 from .findings import add_holders, add_installs, rank
 from .lines import read_log, unwrap
@@ -27,7 +27,7 @@ from .rules import apply_catalogue, apply_rules, check_tables
 
 __all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
-JUDGES: tuple[Judge, ...] = (
+JUDGES: tuple[Callable[[Case], list[Candidate]], ...] = (
     hardware.judge_driver,
     hardware.judge_free_memory,
     hardware.judge_reserved_memory,

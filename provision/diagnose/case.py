@@ -187,6 +187,3 @@ def candidate(
 def rule_out(*causes: str) -> list[Candidate]:
     """Return candidates that rule causes out, because a fact contradicts them."""
     return [candidate(cause, 0, ()) for cause in causes]
-
-
-Judge = Callable[[Case], "list[Candidate]"]

@@ -22,7 +22,7 @@ from ..model import (
     TargetGpu,
     format_label,
 )
-from ..profiles.wording import SLOT, choose_fix, fill_text, render_step
+from ..profiles.wording import SLOT, choose_fix, fill_text
 from ..system.versions import major
 from .case import Candidate, Case
 from .context import list_programs
@@ -65,18 +65,11 @@ def make_fix(found: Candidate, case: Case, values: Mapping[str, str]) -> str:
         name, equals, value = condition.partition("=")
         if name in values and (not equals or value == values[name]):
             return True
-        return _is_in_container(case) if condition == "container" else bool(case.shows(condition))
+        return bool(case.shows(condition) or (condition == "container" and case.facts.all(condition)))
 
-    row = choose_fix(case.profiles.fixes, found.cause, holds, values)
-    owner, container = case.facts.first("owner"), _is_in_container(case)
-    steps = row.steps if row else ()
-    fix = " ".join(render_step(step, values, owner=owner, in_container=container) for step in steps)
+    fix = choose_fix(case.profiles.fixes, found.cause, holds, values, case.facts.first("owner"))
     said = find_proposal(case, found)
     return f'The message proposes: "{said}". {fix}' if said else fix
-
-
-def _is_in_container(case: Case) -> bool:
-    return bool(case.said("container") or case.facts.all("container"))
 
 
 # --- what the message proposes -----------------------------------------------------------------

@@ -49,14 +49,9 @@ class Line(Value, kw_only=False):
     number: int
     text: str
 
-    @property
+    @functools.cached_property  # many patterns find the same line
     def evidence(self) -> Evidence:
-        return _make_evidence(self)
-
-
-@functools.lru_cache(maxsize=4096)  # many patterns find the same line
-def _make_evidence(line: Line) -> Evidence:
-    return Evidence(clean(line.text.strip(), _SHOWN), line.source, line.number)
+        return Evidence(clean(self.text.strip(), _SHOWN), self.source, self.number)
 
 
 @dataclasses.dataclass

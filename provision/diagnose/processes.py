@@ -38,7 +38,7 @@ def judge_killed(case: Case) -> list[Candidate]:
     ran, said = case.circumstances.ran, (*case.said("killed"), *case.said("worker_killed"))
     lines = tuple(x.evidence for x in case.lines if _KILLED.match(x.text.strip()))[:2]
     by_signal = bool(ran and ran.signal == "SIGKILL")
-    signal = _show_signal(ran)
+    signal = (Evidence(f"ended by {ran.signal}", "the program"),) if ran and ran.signal else ()
     if ran is None or ran.oom_kills is None:
         if not (lines or by_signal):
             return []
@@ -60,10 +60,6 @@ def judge_killed(case: Case) -> list[Candidate]:
             confidence="certain" if is_exact else "likely", case="memory",
         )
     ]  # fmt: skip
-
-
-def _show_signal(ran: Ran | None) -> tuple[Evidence, ...]:
-    return (Evidence(f"ended by {ran.signal}", "the program"),) if ran and ran.signal else ()
 
 
 def judge_host_memory(case: Case) -> list[Candidate]:

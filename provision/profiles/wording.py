@@ -59,16 +59,20 @@ def fill_text(template: str, slots: Mapping[str, str]) -> str:
 def find_fix(cause: str, known: Collection[str] = (), slots: Mapping[str, str] | None = None) -> str:
     """Return the fix of a cause for a stage that reads no text: the first whose conditions are `known` and whose slots
     are in `slots`."""
-    slots = slots or {}
-    row = choose_fix(_read_texts()[2], cause, known.__contains__, slots)
-    steps = row.steps if row else ()
-    return " ".join(render_step(s, slots, in_container="container" in known) for s in steps)
+    return choose_fix(_read_texts()[2], cause, known.__contains__, slots or {})
 
 
 def choose_fix(
-    rows: Iterable[FailureFix], cause: str, holds: Callable[[str], bool], slots: Collection[str]
-) -> FailureFix | None:
-    """Return the first fix of a cause whose conditions hold, and whose slots are all in `slots`."""
+    rows: Iterable[FailureFix],
+    cause: str,
+    holds: Callable[[str], bool],
+    slots: Mapping[str, str],
+    owner: str | None = None,
+) -> str:
+    """Return the first fix of a cause whose conditions hold, and whose slots are all in `slots`, or "".
+
+    `owner` says whose environment it is.
+    """
     for row in rows:
         if (
             row.cause == cause
@@ -76,8 +80,8 @@ def choose_fix(
             and all(map(holds, row.wants))
             and not any(map(holds, row.lacks))
         ):
-            return row
-    return None
+            return " ".join(_render_step(step, slots, owner, holds("container")) for step in row.steps)
+    return ""
 
 
 def list_slots(row: FailureFix) -> list[str]:
@@ -98,10 +102,8 @@ _ENVIRONMENTS = {
 }
 
 
-def render_step(
-    step: str, slots: Mapping[str, str], *, owner: str | None = None, in_container: bool = False
-) -> str:
-    """Return a step with its slots and the words of its place. `owner` says whose environment it is."""
+def _render_step(step: str, slots: Mapping[str, str], owner: str | None, in_container: bool) -> str:
+    """Return a step with its slots and the words of its place."""
     place, _, rest = step.partition(": ")
     if place not in PLACES:
         return fill_text(step, slots)

@@ -17,9 +17,8 @@ from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
 from ..model.values import Value
 from ..profiles.wording import find_fix, make_finding
-from ..system import untrusted
 from . import fixes
-from .libraries import PythonPaths, make_pip_command, read_cuda
+from .libraries import PythonPaths, make_pip_command, read_cuda, search_file
 
 _PROGRAMS = {
     "cc": ("a C compiler", "CC", ("gcc", "clang")),  # as Triton looks for it
@@ -195,20 +194,12 @@ class _Place:
 # --- versions that files state ---------------------------------------------------------------------
 
 
-def _search(path: Path, pattern: str) -> str | None:
-    try:
-        found = re.search(pattern, untrusted.read_text(path))
-    except OSError:
-        return None
-    return found[1] if found else None
-
-
 def _read_cuda_version(home: Path) -> str | None:
     """Return the version ("13.0") of a CUDA toolkit, or None. NVIDIA's images have no version.json."""
-    if named := _search(home / "version.json", r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+\.\d+)'):
+    if named := search_file(home / "version.json", r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+\.\d+)'):
         return named
     for header in (home / "include" / "cuda.h", *home.glob("targets/*/include/cuda.h")):
-        if number := _search(header, r"#define\s+CUDA_VERSION\s+(\d+)"):
+        if number := search_file(header, r"#define\s+CUDA_VERSION\s+(\d+)"):
             return format_cuda(int(number))
     return None
 

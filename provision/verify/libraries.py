@@ -194,11 +194,9 @@ def _find_cuda_builds(paths: PythonPaths, packages: Sequence[LibraryPackage]) ->
     for name, origin in paths.frameworks.items():
         package = Path(origin).parent
         if name == "torch":
-            text = _read_text(package / "version.py")
-            builds[name] = not re.search(r"^cuda\b[^=\n]*= *None", text, re.MULTILINE)
+            builds[name] = not search_file(package / "version.py", r"^cuda\b[^=\n]*= *(None)")
         elif name == "tensorflow":
-            text = _read_text(package / _TENSORFLOW)
-            builds[name] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
+            builds[name] = not search_file(package / _TENSORFLOW, r"is_cuda_build['\"]\s*[,:]\s*(False)")
         elif name == "onnxruntime":
             builds[name] = any((package / "capi").glob("libonnxruntime_providers_cuda.*"))
         else:
@@ -221,16 +219,16 @@ def read_cuda(paths: PythonPaths, framework: str) -> str | None:
     if framework not in paths.frameworks:
         return None
     file, pattern = _CUDA[framework]
-    text = _read_text(Path(paths.frameworks[framework]).parent / file)
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else None
+    return search_file(Path(paths.frameworks[framework]).parent / file, pattern)
 
 
-def _read_text(path: Path) -> str:
+def search_file(path: Path, pattern: str) -> str | None:
+    """Return what the group of a pattern is in a file, or None if the file does not have it or cannot be read."""
     try:
-        return untrusted.read_text(path)
+        found = re.search(pattern, untrusted.read_text(path), re.MULTILINE)
     except OSError:
-        return ""
+        return None
+    return found[1] if found else None
 
 
 def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
