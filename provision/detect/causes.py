@@ -1,4 +1,4 @@
-"""Explains why the driver cannot be used: facts in, findings out.
+"""Explains why the driver cannot be used, from what was read of it.
 
 The rules run in the order of the causes in the profiles, driver first. An error code of a library goes before
 what is only inferred. A missing driver or GPU is explained by the place: a job, WSL, a container, a notebook.
@@ -20,15 +20,15 @@ from .files import DeviceFile, read_text, under
 from .query import DriverAnswer
 
 
-def make_finding(name: str, evidence: tuple[Evidence, ...] = (), /, **facts: Any) -> Finding:
+def make_finding(name: str, evidence: tuple[Evidence, ...] = (), /, **slots: Any) -> Finding:
     """Return the finding of a row of profiles/failures.yaml. A working driver needs none, and loads no profiles."""
     from ..profiles import wording
 
-    return wording.make_finding(name, evidence, **facts)
+    return wording.make_finding(name, evidence, **slots)
 
 
-class DriverFacts(Value):
-    """The facts about a driver that does not work.
+class DriverState(Value):
+    """What was read of a driver that does not work.
 
     `libcuda` is the file that the loader finds. `library` is the version of the driver's libraries, by their
     file names. `smi` is None if there is no nvidia-smi. `nouveau` is whether that module is loaded.
@@ -69,10 +69,10 @@ class DriverFacts(Value):
             evidence.append(Evidence(text, where.get(self.kernel_source or "")))
         return tuple(evidence)
 
-    def make_finding(self, name: str, *evidence: Evidence, **facts: Any) -> Finding:
+    def make_finding(self, name: str, *evidence: Evidence, **slots: Any) -> Finding:
         """Return a finding with all that was read as its evidence."""
         shown = (*evidence, *self.answers, *self.traces)
-        return make_finding(name, shown, in_container=bool(self.context.container), **facts)
+        return make_finding(name, shown, in_container=bool(self.context.container), **slots)
 
     @property
     def is_offered(self) -> bool:
@@ -197,118 +197,118 @@ CUDA_STUB, CUDA_NO_DEVICE, CUDA_NOT_READY = 34, 100, 802
 CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 
 
-def explain(facts: DriverFacts) -> tuple[str, tuple[Finding, ...]]:
+def explain(state: DriverState) -> tuple[str, tuple[Finding, ...]]:
     """Return the problem and the findings, the likeliest first, for a driver that gave no usable GPU."""
-    finding = _explain_codes(facts) or _explain_place(facts) or _explain_fault(facts)
-    finding = finding or explain_missing_driver(facts)
-    if finding.cause != "cuda_stub_library_loaded" or facts.kernel_module or facts.is_offered:
+    finding = _explain_codes(state) or _explain_place(state) or _explain_fault(state)
+    finding = finding or explain_missing_driver(state)
+    if finding.cause != "cuda_stub_library_loaded" or state.kernel_module or state.is_offered:
         return finding.title, (finding,)
     # the loader finds a toolkit's stub, and the driver is missing too
-    return finding.title, (finding, _explain_place(facts) or explain_missing_driver(facts))
+    return finding.title, (finding, _explain_place(state) or explain_missing_driver(state))
 
 
-def explain_cuda(facts: DriverFacts) -> Finding | None:
+def explain_cuda(state: DriverState) -> Finding | None:
     """Return why CUDA does not start although NVML gives GPUs.
 
     Return None if CUDA starts, or if its code says too little.
     """
-    if facts.cuda.ok or (facts.cuda.code is None and not facts.cuda.hung):
+    if state.cuda.ok or (state.cuda.code is None and not state.cuda.hung):
         return None
-    return _explain_codes(facts)
+    return _explain_codes(state)
 
 
-def _explain_codes(facts: DriverFacts) -> Finding | None:
+def _explain_codes(state: DriverState) -> Finding | None:
     """Return what the codes of NVML and libcuda prove, or None."""
-    nvml, cuda, in_container = facts.nvml, facts.cuda, facts.context.container is not None
+    nvml, cuda, in_container = state.nvml, state.cuda, state.context.container is not None
     codes = (nvml.code, *(trouble.code for trouble in nvml.troubles))
     if nvml.code == NVML_MISMATCH or cuda.code == CUDA_MISMATCH:
         name = "detected_versions_differ_in_container" if in_container else "detected_versions_differ"
-        library, module = (text or "version unknown" for text in (facts.library, facts.kernel_module))
-        return facts.make_finding(name, library=library, module=module)
+        library, module = (text or "version unknown" for text in (state.library, state.kernel_module))
+        return state.make_finding(name, library=library, module=module)
     if cuda.code == CUDA_STUB:
         path = cuda.path or "libcuda.so.1"
         folder = path.rpartition("/")[0] or "the stubs folder"
-        return facts.make_finding("detected_stub", library=path, folder=folder)
-    locked = [node for node in facts.nodes if not node.allowed]
+        return state.make_finding("detected_stub", library=path, folder=folder)
+    locked = [node for node in state.nodes if not node.allowed]
     if locked or NVML_NO_PERMISSION in codes:
-        return facts.make_finding(
+        return state.make_finding(
             "detected_access_denied_in_container" if in_container else "detected_access_denied",
             *(Evidence(f"mode {node.mode}, access denied", node.path) for node in locked),
             files=", ".join(node.path for node in locked) or "/dev/nvidia*",
             confidence="certain" if NVML_NO_PERMISSION in codes else "likely",
         )
     if cuda.code == CUDA_NOT_READY:
-        return facts.make_finding("detected_fabric_manager")
+        return state.make_finding("detected_fabric_manager")
     if cuda.code == CUDA_COMPAT:
-        return facts.make_finding("detected_compat_library", library=cuda.path)
+        return state.make_finding("detected_compat_library", library=cuda.path)
     if NVML_GPU_LOST in codes:
-        return facts.make_finding("a_gpu_lost")
-    if nvml.code == NVML_UNKNOWN and in_container and facts.nodes:
-        return facts.make_finding("detected_lost_cgroup")
+        return state.make_finding("a_gpu_lost")
+    if nvml.code == NVML_UNKNOWN and in_container and state.nodes:
+        return state.make_finding("detected_lost_cgroup")
     if cuda.code == CUDA_UNKNOWN and nvml.ok:
-        finding = judge_uvm(facts.uvm, facts.kernel_module, container=in_container)
-        return replace(finding, evidence=(*finding.evidence, *facts.answers, *facts.traces))
-    return facts.make_finding("driver_hangs", call=cuda.hung) if cuda.hung else None
+        finding = judge_uvm(state.uvm, state.kernel_module, container=in_container)
+        return replace(finding, evidence=(*finding.evidence, *state.answers, *state.traces))
+    return state.make_finding("driver_hangs", call=cuda.hung) if cuda.hung else None
 
 
 _STARTED_OTHERWISE = ("kubernetes", "podman", "apptainer")
 """Kinds of containers that get a GPU by other options than docker's."""
 
 
-def _explain_place(facts: DriverFacts) -> Finding | None:
+def _explain_place(state: DriverState) -> Finding | None:
     """Return the finding for a place that gets its GPU from elsewhere: a job of Slurm, WSL, a notebook, a container."""
-    context, kind = facts.context, facts.context.container
+    context, kind = state.context, state.context.container
     if (
-        context.slurm == "job" and facts.kernel_module
+        context.slurm == "job" and state.kernel_module
     ):  # Slurm hides GPUs that were not requested (ConstrainDevices)
-        return facts.make_finding("slurm_job_without_gpu")
+        return state.make_finding("slurm_job_without_gpu")
     if context.wsl:
-        if facts.is_offered and facts.cuda.code is None and not facts.libcuda:
-            return facts.make_finding("wsl_folder_not_on_path")
-        dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
+        if state.is_offered and state.cuda.code is None and not state.libcuda:
+            return state.make_finding("wsl_folder_not_on_path")
+        dxg = any(node.path == "/dev/dxg" for node in state.nodes)
         evidence = Evidence("present" if dxg else "absent", "/dev/dxg")
         # a container gets the driver's folder only by an option
-        confidence = "likely" if facts.is_offered or kind else "certain"
-        return facts.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
-    if any(node.path != "/dev/dxg" for node in facts.nodes):
+        confidence = "likely" if state.is_offered or kind else "certain"
+        return state.make_finding("wsl_without_working_driver", evidence, confidence=confidence)
+    if any(node.path != "/dev/dxg" for node in state.nodes):
         return None
     if context.colab:
         evidence = Evidence("no /dev/nvidia* in this runtime", "Colab")
-        return facts.make_finding("colab_without_gpu", evidence)
+        return state.make_finding("colab_without_gpu", evidence)
     if not kind:
         return None
     program = kind if kind in _STARTED_OTHERWISE else "container"
-    name = f"{program}_without_hosts_gpu" if facts.kernel_module or facts.boards else f"{program}_without_gpu"
-    return facts.make_finding(name, Evidence("no /dev/nvidia* in this container", kind))
+    name = f"{program}_without_hosts_gpu" if state.kernel_module or state.boards else f"{program}_without_gpu"
+    return state.make_finding(name, Evidence("no /dev/nvidia* in this container", kind))
 
 
-def _explain_fault(facts: DriverFacts) -> Finding | None:
+def _explain_fault(state: DriverState) -> Finding | None:
     """Return the finding for a driver without device files, or of which only the module or the libraries work."""
-    nvml, cuda, module = facts.nvml, facts.cuda, facts.kernel_module
+    nvml, cuda, module = state.nvml, state.cuda, state.kernel_module
     unloaded = nvml.code == NVML_NOT_LOADED
-    has_control = any(node.path == "/dev/nvidiactl" for node in facts.nodes)
+    has_control = any(node.path == "/dev/nvidiactl" for node in state.nodes)
     if module and not has_control and not nvml.ok and (unloaded or cuda.code == CUDA_NO_DEVICE):
         evidence = Evidence("absent", "/dev/nvidiactl")
-        return facts.make_finding("control_file_missing", evidence)
+        return state.make_finding("control_file_missing", evidence)
     answered = nvml.code is not None or cuda.code not in (None, CUDA_STUB)
     if not answered:
-        return facts.make_finding("detected_library_not_found") if facts.smi and facts.smi.ok else None
-    if not (nvml.ok or unloaded or (facts.boards and not module)):
+        return state.make_finding("detected_library_not_found") if state.smi and state.smi.ok else None
+    if not (nvml.ok or unloaded or (state.boards and not module)):
         return None
     name = "module_does_not_answer" if module else "module_not_loaded"
     name = "module_serves_no_gpu" if nvml.ok else name
-    loaded = (Evidence("nouveau is loaded", "/sys/module/nouveau"),) if facts.nouveau else ()
-    return facts.make_finding(name, *loaded, module=module)
+    loaded = (Evidence("nouveau is loaded", "/sys/module/nouveau"),) if state.nouveau else ()
+    return state.make_finding(name, *loaded, module=module)
 
 
-def explain_missing_driver(facts: DriverFacts) -> Finding:
+def explain_missing_driver(state: DriverState) -> Finding:
     """Return that no driver is installed, or in a container none of its host's."""
-    if facts.kernel_module and facts.unsearched and not facts.libcuda:
-        return facts.make_finding("driver_library_not_on_path", folder=facts.unsearched)
-    if facts.kernel_module:
-        no_library = facts.nvml.code is None and facts.cuda.code is None
+    if state.kernel_module and state.unsearched and not state.libcuda:
+        return state.make_finding("driver_library_not_on_path", folder=state.unsearched)
+    if state.kernel_module:
+        no_library = state.nvml.code is None and state.cuda.code is None
         name = "driver_without_libraries" if no_library else "driver_does_not_work"
-        return facts.make_finding(name, module=facts.kernel_module)
-    if facts.boards or any(h.vendor == "nvidia" for h in facts.hardware):
-        return facts.make_finding("gpu_without_driver")
-    return facts.make_finding("no_driver_and_no_gpu")
+        return state.make_finding(name, module=state.kernel_module)
+    if state.boards or any(h.vendor == "nvidia" for h in state.hardware):
+        return state.make_finding("gpu_without_driver")
+    return state.make_finding("no_driver_and_no_gpu")

@@ -12,7 +12,7 @@ from ..system.loader_cache import is_there
 from .causes import (
     NVML_GPU_LOST,
     NVML_NO_PERMISSION,
-    DriverFacts,
+    DriverState,
     explain,
     explain_cuda,
     make_finding,
@@ -50,7 +50,7 @@ def read_driver(
     nvml = ask_nvml()
     module, source = read_kernel_module(root)
     files = find_files(("libcuda.so.1", "libnvidia-ml.so.1"), root, environ, machine)
-    facts = DriverFacts(
+    state = DriverState(
         nvml=nvml,
         kernel_module=module,
         kernel_source=source,
@@ -60,51 +60,51 @@ def read_driver(
     )
     works = nvml.ok and bool(nvml.gpus)
     if works and not start_cuda:
-        return _read_working(nvml, module, facts.libcuda)
-    has_traces = nvml.code is not None or module or facts.libcuda or facts.nodes
+        return _read_working(nvml, module, state.libcuda)
+    has_traces = nvml.code is not None or module or state.libcuda or state.nodes
     cuda = ask_libcuda(environ, seconds) if has_traces else NOT_THERE
     if cuda.ok and cuda.gpus and not works:
-        return _read_working(cuda, module, cuda.path or facts.libcuda, nvml.error)
-    facts = replace(
-        facts,
+        return _read_working(cuda, module, cuda.path or state.libcuda, nvml.error)
+    state = replace(
+        state,
         cuda=cuda,
-        library=cuda.driver or facts.library,
+        library=cuda.driver or state.library,
         context=read_context(root, environ),
         uvm=read_uvm(root),
     )
     if works:
-        reading, finding = _read_working(nvml, module, facts.libcuda), explain_cuda(facts)
+        reading, finding = _read_working(nvml, module, state.libcuda), explain_cuda(state)
         if finding is None:
             return reading
         others = (f for f in reading.findings if f.cause != finding.cause)
         driver = replace(reading.driver, problem=finding.title)
         return replace(reading, driver=driver, findings=(finding, *others))
-    facts = replace(
-        facts,
+    state = replace(
+        state,
         smi=ask_smi(root, environ, seconds),
         hardware=read_hardware(root),
         nouveau=is_there(under(root, "/sys/module/nouveau")),
         unsearched=next((f for f in DRIVER_FOLDERS if is_there(under(root, f"{f}/libcuda.so.1"))), None),
     )
-    return _read_broken(facts)
+    return _read_broken(state)
 
 
-def _read_broken(facts: DriverFacts) -> DriverReading:
+def _read_broken(state: DriverState) -> DriverReading:
     """Return the reading of a driver that gave no usable GPU."""
-    problem, findings = explain(facts)
+    problem, findings = explain(state)
     # The file name of libcuda shows its version. Without a loaded module that is not the version of a driver.
-    answers = (facts.nvml, facts.cuda if facts.kernel_module else None, facts.smi)
+    answers = (state.nvml, state.cuda if state.kernel_module else None, state.smi)
     first = next((answer for answer in answers if answer and answer.driver), None)
     driver = Driver(
         library=first.driver if first else None,
-        kernel_module=facts.kernel_module,
-        cuda=facts.cuda.cuda if first else None,
-        source=first.source if first else facts.kernel_source,
-        libcuda=facts.cuda.path or facts.libcuda,
+        kernel_module=state.kernel_module,
+        cuda=state.cuda.cuda if first else None,
+        source=first.source if first else state.kernel_source,
+        libcuda=state.cuda.path or state.libcuda,
         problem=problem,
     )
-    troubles = tuple(make_trouble_finding(trouble) for trouble in facts.nvml.troubles)
-    smi = facts.smi
+    troubles = tuple(make_trouble_finding(trouble) for trouble in state.nvml.troubles)
+    smi = state.smi
     return DriverReading(
         driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=(*findings, *troubles)
     )

@@ -196,14 +196,14 @@ def _make_damage_finding(
     package: LibraryPackage,
     bad: Sequence[FileProblem],
     *shown: Evidence,
-    **facts: Any,
+    **slots: Any,
 ) -> Finding:
     """Return the finding on files that differ from their package's list."""
     first, *others = bad
     return make_finding(
         row, (*(Evidence(p.text, p.path) for p in bad[:_SHOWN]), *shown), package=package,
         difference=DIFFERENCES[first.kind], more=len(others) or None, command=make_reinstall_command(env, package),
-        **{"library": os.path.basename(first.path), **facts},
+        **{"library": os.path.basename(first.path), **slots},
     )  # fmt: skip
 
 

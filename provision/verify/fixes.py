@@ -82,8 +82,8 @@ def describe_missing(missing: Missing, rows: Profiles, system: LinuxDistribution
         deb = ((row.deb_t64 if system.t64 else None) or row.deb or "" for row in by_package)
         # dnf accepts the RPM capability of a library (rpm's elfdeps) as a package
         rpm = (row.rpm or shlex.quote(f"{row.soname}()(64bit)") for row in by_package)
-        facts = {name: " ".join(dict.fromkeys(names)) for name, names in (("deb", deb), ("rpm", rpm))}
-        texts.append(find_fix(_CAUSE, system.conditions, facts))
+        slots = {name: " ".join(dict.fromkeys(names)) for name, names in (("deb", deb), ("rpm", rpm))}
+        texts.append(find_fix(_CAUSE, system.conditions, slots))
     if len(by_package) < len(wanted):  # a name that a shell reads otherwise is not for a command
         first, *others = [n for n in wanted if n not in known and shlex.quote(n) == n] or [""]
         named = {"missing": first, "others": ", ".join(others)}

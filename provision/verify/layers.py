@@ -248,17 +248,17 @@ def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> tuple[Evide
     """Return one line for all GPUs in the same condition: "GPU 0, 1: ECC on, PCIe x16". None of it is a failure."""
     lines: dict[str, list[str]] = {}
     for one in conditions:
-        facts = [] if one["ecc"] is None else [f"ECC {'on' if one['ecc'] else 'off'}"]
+        words = [] if one["ecc"] is None else [f"ECC {'on' if one['ecc'] else 'off'}"]
         if one["lanes"]:
             full = one["lanes"] >= one["most_lanes"]
-            facts.append(f"PCIe x{one['lanes']}{'' if full else ' of x' + str(one['most_lanes'])}")
+            words.append(f"PCIe x{one['lanes']}{'' if full else ' of x' + str(one['most_lanes'])}")
         if one["slowed"]:
-            facts.append(f"slowed down by {' and '.join(one['slowed'])}")
+            words.append(f"slowed down by {' and '.join(one['slowed'])}")
         if one["remap"]:
-            facts.append("rows of its memory wait for a reset to be remapped")
-        if facts:
-            lines.setdefault(", ".join(facts), []).append(str(one["index"]))
-    return tuple(Evidence(f"GPU {', '.join(indexes)}: {facts}", "NVML") for facts, indexes in lines.items())
+            words.append("rows of its memory wait for a reset to be remapped")
+        if words:
+            lines.setdefault(", ".join(words), []).append(str(one["index"]))
+    return tuple(Evidence(f"GPU {', '.join(indexes)}: {words}", "NVML") for words, indexes in lines.items())
 
 
 def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judgement:
@@ -466,7 +466,7 @@ def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
 
 def _warn_of_peers(
     run: Verification, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
-    row: str | None = None, **facts: Any,
+    row: str | None = None, **slots: Any,
 ) -> Judgement:  # fmt: skip
     """Return the warning, with what on this machine decides how GPUs reach each other.
 
@@ -483,5 +483,5 @@ def _warn_of_peers(
     words = report.words(6)
     finding = run.explain("\n".join(e.text for e in words))
     if row and not finding:
-        finding = make_finding(row, (*shown, *words), **facts)
+        finding = make_finding(row, (*shown, *words), **slots)
     return Judgement("warn", detail, (*evidence, *shown, *words), finding)

@@ -220,14 +220,14 @@ def explain_absent(absent: Sequence[AbsentName]) -> Finding | None:
 
 
 def _make_finding(
-    row: str, what: str, state: str, lines: Sequence[tuple[str, str]], *, noun: str, **facts: Any
+    row: str, what: str, state: str, lines: Sequence[tuple[str, str]], *, noun: str, **slots: Any
 ) -> Finding:
     """Return the finding of a row: its first problem, and all lines (text, file) as its evidence."""
     more = len(lines) - 1
     return make_finding(
         row, tuple(Evidence(text, file) for text, file in lines[:_SHOWN]),
         problem=f"{what}, imported in {clean_line(lines[0][1], 100)}, {state}", more=more or None,
-        noun=noun if more == 1 else f"{noun}s", **facts,
+        noun=noun if more == 1 else f"{noun}s", **slots,
     )  # fmt: skip
 
 

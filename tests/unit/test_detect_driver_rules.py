@@ -5,7 +5,7 @@ import json
 from detected_drivers import cuda, nvml
 from rows import rows
 
-from provision.detect.causes import DriverFacts, Uvm, explain, explain_missing_driver, judge_uvm
+from provision.detect.causes import DriverState, Uvm, explain, explain_missing_driver, judge_uvm
 from provision.detect.driver import _read_working, is_newer
 from provision.detect.files import DeviceFile
 from provision.detect.query import DriverAnswer, Trouble, parse_answer
@@ -112,7 +112,7 @@ LOCKED = DeviceFile(path="/dev/nvidiactl", allowed=False, mode="0660")
 )
 def test_each_set_of_facts_has_its_cause(facts, cause):
     problem, findings = explain(
-        DriverFacts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
+        DriverState(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
     )
     assert findings[0].cause == cause
     assert problem == findings[0].title
@@ -129,10 +129,10 @@ def test_a_stale_uvm_is_repaired_on_the_host_of_a_container():
 
 
 def test_a_module_with_a_libcuda_in_an_unsearched_folder_names_the_folder():
-    facts = DriverFacts(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04", unsearched="/opt/lib64")
+    facts = DriverState(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04", unsearched="/opt/lib64")
     assert explain_missing_driver(facts).cause == "nvidia_libs_not_on_loader_path"
     assert "/opt/lib64" in explain_missing_driver(facts).title
-    without = DriverFacts(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04")
+    without = DriverState(nvml=NO_NVML, cuda=NO_CUDA, kernel_module="580.159.04")
     assert explain_missing_driver(without).cause == "driver_missing"
 
 
