@@ -15,11 +15,11 @@ _BY_CUDA = re.compile(
     r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
-_CUDA = re.compile(
+CUDA = re.compile(
     r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)",
     re.IGNORECASE,
 )
-_CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
+CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
 _OTHER = re.compile(
     r"(?:lib)?(?:nvinfer|nvonnxparser|nvparsers|nvjpeg|cutensor|cudss|nvshmem|nvcomp|nvimgcodec|nvvm)",
     re.IGNORECASE,
@@ -88,7 +88,7 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
 def judge_missing_cudnn(case: Case) -> list[Candidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
-    shows = case.said("cudnn_missing") or facts.matching("missing", _CUDNN)
+    shows = case.said("cudnn_missing") or facts.matching("missing", CUDNN)
     # these say why it did not load
     if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
         return []
@@ -98,7 +98,7 @@ def judge_missing_cudnn(case: Case) -> list[Candidate]:
     where = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
     # Where libraries of CUDA are missing too, and none was opened, cuDNN alone is not the cause.
-    alone = not _list_missing_cuda(case) or any(_CUDA.match(n) for n in facts.all("loaded"))
+    alone = not _list_missing_cuda(case) or any(CUDA.match(n) for n in facts.all("loaded"))
     there = wanted in installed
     title = f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None
     found = [
@@ -115,7 +115,7 @@ def judge_missing_cudnn(case: Case) -> list[Candidate]:
 
 
 def _list_missing_cuda(case: Case) -> list[str]:
-    return [n for n in case.facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
+    return [n for n in case.facts.all("missing") if CUDA.match(n) and not _DRIVER.match(n)]
 
 
 def find_cudnn_major(name: str) -> str | None:
@@ -142,7 +142,7 @@ def _list_cudnn_majors(case: Case) -> set[str]:
 def judge_missing_cuda(case: Case) -> list[Candidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts, names = case.facts, _list_missing_cuda(case)
-    shows = case.said("lib_missing") or facts.matching("missing", _CUDA)
+    shows = case.said("lib_missing") or facts.matching("missing", CUDA)
     if not shows or not names or case.said("paging_file"):
         return []
     mismatch, absent, unseen = (
@@ -197,7 +197,7 @@ def judge_unopened(case: Case) -> list[Candidate]:
     facts, shows = case.facts, case.said("dlopen")[:2]
     if not shows or facts.all("missing") or case.said("libcuda_missing"):
         return []
-    listed = any(_CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1]) for p in facts.all("present"))
+    listed = any(CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1]) for p in facts.all("present"))
     if listed or facts.all("wheel"):
         return [candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.where("wheel", "present")))]
     searched = (*facts.all("absent"), *facts.all("searched"))
@@ -250,9 +250,9 @@ def judge_missing_procedure(case: Case) -> list[Candidate]:
     frameworks = ("torch", "tensorflow", "paddlepaddle", "onnxruntime", "mxnet")
     shadowed, mixed = "cudnn_shadowed_by_other_copy", "nvidia_lib_symbol_mismatch"
     weights = {shadowed: 40, mixed: 44, "package_files_damaged": 36}
-    if any(_CUDNN.match(n) for n in names):
+    if any(CUDNN.match(n) for n in names):
         weights[shadowed] = 66
-    elif any(_CUDA.match(n) for n in names):
+    elif any(CUDA.match(n) for n in names):
         weights[mixed] = 66
     elif any(_IMPORTING.search(e.text) for e in shows):
         weights["extension_built_for_other_torch_or_cuda"] = 66
@@ -294,7 +294,7 @@ def judge_system_library(case: Case) -> list[Candidate]:
     ends = _OPENED.search(last.message) if last else None
     opened = {m[1]: line for line in reversed(case.lines) for m in _OPENED.finditer(line.text)}
     for name, line in reversed(opened.items()):
-        if any(p.match(name) for p in (_CUDA, _CUDNN, _DRIVER)):
+        if any(p.match(name) for p in (CUDA, CUDNN, _DRIVER)):
             continue
         rows = case.profiles.system_libraries
         # a name without a number is a development link (libsndfile.so)

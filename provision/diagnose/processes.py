@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..model import FRAMEWORKS, Evidence
 from .case import Candidate, Case, Ran, candidate
+from .libraries import CUDA, CUDNN
 from .lines import Line, package_of, read_frame
 
 _LIMIT, _DAMAGED, _BUG = "process_limit_reached", "package_files_damaged", "framework_bug_upgrade"
@@ -146,8 +147,6 @@ _OF_FRAMEWORKS = {
     "torch": re.compile(r"lib(?:torch|c10)(?:_\w{1,30})?\.so"),
     "tensorflow": re.compile(r"(?:libtensorflow\w{0,30}|_pywrap_tensorflow\w{0,30})\.so"),
 }
-_OF_CUDNN = re.compile(r"libcudnn\w{0,40}\.so")
-_OF_CUDA = re.compile(r"lib(?:cublas|cudart|nccl|nvrtc|cusparse|cusolver|cufft|curand|nvJitLink|cupti)\w{0,20}\.so")  # fmt: skip
 _FAMILY = re.compile(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)")
 _GDB = "`gpuenv run -- gdb -batch -ex run -ex bt --args python program.py`"
 _STACK = f"{_GDB} names the libraries on the stack"
@@ -312,9 +311,9 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         framework = next((f for f, pattern in _OF_FRAMEWORKS.items() if pattern.match(name)), None)
         if framework:
             cause, title, of = _BUG, f"{title}, a library of {framework}", framework
-        elif _OF_CUDNN.match(name):
+        elif CUDNN.match(name):
             cause, title = "cudnn_shadowed_by_other_copy", f"{title}; two cuDNN builds may be mixed"
-        elif _OF_CUDA.match(name):
+        elif CUDA.match(name):
             cause, title = "nvidia_lib_symbol_mismatch", f"{title}; two CUDA releases may be mixed"
         else:
             return []
