@@ -60,7 +60,7 @@ def _run(screen: show.Screen, words: CommandWords) -> int:
         return _show_error(screen, refused)
     note_on_home = trust.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
-        from ..commands import completion  # few runs complete words
+        from ..actions import completion  # few runs complete words
 
         if (versions := completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
@@ -95,7 +95,7 @@ def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> 
     """Show an error with the causes in its log and a hint, and return its exit code."""
     system_errors.add_limits(error)
     if error.log and not error.findings:
-        from ..commands.causes import find_causes_in_log
+        from ..actions.causes import find_causes_in_log
 
         error.findings = find_causes_in_log(error.log, error.device)
     if error.log:  # the project that uv solves for is not the user's

@@ -232,7 +232,7 @@ def _make_completion(name: str) -> Callable[[str], Any]:
     """Return a completion function that is imported when a shell calls it."""
 
     def complete(incomplete: str) -> Any:
-        from ..commands import completion
+        from ..actions import completion
 
         return completion.complete(name, incomplete)
 

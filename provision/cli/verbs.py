@@ -98,7 +98,7 @@ ALIASES = {"ls": "list", "rm": "remove"}
 def load_command(name: str) -> tuple[type, Callable[..., Any]]:
     """Import a command. Return the dataclass of its options and its function."""
     words = name.split()
-    module = importlib.import_module(f"...commands.{words[0]}", __name__)
+    module = importlib.import_module(f"...actions.{words[0]}", __name__)
     return getattr(module, f"{''.join(map(str.capitalize, words))}Options"), getattr(module, words[-1])
 
 

@@ -36,10 +36,10 @@ class _Commands(ModuleType):
         if name == "Choices":
             return importlib.import_module("..config.options", __name__).Choices
         if name in _GROUPS:
-            return importlib.import_module(f".{name}", __name__)
+            return importlib.import_module(f"..actions.{name}", __name__)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        return getattr(importlib.import_module(f"..actions.{_HOMES[name]}", __name__), name)
 
     def __dir__(self) -> list[str]:
         return sorted({*vars(self), *_HOMES, *_GROUPS, "Choices"})

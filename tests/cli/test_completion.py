@@ -14,7 +14,7 @@ import pytest
 from debian import need_programs
 from rows import rows, sampled
 
-from provision.commands import completion
+from provision.actions import completion
 from provision.environment import registry
 
 SCRIPTS = Path(sys.executable).parent
@@ -269,7 +269,7 @@ def test_a_shell_does_not_wait_for_the_stages(made):
         assert not imported & {
             "provision.verify",
             "provision.conda",
-            "provision.commands.build",
+            "provision.actions.build",
             "provision.bundle",
         }
 

@@ -12,10 +12,10 @@ import typer
 from rows import rows
 
 from provision import cli
+from provision.actions.create import CreateOptions
 from provision.cli import typer_app
 from provision.cli.verbs import COMMANDS, EXAMPLES, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.words import read_words
-from provision.commands.create import CreateOptions
 from provision.config.options import Choices
 from provision.model import declare
 
@@ -162,11 +162,11 @@ def test_help_imports_neither_rich_nor_a_stage():
 def test_only_the_command_that_is_asked_for_is_prepared():
     code = (
         "import sys\nfrom provision.cli import run\nrun(['list', '--json'])\n"
-        "print(*(m for m in sys.modules if m.startswith('provision.commands.')), file=sys.stderr)"
+        "print(*(m for m in sys.modules if m.startswith('provision.actions.')), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = {f"provision.commands.{words.split()[0]}" for words in COMMANDS}
-    assert own & set(done.stderr.split()) == {"provision.commands.list"}
+    own = {f"provision.actions.{words.split()[0]}" for words in COMMANDS}
+    assert own & set(done.stderr.split()) == {"provision.actions.list"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from environment_facts import own
 from framework_envs import framework_env, venv
 
 from provision import report
-from provision.commands.prove import Examination, read_checks, read_project_checks, run_checks
+from provision.actions.prove import Examination, read_checks, read_project_checks, run_checks
 from provision.config.options import Choices
 from provision.environment import record
 from provision.errors import DataError, UsageError

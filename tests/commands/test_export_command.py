@@ -14,7 +14,7 @@ import pytest
 import tomllib
 import yaml
 
-from provision.commands.export import _read_file_source, lock_text
+from provision.actions.export import _read_file_source, lock_text
 from provision.config.options import Choices
 from provision.model import as_plain
 from provision.wheels import pylock, pylock as lock

@@ -46,12 +46,12 @@ def document(value):
 @rows(
     "lines",
     [
-        "import provision.commands.create",
-        "import provision.commands.create as ours",
-        "from provision.commands.create import CreateOptions",
-        "from provision.commands import create; import provision.commands.create, provision.commands.build",
+        "import provision.actions.create",
+        "import provision.actions.create as ours",
+        "from provision.actions.create import CreateOptions",
+        "from provision.commands import create; import provision.actions.create, provision.actions.build",
         "import provision.cli; provision.cli.run(['create', '--help'])",
-        "import importlib; importlib.import_module('provision.commands.create')",
+        "import importlib; importlib.import_module('provision.actions.create')",
     ],
 )
 def test_a_command_is_its_function_whatever_was_imported_first(lines):
@@ -59,9 +59,9 @@ def test_a_command_is_its_function_whatever_was_imported_first(lines):
         f"{lines}\nimport sys, types, provision.commands\n"
         "from provision.commands import create, list as listed\n"
         "assert provision.commands.create is create and isinstance(create, types.FunctionType)\n"
-        "module = sys.modules['provision.commands.create']\n"
+        "module = sys.modules['provision.actions.create']\n"
         "assert module.create is create and module.CreateOptions is provision.commands.CreateOptions\n"
-        "assert listed.__module__ == 'provision.commands.list'\n"
+        "assert listed.__module__ == 'provision.actions.list'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -69,7 +69,7 @@ def test_a_command_is_its_function_whatever_was_imported_first(lines):
 @rows("verb", sorted(commands.VERBS))
 def test_every_command_is_a_function_with_options(verb):
     function = getattr(commands, verb)
-    assert importlib.import_module(f"provision.commands.{verb}") is not function
+    assert importlib.import_module(f"provision.actions.{verb}") is not function
     assert function.__name__ == verb and getattr(commands, f"{verb.capitalize()}Options")
     assert {verb, f"{verb.capitalize()}Options", "Choices", "profiles"} <= set(dir(commands))
 
@@ -77,7 +77,7 @@ def test_every_command_is_a_function_with_options(verb):
 def test_no_other_name_is_a_command():
     with pytest.raises(AttributeError, match="no attribute 'creat'"):
         commands.creat  # noqa: B018  # asking is the test
-    assert callable(commands.profiles.check) and "provision.commands.profiles" in sys.modules
+    assert callable(commands.profiles.check) and "provision.actions.profiles" in sys.modules
 
 
 def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, here):

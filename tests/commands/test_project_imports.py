@@ -10,7 +10,7 @@ from elf_files import package
 from environment_facts import own
 from framework_envs import venv
 
-from provision.commands.prove import Examination, add_packages
+from provision.actions.prove import Examination, add_packages
 from provision.config.options import Choices
 from provision.model import StageResult, Verdict
 from provision.verify import Options, locate_environment, modules

@@ -27,7 +27,7 @@ from provision.model import (
 )
 
 add, adopt, build, causes, create, diagnose, edit, export, listing, lock, profiles, prove, remove, repair, report, resolve, run, verify = (
-    importlib.import_module(f"provision.commands.{name}")  # the package has functions of these names
+    importlib.import_module(f"provision.actions.{name}")
     for name in (
         "add", "adopt", "build", "causes", "create", "diagnose", "edit", "export", "list", "lock", "profiles", "prove", "remove", "repair",
         "report", "resolve", "run", "verify",

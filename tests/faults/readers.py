@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
-from provision.commands.diagnose import read_machine
+from provision.actions.diagnose import read_machine
 from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from provision.commands.diagnose import read_machine
+from provision.actions.diagnose import read_machine
 from provision.conda import locks
 from provision.config import target
 from provision.config.file import read_config

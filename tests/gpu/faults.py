@@ -34,7 +34,7 @@ import spoil
 from matrix import Fault, faults
 from spoil import Place
 
-from provision.commands.prove import Examination, add_packages
+from provision.actions.prove import Examination, add_packages
 from provision.config.options import Choices
 from provision.model import as_document
 from provision.verify import Options, locate_environment, verify

@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "provision"
 # The stages that give fixes, and the text that names a compiler.
-PLACES = ("detect", "diagnose", "verify", "commands/resolve.py")
+PLACES = ("detect", "diagnose", "verify", "actions/resolve.py")
 # It checks the rows of profiles, and names their keys.
 NO_FIXES = PACKAGE / "diagnose" / "rules.py"
 

@@ -89,7 +89,7 @@ def _write_once(wheels, made=[]):  # noqa: B006  # kept on purpose
 def read_once():
     """Let gpuenv's own rows be parsed once; with rows of a test beside them each run would parse all."""
     from provision import profiles
-    from provision.commands import profiles as command
+    from provision.actions import profiles as command
 
     real, shipped, read = profiles.read_file, profiles.directory(), {}
 

@@ -10,7 +10,7 @@ import pytest
 from framework_envs import venv
 
 from driver_stub import H200, build, build_runtime, scenario, spec
-from provision.commands.causes import find_causes_in_log
+from provision.actions.causes import find_causes_in_log
 from provision.model import Environment
 from provision.verify import Options, locate_environment, verify
 from provision.verify.libraries import InstalledLibraries, PythonPaths

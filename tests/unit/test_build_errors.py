@@ -4,8 +4,8 @@ import export_locks
 import pytest
 from rows import rows
 
-from provision.commands.build import BuildJob, build_environment
-from provision.commands.repair import RepairOptions
+from provision.actions.build import BuildJob, build_environment
+from provision.actions.repair import RepairOptions
 from provision.config.options import Choices
 from provision.errors import BuildError
 from provision.model import PackageSources, drop_event

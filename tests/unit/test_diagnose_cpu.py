@@ -9,7 +9,7 @@ from diagnosed import findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.causes import find_causes_in_log
+from provision.actions.causes import find_causes_in_log
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
 ABOUT_GPU = {c.cause for c in KNOWN.causes if c.about_gpu}

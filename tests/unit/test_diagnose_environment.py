@@ -7,7 +7,7 @@ from diagnosed import causes, diagnosis_of, findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.commands.diagnose import say_that_it_works
+from provision.actions.diagnose import say_that_it_works
 from provision.diagnose import Installed
 from provision.model import Finding, Verdict
 

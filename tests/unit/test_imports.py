@@ -16,8 +16,9 @@ EVERYONE = {"model", "errors", "system"}
 """What any package may import, but `system` and what is below it."""
 BELOW = {"environment", "index", "profiles"}
 MAY = {
-    "cli": {"show", "commands", "config", "environment"},
-    "commands": {
+    "cli": {"show", "actions", "config", "environment"},
+    "commands": set(),
+    "actions": {
         "lock", "config", "conda", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
     "bundle": {"lock", "config", "conda", "fleet", "detect", "templates", "wheels", *BELOW},
@@ -201,12 +202,12 @@ def test_programs_are_started_where_the_table_says():
 def test_a_command_that_reads_does_not_reach_what_starts_an_environment():
     """docs/explanation/security.md says which commands these are; a type in an annotation counts as an import too."""
     starting = {f"provision.{name}" for name in OF_ENVIRONMENT}
-    found = {c: starting & reached(graph(), f"provision.commands.{c}") for c in READING}
+    found = {c: starting & reached(graph(), f"provision.actions.{c}") for c in READING}
     assert not any(found.values()), found
 
 
 def test_a_command_that_verifies_reaches_it():
-    assert "provision.environment.interpreter" in reached(graph(), "provision.commands.verify")
+    assert "provision.environment.interpreter" in reached(graph(), "provision.actions.verify")
 
 
 def test_no_module_imports_itself_through_others():
@@ -236,10 +237,10 @@ HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib3")
         ("import provision.__main__", ("typer", "packaging", "provision.model", *HEAVY)),
         ("import provision.cli", HEAVY),
         (
-            "import provision.commands.resolve",
+            "import provision.actions.resolve",
             ("provision.conda", "provision.verify", *HEAVY[:-2]),
         ),
-        ("import provision.commands.build", ("rich", "conda_lock", "rattler")),
+        ("import provision.actions.build", ("rich", "conda_lock", "rattler")),
     ],
 )
 def test_heavy_libraries_wait_until_they_are_needed(line, absent):

@@ -32,7 +32,7 @@ def listed() -> list[messages.Message]:
 
 
 def of_module(kind: str) -> list[str]:
-    return [m.text for m in messages.read_code(MODULE, "provision/commands/new.py") if m.kind == kind]
+    return [m.text for m in messages.read_code(MODULE, "provision/actions/new.py") if m.kind == kind]
 
 
 def test_errors_are_listed_with_their_values_in_braces() -> None:
@@ -47,7 +47,7 @@ def test_hints_notes_and_help_are_listed() -> None:
 
 
 def test_docstrings_patterns_and_compared_words_are_not_listed() -> None:
-    texts = [m.text for m in messages.read_code(MODULE, "provision/commands/new.py")]
+    texts = [m.text for m in messages.read_code(MODULE, "provision/actions/new.py")]
     assert not [t for t in texts if "docstring" in t or "no such file" in t or "some words" in t]
 
 
@@ -60,7 +60,7 @@ def test_line_numbers_are_those_of_the_file() -> None:
     ("kind", "folder", "text"),
     [
         ("error", "provision/config/", "unknown framework"),
-        ("error", "provision/commands/", "--locked and --frozen cannot be used together"),
+        ("error", "provision/actions/", "--locked and --frozen cannot be used together"),
         ("hint", "provision/cli/", "ulimit"),
         ("help", "provision/config/options.py", "Python"),
         ("screen", "provision/show/", "possible fix"),

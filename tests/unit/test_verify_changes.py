@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.commands.causes import find_causes_in_log
+from provision.actions.causes import find_causes_in_log
 from provision.verify import Options, changes, locate_environment, verify
 
 MADE = 1_790_000_000  # the image's day
