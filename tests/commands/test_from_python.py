@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,10 @@ def test_every_command_is_a_function_with_options(verb):
     assert importlib.import_module(f"provision.actions.{verb}") is not function
     assert function.__name__ == verb and getattr(commands, f"{verb.capitalize()}Options")
     assert {verb, f"{verb.capitalize()}Options", "Choices", "profiles"} <= set(dir(commands))
+
+
+def test_the_module_is_a_module_like_any_other():
+    assert type(commands) is types.ModuleType
 
 
 def test_no_other_name_is_a_command():

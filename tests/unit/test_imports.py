@@ -17,7 +17,7 @@ EVERYONE = {"model", "errors", "system"}
 BELOW = {"environment", "index", "profiles"}
 MAY = {
     "cli": {"show", "actions", "config", "environment"},
-    "commands": set(),
+    "commands": {"config"},  # and what is asked of it, by name
     "actions": {
         "lock", "config", "conda", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
@@ -239,6 +239,10 @@ HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib3")
         (
             "import provision.actions.resolve",
             ("provision.conda", "provision.verify", *HEAVY[:-2]),
+        ),
+        (
+            "import provision.commands",
+            ("provision.actions", "provision.environment", "provision.index", *HEAVY),
         ),
         ("import provision.actions.build", ("rich", "conda_lock", "rattler")),
     ],
