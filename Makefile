@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow golden faults gpu check profiles bench compare release audit readme page clean help
+.PHONY: env verify test test-slow golden answers faults gpu check profiles bench compare release audit readme page clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ test-slow: $(DEV)/.ready ## the tests that install gigabytes
 golden: $(DEV)/.ready ## write the sentences of all commands into tests/golden, and show what changed
 	@$(DEV)/bin/python -m pytest -q --golden $$(grep -rl '[(, ]golden[),]' tests --include='test_*.py')
 	@git diff --stat -p tests/golden
+
+answers: $(DEV)/.ready ## let uv answer every question of the tests, and record what it says (after a change of uv or of profiles)
+	@$(DEV)/bin/python -m pytest -q -m "not slow" -n auto --dist loadfile --no-loadscope-reorder --answers $(ARGS)
+	@git diff --stat tests/data/uv_answers.json
 
 faults: $(DEV)/.ready ## every script of tests/faults: runs killed, disks full, indexes broken, hostile files
 	@failed=; for script in $$(grep -l '^if __name__' tests/faults/*.py); do \

@@ -37,6 +37,7 @@ def test_the_last_line_is_the_activate_command(torch, gpuenv):
     assert done.stdout.split() == [str(gpuenv.work / ".venv/bin/python"), str(gpuenv.work / ".venv")]
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_the_same_create_again_downloads_and_rebuilds_nothing(torch, index, gpuenv):
     assert torch().code == 0
     first = index.downloads()

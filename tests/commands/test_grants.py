@@ -66,6 +66,7 @@ def test_a_strangers_requirements_send_no_variable(project, index, stranger, pla
     assert f"GPUENV_GRANT='SECRET={base(stranger)}'" in ran.err and SECRET not in ran.out + ran.err
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_the_hint_of_a_refusal_lets_the_command_pass(project, stranger):
     stranger.root = f"/{SECRET}"
     stranger.add("x", "1.0")

@@ -32,6 +32,7 @@ def go(gpuenv, index):
     return gpuenv
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_index(go, index):
     ok(go("create", "warm", "--locked", *CPU, "--no-verify"))
     asked = sum(index.requests.values())

@@ -13,6 +13,8 @@ from rows import sampled
 
 from provision.profiles import load
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # The newest build for this target is on the PyTorch index, an older one on the default index.
 ASK = ("--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)

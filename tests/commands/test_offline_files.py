@@ -10,6 +10,8 @@ from bundle_site import Site, bundle, made, target  # noqa: F401  # fixtures
 from loopback import wheel_bytes
 from rows import sampled
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)

@@ -79,6 +79,7 @@ def test_root_uses_a_mounted_checkout_of_another_user(gpuenv):
     assert ran.code == 2 and "requirements.txt" in ran.json["error"]["message"]
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_lock_of_another_user_is_not_installed(torch, gpuenv, public, index):
     assert torch(verb="lock").code == 0
     lock = public / "pylock.toml"

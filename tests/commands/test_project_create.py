@@ -233,6 +233,7 @@ def project(stack, gpuenv):
     return go
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_project_needs_no_arguments_and_the_second_time_does_nothing(project, gpuenv, index):
     have = installed(gpuenv.work / ".venv")
     assert have["plain"] == "1.0" and "torch" in have

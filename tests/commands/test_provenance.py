@@ -15,6 +15,8 @@ from loopback import Index, serving
 from provision.environment import registry
 from provision.errors import BuildError
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)

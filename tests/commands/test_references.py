@@ -53,6 +53,7 @@ def files_with(secret, folder):
     return found
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_token_in_the_path_is_nowhere_but_in_requests(project, index, tmp_path):
     outputs = []
 

@@ -111,6 +111,7 @@ def made(pristine, tmp_path):
     return Made(gpuenv, index, plan)
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_framework_that_was_replaced_is_named_and_put_back(made):
     before, files = made.installed(), made.everything()
     made.index.add("torch", "2.0.1")

@@ -11,6 +11,8 @@ from test_newest_set import ASK, GPU, HERE, torches, write_rows  # noqa: F401
 
 from driver_stub import H200, build, scenario, spec
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 SOURCED = {"since": "2.2"}
 EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact"'
 OTHER_CUDA = 'package: "codec", version: "1.0", cuda: "12", cuda_by: "needed", needs: ["libcudart.so.12"]'

@@ -17,6 +17,8 @@ from provision.index import uv
 from provision.index.config import uv_variables
 from provision.model import PackageSources
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 ROOT = Path(__file__).resolve().parents[2] / "provision"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

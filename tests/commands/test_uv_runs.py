@@ -6,6 +6,8 @@ import pytest
 from loopback import Index, serving
 from test_newest_set import ASK, versions
 
+pytestmark = pytest.mark.usefixtures("real_uv")
+
 
 @pytest.fixture
 def torches(gpuenv, index):

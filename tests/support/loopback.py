@@ -70,7 +70,7 @@ def wheel_bytes(
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in files.items():
-            archive.writestr(path, text)
+            archive.writestr(zipfile.ZipInfo(path), text)  # the same bytes whenever they are made
     return buffer.getvalue()
 
 
@@ -86,12 +86,16 @@ def version_for(requirement: Requirement) -> str:
     return "1.0"
 
 
+LIVE: dict[str, Index] = {}
+
+
 class Index:
     """What the server holds and what happened to it."""
 
     def __init__(self) -> None:
         self.wheels: dict[str, dict[str, bytes]] = {}
-        self.requests: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self.answered = False  # a recorded answer of uv stood for this index
         self.faults: dict[str, str] = {}
         self.url = ""
         self.prefix = "/simple"
@@ -137,7 +141,27 @@ class Index:
             )
 
     def downloads(self) -> Counter[str]:
-        return Counter({p: n for p, n in self.requests.items() if p.endswith(".whl")})
+        return Counter({p: n for p, n in self._requests.items() if p.endswith(".whl")})
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How often each path was read. A test of what uv reads needs the fixture `real_uv`."""
+        assert not self.answered, "recorded answers of uv read nothing: this test needs the fixture real_uv"
+        return self._requests
+
+    def plain(self) -> bool:
+        """Whether nothing but wheels and pages decides an answer of uv."""
+        return not (self.faults or self.needs) and all(
+            f.endswith(".whl") for w in self.wheels.values() for f in w
+        )
+
+    def digest(self) -> str:
+        """A digest of what it holds."""
+        own = [self.prefix, self.root, self.held, self.uploaded, self.uploads, self.yanked]
+        wheels = [
+            [n, f, hashlib.sha256(w).hexdigest()] for n, held in self.wheels.items() for f, w in held.items()
+        ]
+        return hashlib.sha256(json.dumps([own, wheels]).encode()).hexdigest()
 
 
 class Faulty(http.server.BaseHTTPRequestHandler):
@@ -220,7 +244,7 @@ def _handler(index: Index):
 
         def answer(self, body):
             if body:
-                index.requests[self.path] += 1
+                index._requests[self.path] += 1
                 index.asked_at.append((time.monotonic(), self.path))
             else:
                 index.heads += 1
@@ -286,9 +310,11 @@ def serving(index: Index):
     """The index on a free port of 127.0.0.1 until the block ends."""
     with running(_handler(index)) as address:
         index.url = f"http://{address}/simple"
+        LIVE[address] = index
         try:
             yield index
         finally:
+            del LIVE[address]
             index.released.set()
 
 

@@ -20,7 +20,7 @@ CHILD = r"""
 import ctypes, importlib, json, os, re, sys
 own = None
 said = json.loads(sys.argv[1])
-refusal = re.compile("cannot open shared object file|version `[^']*' not found|file too short|library not found|[Uu]nable to find (z|lib)|failed to find libmagic")
+refusal = re.compile("cannot open shared object file|version `[^']*' not found|file too short|library not found|[Uu]nable to find (z|lib)|failed to find libmagic|operator torchvision::\\w+ does not exist")  # its library was not loaded, which it passes over
 def chain(error):
     text = []
     while error is not None and len(text) < 10:

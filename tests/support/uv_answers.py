@@ -1,0 +1,158 @@
+"""Recorded answers of uv: `pip compile` of a question that it was asked before, of an index with the same files.
+
+`provision.index.uv` is gpuenv's one door to uv, and starts it through `process.run`: `Answers` stands there. An answer
+counts for the same options, files, variables, version of uv and content of the index, whatever its port. uv itself runs for
+every other command and question, and where more than these decides: an index with a fault or a login, another server,
+a folder or an archive, an answer from uv's cache. Of its log only the lines that gpuenv reads are kept.
+
+`make answers` asks uv again and writes `tests/data/uv_answers.json`; what differs between two runs of a question stays out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import loopback
+
+FILE = Path(__file__).parent.parent / "data" / "uv_answers.json"
+NEVER_THE_SAME = 20
+"""At most so many questions of `make test` are new in each run: they have the time or a folder of the test in them."""
+_ADDRESS = re.compile(r"(?:file:|[a-z]+\+|https?://)[^\s\"'<>]*")
+_DECIDES = re.compile(r"UV_|NV_|\w+_proxy$", re.IGNORECASE)
+_WITHOUT_PROXY = ("UV_CACHE_DIR", "NO_PROXY", "no_proxy")
+
+
+class Answers:
+    """Stands for the module `process`. `recorded` is None if uv shall answer, and `asked` has what it answered."""
+
+    def __init__(self, process, recorded: dict | None):
+        self._process, self.recorded, self.asked = process, recorded, {}
+        self.off = False
+
+    def __getattr__(self, name):
+        return getattr(self._process, name)
+
+    def run(self, argv, **options):
+        question = None if self.off else _ask(argv, options["env"], options["cwd"])
+        if question is None:
+            return self._process.run(argv, **options)
+        key, names, output, indexes = question
+        for index in indexes:
+            index.answered = True
+        if answer := (self.recorded or {}).get(key):
+            return self._repeat(
+                [_replace(text, names) for text in answer[1:]], answer[0], output, options["on_line"]
+            )
+        done = self._process.run(argv, **options)
+        written = output.read_text(encoding="utf-8") if output and done.ok else ""
+        names = {name: real for real, name in names.items()}
+        texts = [_replace(text, names) for text in (done.stdout, _without_log(done.stderr), written)]
+        self.asked.setdefault(key, []).append([done.returncode, *texts])
+        return done
+
+    def _repeat(self, texts, code, output, on_line):
+        stdout, stderr, written = texts
+        for line in stderr.splitlines() if on_line else ():
+            on_line(line)
+        if written:
+            output.write_text(written, encoding="utf-8")
+        return self._process.Finished(
+            returncode=code, stdout=stdout, stderr=stderr, timed_out=False, signal=None, report=b""
+        )
+
+
+def read() -> dict:
+    """Return the recorded answers."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def collect(folder: Path) -> dict[str, list]:
+    """Return what uv answered in the workers, which wrote a file each, by the key of the question."""
+    found: dict[str, list] = {}
+    for path in folder.glob("answers-*.json"):
+        for key, answers in json.loads(path.read_text(encoding="utf-8")).items():
+            found.setdefault(key, []).extend(answers)
+    return found
+
+
+def write(found: dict[str, list]) -> None:
+    """Record the answers that were the same each time."""
+    same = {
+        key: answers[0] for key, answers in sorted(found.items()) if all(a == answers[0] for a in answers)
+    }
+    lines = (f"{json.dumps(key)}: {json.dumps(answer)}" for key, answer in same.items())
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _replace(text, names):
+    for name, real in names.items():
+        text = text.replace(name, real)
+    return text
+
+
+def _without_log(text):
+    from provision.lock import compile as solve
+
+    read = (solve._TABLE, solve._BUILDING)
+    return "".join(
+        line for line in text.splitlines(keepends=True)
+        if not line.startswith("DEBUG ") or any(pattern.match(line) for pattern in read)
+    )  # fmt: skip
+
+
+@functools.cache
+def _always():
+    """What decides every answer: the version of uv, and how an index makes its pages."""
+    from provision.index import uv
+
+    version = subprocess.run([uv.program(), "--version"], capture_output=True, text=True, check=True).stdout
+    return version.split()[1] + inspect.getsource(loopback._handler)
+
+
+def _ask(argv, env, cwd):
+    """Return the key of a question, the names of what is different in each run, the file that uv writes, and the indexes,
+    or None if uv must answer."""
+    words = argv[1:]
+    variables = {k: v for k, v in env.items() if _DECIDES.match(k) and k not in _WITHOUT_PROXY}
+    if (
+        words[:2] != ["pip", "compile"]
+        or "UV_FIND_LINKS" in variables
+        or any("proxy" in k.lower() for k in variables)
+    ):
+        return None
+    if "UV_OFFLINE" in variables and "pylock.toml" in words:
+        return None  # what its cache has decides
+    python = words[words.index("--python") + 1]
+    if Path(python).resolve().name.endswith("t"):
+        return None  # without the GIL, whatever --python-version says
+    paths = [Path(word) for word in words if word.startswith("/") and word != python]
+    names = {"<uv>": str(cwd), "<python>": python, "<lock>": str(paths[0].parent)}
+    names |= {"<cache>": env["UV_CACHE_DIR"]} if "UV_CACHE_DIR" in env else {}
+    parts = [*words, *(f"{k}={v}" for k, v in sorted(variables.items()))]
+    parts += [path.read_text(encoding="utf-8") if path.exists() else "" for path in paths]
+    if any(re.search(r"(?m)^(-e |[./])| @ ", part) for part in parts[-len(paths) :]):
+        return None  # a folder or an archive
+    indexes: dict[str, loopback.Index] = {}
+    for address in _ADDRESS.findall("\n".join(parts)):
+        place = re.match(r"http://(127\.0\.0\.1:\d+)/", address)
+        index = loopback.LIVE.get(place[1]) if place else None
+        if index is None or not index.plain():
+            return None
+        indexes[place[1]] = index
+    if not indexes:
+        return None  # uv's own default
+    names |= {f"<index {i}>": place for i, place in enumerate(indexes)}
+    masked = {real: name for name, real in names.items()}
+    asked = [
+        _always(),
+        *(_replace(part, masked) for part in parts),
+        *(index.digest() for index in indexes.values()),
+    ]
+    output = Path(words[words.index("--output-file") + 1]) if "--output-file" in words else None
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:24], names, output, indexes.values()
