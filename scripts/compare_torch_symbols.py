@@ -24,11 +24,11 @@ from packaging.version import Version
 from provision.index.config import pip_settings
 from provision.index.http import Http
 from provision.index.places import default_index
-from provision.profiles.files import read_file
 from provision.profiles.measure import libraries
 from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
 from provision.profiles.measure.reader import Reader, releases, representative
 from provision.profiles.measure.satellites import STEP
+from provision.profiles.tables import read_file
 from provision.system import process
 
 if TYPE_CHECKING:

@@ -28,10 +28,9 @@ from provision.index.config import pip_settings
 from provision.index.http import Http
 from provision.index.places import default_index
 from provision.profiles import measure
-from provision.profiles.files import documents, dump, read_file, replaced
 from provision.profiles.measure.reader import Reader, row_name
 from provision.profiles.measure.satellites import PLATFORMS
-from provision.profiles.tables import KINDS, Table, row_key
+from provision.profiles.tables import KINDS, Table, documents, dump, read_file, replaced, row_key
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,9 +18,8 @@ from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.declare import argument, group, option
 from ..model.values import Value
 from ..profiles import measure
-from ..profiles.files import difference, documents, dump, read_file
 from ..profiles.measure.reader import Reader, row_name
-from ..profiles.tables import FILES, Table
+from ..profiles.tables import FILES, Table, difference, documents, dump, read_file
 from ..system import process
 from ..system.cache import cache_folder
 from ..system.files import suggest_fix, write_file

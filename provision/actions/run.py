@@ -238,7 +238,7 @@ def find_folders(root: Path, environ: Mapping[str, str]) -> tuple[str, tuple[Pat
         if tensorflow is None or not wheels or not library.is_file():
             continue  # without this library it is not the wheel of the index
         from ..resolve.pip import OPENED_BY_TENSORFLOW  # most environments are without TensorFlow
-        from ..system.fatbins import read_nvidia_folders
+        from ..system.kernels import read_nvidia_folders
 
         with library.open("rb") as stream:
             searched = read_nvidia_folders(stream)

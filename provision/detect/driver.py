@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..model import Driver, Evidence, Finding, Gpu
 from ..model.values import Value
-from ..system.loader_cache import is_there
 from .causes import (
     NVML_GPU_LOST,
     NVML_NO_PERMISSION,
@@ -21,6 +20,7 @@ from .causes import (
 from .files import (
     DRIVER_FOLDERS,
     find_files,
+    is_there,
     list_device_files,
     parse_library_version,
     read_kernel_module,

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..model import NVIDIA_LIBRARY_FAMILIES, Gpu, LibraryFile
 from ..model.values import Value
 from ..system import trust, untrusted
-from ..system.loader_cache import is_there, loader_cache
+from ..system.elf import loader_cache
 from ..system.redaction import redact_variable
 
 
@@ -30,6 +30,11 @@ def read_text(path: Path) -> str | None:
         return untrusted.read_text(path).strip("\0\n ")
     except OSError:
         return None
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a path exists. A folder without search permission means no."""
+    return os.path.exists(path)  # noqa: PTH110  # Path.exists raises for such a folder
 
 
 def list_entries(folder: Path) -> tuple[Path, ...]:

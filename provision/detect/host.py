@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import PLATFORMS, Evidence, Finding, HardwareDevice, HostContext
-from ..system.loader_cache import is_there
 from .causes import make_finding
-from .files import list_device_files, list_entries, read_text, under
+from .files import is_there, list_device_files, list_entries, read_text, under
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
 VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}

@@ -15,8 +15,7 @@ from typing import Any
 from ..model import PythonInstallation
 from ..model.values import Value
 from ..system import process, trust
-from ..system.loader_cache import is_there
-from .files import list_entries, read_text, under
+from .files import is_there, list_entries, read_text, under
 
 OLDEST = (3, 8)
 _SECONDS = 10.0  # for a Python to say its version

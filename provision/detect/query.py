@@ -18,11 +18,11 @@ from typing import Any
 from ..model import Gpu, GpuMemoryHolder, format_cuda
 from ..model.values import Value
 from ..system import process, trust
-from ..system.loader_cache import is_there
 from ..system.probes import Record, join_sources, parse_records
 from ..system.redaction import clean
 from .files import (
     SMI_FIELDS,
+    is_there,
     parse_library_version,
     parse_smi_rows,
     under,

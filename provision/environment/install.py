@@ -19,7 +19,7 @@ from ..index.config import split_pytorch, uv_variables
 from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
 from ..system import process
-from ..system.fatbins import read_nvidia_folders
+from ..system.kernels import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
 from .distributions import find_distribution, find_sites, list_installed, read_distributions

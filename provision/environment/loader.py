@@ -20,8 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from ..index.wheel_names import applies
 from ..model import WHEEL_NAMES, normalize_name
 from ..model.values import Value
-from ..system.elf import MACHINES, Elf, ElfError, list_unexported, read_elf
-from ..system.loader_cache import loader_cache
+from ..system.elf import MACHINES, Elf, ElfError, list_unexported, loader_cache, read_elf
 from .distributions import (
     Distribution,
     join_row,

@@ -19,8 +19,7 @@ from typing import Any
 from .. import model
 from ..errors import DataError
 from ..system import trust
-from .files import read_bytes, read_file
-from .tables import FILES, KINDS, Kind, Row, Table, row_key
+from .tables import FILES, KINDS, Kind, Row, Table, read_bytes, read_file, row_key
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _Merged = dict[str, dict[tuple[Any, ...], list[Any]]]

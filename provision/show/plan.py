@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..model import format_bytes, name_few
 from ..system.redaction import clean
-from .table import show_table
-from .terminal import Screen, count
+from .terminal import Screen, count, show_table
 
 if TYPE_CHECKING:
     from ..model import (

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import WHEEL_NAMES, format_bytes, name_few
 from ..system.redaction import clean
 from .plan import show_plan
-from .table import show_table
-from .terminal import Screen, count
+from .terminal import Screen, count, show_table
 from .verdict import show_verdict
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Reads the dynamic section and the symbols of ELF files: required libraries, search paths, symbol versions.
+"""Reads what the dynamic loader reads: ELF files (required libraries, search paths, symbol versions), and its cache.
 
 It reads 64-bit little-endian files (ELF gABI, "Dynamic Section"; LSB, "Symbol Versioning"). Headers are untrusted, so
-every count and length is bounded, and an invalid file raises ElfError.
+every count and length is bounded, and an invalid file raises ElfError. The cache has glibc's format; no program is run.
 """
 
 from __future__ import annotations
@@ -297,3 +297,47 @@ def list_unexported(path: str, providers: Iterable[str], pattern: re.Pattern[str
         files = [ElfFile(*stack.enter_context(open_elf(p))) for p in (path, *providers)]
         required = [name for name in files[0].undefined() if pattern.match(name)]
         return tuple(name for name in required if not any(f.exports(name) for f in files))
+
+
+# --- the loader's cache --------------------------------------------------------------------------
+
+# The flags of each machine's 64-bit libraries in the cache (glibc's ldconfig.h: FLAG_ELF_LIBC6 and the required ABI)
+_CACHE_FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03}
+_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_CACHE_HEAD, _CACHE_ENTRY = struct.Struct("=20sII20x"), struct.Struct("=iIIIQ")
+_MOST_CACHE = 1 << 26  # bytes; real caches have some hundred thousand
+
+
+def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
+    """Return (soname, path) for each library of a machine in /etc/ld.so.cache, in its order."""
+    try:
+        data = (root / "etc" / "ld.so.cache").read_bytes()[:_MOST_CACHE]
+        return parse_loader_cache(data, _CACHE_FLAGS.get(machine))
+    except OSError:
+        return ()
+
+
+def parse_loader_cache(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...]:
+    """Return (soname, path) of the libraries with these flags, or of all libraries for None.
+
+    Another format, such as that of glibc before 2.2 or of another libc, has none.
+    """
+    start = data.find(_CACHE_MAGIC)
+    if start < 0 or len(data) < start + _CACHE_HEAD.size:
+        return ()
+    data = data[start:]  # an older table may precede it; string offsets count from here
+    count = _CACHE_HEAD.unpack_from(data)[1]
+    end = _CACHE_HEAD.size + count * _CACHE_ENTRY.size
+    if end > len(data):
+        return ()
+    entries = _CACHE_ENTRY.iter_unpack(data[_CACHE_HEAD.size : end])
+    return tuple(
+        (_read_text(data, key), _read_text(data, value))
+        for kind, key, value, *_ in entries
+        if flags in (None, kind)
+    )
+
+
+def _read_text(data: bytes, start: int) -> str:
+    end = data.find(b"\0", start)
+    return data[start : end if end >= 0 else len(data)].decode("utf-8", "surrogateescape")

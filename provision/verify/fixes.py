@@ -23,7 +23,7 @@ from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, System
 from ..model.values import Value
 from ..profiles.wording import find_fix
 from ..system import untrusted
-from ..system.loader_cache import loader_cache
+from ..system.elf import loader_cache
 from .libraries import make_pip_command, name_nvidia_wheel
 
 Missing = Mapping[str, Collection[str]]

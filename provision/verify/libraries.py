@@ -26,7 +26,7 @@ from ..environment.distributions import (
 from ..model import FRAMEWORKS, Environment, normalize_name
 from ..model.values import Value
 from ..system import untrusted
-from ..system.loader_cache import loader_cache
+from ..system.elf import loader_cache
 
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from provision import __version__
-from provision.cli.words import read_words
+from provision.cli import read_words
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from rows import rows
 
 from provision import cli
 from provision.actions.create import CreateOptions
-from provision.cli import typer_app
+from provision.cli import read_words, typer_app
 from provision.cli.verbs import COMMANDS, EXAMPLES, FIRST_COMMANDS, GROUPS, Output, load_command
-from provision.cli.words import read_words
 from provision.config.options import Choices
 from provision.model import declare
 

@@ -14,7 +14,7 @@ import pytest
 
 from provision.model import StageResult, Verdict
 from provision.show import Screen
-from provision.show.table import show_table
+from provision.show.terminal import show_table
 from provision.show.verdict import show_verdict
 
 GPU = ("--driver", "535.129.03", "--gpu", "V100", "--python", "3.11")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from provision import profiles
-from provision.cli.words import read_words
+from provision.cli import read_words
 
 
 @pytest.fixture

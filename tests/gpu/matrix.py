@@ -13,7 +13,7 @@ from pathlib import Path
 import spoil
 from spoil import Place
 
-from provision.system.fatbins import read_nvidia_folders
+from provision.system.kernels import read_nvidia_folders
 
 Make = Callable[[Place, contextlib.ExitStack], "str | None"]
 Runs = tuple[tuple[str, ...], ...]

@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from provision import profiles
-from provision.profiles.files import dump, read_file
-from provision.profiles.tables import FILES, Table
+from provision.profiles.tables import FILES, Table, dump, read_file
 
 SHIPPED = profiles.directory()
 

@@ -11,7 +11,7 @@ from provision.environment.install import install_wheels, link_unfound
 from provision.environment.uv_install import UvInstall
 from provision.model import Lock, PackageSources, Plan, Target
 from provision.profiles.measure.builds import searched
-from provision.system.fatbins import read_nvidia_folders
+from provision.system.kernels import read_nvidia_folders
 
 C = "int {name}(void) {{ return 1; }}\n"
 OPENER = "#include <dlfcn.h>\nint opens(const char *n) { return dlopen(n, RTLD_NOW) != 0; }\n"

@@ -14,10 +14,10 @@ from hypothesis import given, strategies as st
 from powerless import shut
 
 from provision.detect import query
-from provision.detect.files import find_files, list_folder_libraries, read_libraries, read_platform
+from provision.detect.files import find_files, is_there, list_folder_libraries, read_libraries, read_platform
 from provision.detect.query import ask_libcuda, ask_smi
 from provision.model import Gpu
-from provision.system.loader_cache import is_there, loader_cache, parse_loader_cache
+from provision.system.elf import loader_cache, parse_loader_cache
 
 
 def libraries_of(folder, *names):

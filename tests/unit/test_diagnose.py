@@ -18,7 +18,7 @@ from provision.diagnose.messages import Messages
 from provision.diagnose.rules import apply_rules, find_mistakes
 from provision.errors import DataError
 from provision.model import Evidence
-from provision.profiles.files import dump, read_file
+from provision.profiles.tables import dump, read_file
 from provision.profiles.wording import fill_text
 
 LABELS = 55

@@ -12,8 +12,8 @@ from known import KNOWN
 from packaging.requirements import Requirement
 from rows import rows
 
+from provision.cli import read_words
 from provision.cli.typer_app import app
-from provision.cli.words import read_words
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
 

@@ -171,7 +171,6 @@ STARTS = {
     "index.uv": "uv",
     "conda.activation": "activate.d scripts of a conda environment",
     "conda.engine": "the Python that runs gpuenv",
-    "system.loader_cache": "ldconfig",
     "verify.checks": "checks of the project",
 }
 """The modules that start a program and return, and which."""
@@ -196,7 +195,7 @@ def test_programs_are_started_where_the_table_says():
         for path, parts in modules()
         if parts[0] != "system" and "process.run(" in path.read_text()
     }
-    assert found | {"system.loader_cache"} == set(STARTS)
+    assert found == set(STARTS)
 
 
 def test_a_command_that_reads_does_not_reach_what_starts_an_environment():

@@ -16,12 +16,11 @@ from packaging.version import Version
 from rows import rows
 
 from provision.index.simple_api import File
-from provision.profiles.files import dump, read_file
 from provision.profiles.measure import builds, reader
 from provision.profiles.measure.builds import cudnn_rows, jax_rows, torch_rows
 from provision.profiles.measure.reader import Reader
-from provision.profiles.tables import Table
-from provision.system import fatbins
+from provision.profiles.tables import Table, dump, read_file
+from provision.system import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,53 +29,53 @@ def fatbin(*entries):
     """A fat binary of (kind, architecture) entries, each with a payload that holds no magic."""
     body = b""
     for kind, arch in entries:
-        payload = bytes(40 if arch < 200 else fatbins.CHUNK)  # the last one lies in two reads
+        payload = bytes(40 if arch < 200 else kernels.CHUNK)  # the last one lies in two reads
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
-    return fatbins.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return kernels.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def test_kernels_are_read_from_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
-    found = fatbins.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert fatbins.from_binaries(found) == "7.0 9.0+PTX 12.0"
+    found = kernels.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert kernels.from_binaries(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
-    first = fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert fatbins.from_binaries(first) == "7.0 9.0+PTX"
+    first = kernels.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert kernels.from_binaries(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
     for junk in (
-        fatbins.MAGIC,
-        fatbins.MAGIC + bytes(100),
-        fatbins.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+        kernels.MAGIC,
+        kernels.MAGIC + bytes(100),
+        kernels.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
     ):
-        assert fatbins.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+        assert kernels.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
     half = fatbin((2, 80))[:50]
-    assert fatbins.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+    assert kernels.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
 
 
 def test_an_entry_longer_than_a_read_is_skipped():
     library = fatbin((2, 86), (2, 210), (2, 90)) + bytes(9) + fatbin((2, 120))
-    found = fatbins.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert (fatbins.from_binaries(found), found.fatbins) == ("8.6 9.0 12.0 21.0", 2)
-    cut = fatbins.read_fatbins(io.BytesIO(library[: fatbins.CHUNK // 2]), enough=9, budget=1 << 20)
-    assert (fatbins.from_binaries(cut), cut.fatbins) == ("8.6 21.0", 1)
+    found = kernels.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert (kernels.from_binaries(found), found.fatbins) == ("8.6 9.0 12.0 21.0", 2)
+    cut = kernels.read_fatbins(io.BytesIO(library[: kernels.CHUNK // 2]), enough=9, budget=1 << 20)
+    assert (kernels.from_binaries(cut), cut.fatbins) == ("8.6 21.0", 1)
 
 
 def test_the_magic_across_two_reads_is_seen():
-    library = bytes(fatbins.CHUNK - 2) + fatbin((2, 86))
-    assert fatbins.from_binaries(fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)) == "8.6"
+    library = bytes(kernels.CHUNK - 2) + fatbin((2, 86))
+    assert kernels.from_binaries(kernels.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)) == "8.6"
 
 
 def test_reading_ends_with_the_budget():
-    library = bytes(3 * fatbins.CHUNK) + fatbin((2, 86))
-    found = fatbins.read_fatbins(io.BytesIO(library), enough=1, budget=fatbins.CHUNK)
-    assert (found.fatbins, found.read) == (0, fatbins.CHUNK)
+    library = bytes(3 * kernels.CHUNK) + fatbin((2, 86))
+    found = kernels.read_fatbins(io.BytesIO(library), enough=1, budget=kernels.CHUNK)
+    assert (found.fatbins, found.read) == (0, kernels.CHUNK)
 
 
 def test_kernels_are_read_from_architecture_names():
-    assert fatbins.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+    assert kernels.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
 def test_the_cuda_of_a_build_is_read_from_its_machine_code():

@@ -12,7 +12,7 @@ from rows import rows
 from provision import profiles
 from provision.lock.pages import find_cxx11, find_glibc, read_name, serves
 from provision.model import Build, BuiltFor, format_label
-from provision.profiles.files import check_table, read_file
+from provision.profiles.tables import check_table, read_file
 from provision.resolve.satellites import SatelliteRows
 
 DATA = Path(__file__).parents[1] / "data" / "wheel_file_names.txt"

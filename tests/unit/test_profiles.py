@@ -11,8 +11,7 @@ from rows import rows
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
-from provision.profiles.files import difference, dump, read_file, replaced
-from provision.profiles.tables import FILES, Table
+from provision.profiles.tables import FILES, Table, difference, dump, read_file, replaced
 
 
 @pytest.fixture(autouse=True)

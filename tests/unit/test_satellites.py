@@ -22,14 +22,13 @@ from provision.index.http import Http
 from provision.index.places import default_index
 from provision.index.simple_api import File
 from provision.profiles import measure
-from provision.profiles.files import dump, read_file
 from provision.profiles.measure import libraries, reader as measured, satellites
 from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
-from provision.profiles.tables import Table
+from provision.profiles.tables import Table, dump, read_file
 from provision.system import process
 from provision.system.elf import ElfError, ElfFile, list_unexported
-from provision.system.fatbins import MAGIC
+from provision.system.kernels import MAGIC
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")

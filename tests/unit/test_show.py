@@ -36,7 +36,7 @@ from provision.model import (
 )  # fmt: skip
 from provision.show.plan import show_fleet
 from provision.show.result import shorten_list
-from provision.show.table import _share_width
+from provision.show.terminal import _share_width
 from provision.show.verdict import show_machine
 
 

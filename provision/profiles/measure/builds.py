@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from ... import model
 from ...index.archives import MOST_LIBRARY, member, read_member
-from ...system.fatbins import (
+from ...system.kernels import (
     ELF,
     PTX,
     FatBinaries,

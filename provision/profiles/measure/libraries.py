@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...index.archives import DAMAGED
 from ...system.elf import Elf, ElfError, ElfFile
-from ...system.fatbins import read_fatbins
+from ...system.kernels import read_fatbins
 
 if TYPE_CHECKING:
     import zipfile

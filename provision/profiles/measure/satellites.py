@@ -23,7 +23,7 @@ from ...index.archives import DAMAGED, list_sdist
 from ...index.simple_api import File
 from ...model.values import Value
 from ...system.elf import ElfError, read_elf
-from ...system.fatbins import FatBinaries, from_binaries
+from ...system.kernels import FatBinaries, from_binaries
 from ...system.versions import numbers
 from .libraries import (
     LIBRARY,
