@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import email
-import hashlib
 import importlib.metadata
 import io
 import re
@@ -18,6 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from .. import profiles
+from ..environment.distributions import format_sha256
 from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..index.downloads import writing
@@ -113,8 +112,7 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
         for inside, data in contents.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            rows.append((inside, f"sha256={digest}", len(data)))
+            rows.append((inside, format_sha256(data), len(data)))
             wheel.writestr(_member(inside), data)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])

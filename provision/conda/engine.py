@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,7 +80,7 @@ def ask(
                     str(error), hint="correct the file, or name another with CONDARC or RATTLER_AUTH_FILE"
                 ) from error
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
-        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
+        whole = {**request, "op": operation, "answer": str(answer), "sys_path": paths}
         done = process.run(
             [sys.executable, "-I", str(_WORKER)], env=environ,
             stdin=json.dumps({**whole, "patience": _get_patience(), **more}), timeout=_TIMEOUT, on_line=on_line,

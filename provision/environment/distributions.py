@@ -249,6 +249,11 @@ def _parse_sha256(cell: str) -> str | None:
     return base64.urlsafe_b64decode(match[1] + "=").hex() if match else None
 
 
+def format_sha256(data: bytes) -> str:
+    """Return the hash of a file as a row of RECORD has it."""
+    return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()}"
+
+
 def _parse_size(cell: str) -> int | None:
     return int(cell) if re.fullmatch(r"[0-9]{1,18}", cell) else None
 

@@ -213,8 +213,6 @@ def read_environment(path: Path, *, changed: bool) -> Environment:
 LAST_VERDICT = "verdict.json"
 VERDICTS = "verdicts"
 """The folder in MARK with a file for each host. A changed copy of an environment does not get it."""
-MOST_VERDICTS = 20_000
-"""The most verdicts to keep. Containers have a new host name each time."""
 
 
 def host_name() -> str:
@@ -301,16 +299,6 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
     if moved or folder.is_dir():
         write(env, name_verdict_file(host), document)
     write(env, LAST_VERDICT, document)
-    discard_oldest_verdicts(env)
-
-
-def discard_oldest_verdicts(env: Path) -> None:
-    """Remove the oldest verdicts beyond the limit."""
-    with contextlib.suppress(OSError):  # no folder, or another host removes them too
-        files = list((env / MARK / VERDICTS).iterdir())
-        if len(files) > MOST_VERDICTS:
-            for old in sorted(files, key=lambda f: f.stat().st_mtime)[: len(files) - MOST_VERDICTS]:
-                old.unlink(missing_ok=True)
 
 
 def find_valid_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -45,7 +43,7 @@ from ..system.files import find_existing, write_file
 from ..system.redaction import clean, redact_value
 from ..system.scratch import make_scratch
 from ..wheels.pylock import file_name, is_source, is_variant, wheel_version
-from .distributions import find_sites, list_distributions
+from .distributions import find_sites, format_sha256, list_distributions
 from .place import MARK
 
 if TYPE_CHECKING:
@@ -222,11 +220,10 @@ def _replace_recorded(path: Path, data: bytes, root: Path) -> None:
     write_file(path, data, root=root)
     record = path.with_name("RECORD")
     rows = list(csv.reader(untrusted.read_bytes(record).decode("utf-8").splitlines()))
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     inside = f"{path.parent.name}/{_ADDRESS_FILE}"
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
-        [inside, f"sha256={digest}", str(len(data))] if row[:1] == [inside] else row for row in rows
+        [inside, format_sha256(data), str(len(data))] if row[:1] == [inside] else row for row in rows
     )
     write_file(record, text.getvalue(), root=root)
 

@@ -278,17 +278,6 @@ def test_a_host_name_never_leads_out_of_the_folder(name, tmp_path):
     assert name != "a/b" or file == "a_b-c14cddc033f6.json", "another release finds it"
 
 
-def test_the_number_of_verdicts_is_bounded(tmp_path, monkeypatch):
-    folder = tmp_path / ".gpuenv" / "verdicts"
-    folder.mkdir(parents=True)
-    for number in range(6):
-        (folder / f"node{number}.json").write_text("{}")
-        os.utime(folder / f"node{number}.json", (number, number))
-    monkeypatch.setattr(record, "MOST_VERDICTS", 4)
-    record.discard_oldest_verdicts(tmp_path)
-    assert sorted(p.name for p in folder.iterdir()) == [f"node{n}.json" for n in range(2, 6)]
-
-
 def test_a_damaged_record_is_no_project_is_never_vouched_for_and_is_replaced(tmp_path):
     mark = tmp_path / ".gpuenv"
     site = tmp_path / "lib/python3.12/site-packages"

@@ -9,10 +9,7 @@ come from the request and from the user's rattler configuration.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
-import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -21,7 +18,6 @@ from pathlib import Path
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.read())
-    _die_with(request["parent"])
     # Python runs with -I, so that neither this folder nor the current one precedes gpuenv's import path.
     sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[3])]
     from provision.conda import worker
@@ -35,15 +31,6 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is not an Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
     worker.end_with(request, answer)
-
-
-def _die_with(parent: int) -> None:
-    """End this process when gpuenv ends in any way, so that it does not keep working in the prefix."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import tomli_w
+
 from . import Json, awaited, tell
 
 _DEFAULT = "conda-forge"
@@ -24,20 +26,17 @@ def read_config(rc: Json) -> Any:
     """
     from rattler import Config
 
-    lines = ["tls-no-verify = true"] if rc.get("ssl_verify") is False else []
-    lines += ['tls-root-certs = "system"'] if isinstance(rc.get("ssl_verify"), str) else []
+    document: Json = {"tls-no-verify": True} if rc.get("ssl_verify") is False else {}
+    if isinstance(rc.get("ssl_verify"), str):
+        document["tls-root-certs"] = "system"
     proxies = {k: v for k, v in (rc.get("proxy_servers") or {}).items() if k in ("http", "https") and v}
-    if proxies:
-        lines += ["[proxy-config]", *(f"{k} = {_quote(v)}" for k, v in proxies.items())]
-    if rc.get("mirrored_channels"):
-        lines.append("[mirrors]")
-        for name, mirrors in rc["mirrored_channels"].items():
-            lying = [mirrors] if isinstance(mirrors, str) else [str(place) for place in mirrors or ()]
-            lines.append(
-                f"{_quote(_find_root(_find_address(str(name), rc), rc))} = [{', '.join(map(_quote, lying))}]"
-            )
+    document |= {"proxy-config": proxies} if proxies else {}
+    document["mirrors"] = {
+        _find_root(_find_address(name, rc), rc): [places] if isinstance(places, str) else places or []
+        for name, places in (rc.get("mirrored_channels") or {}).items()
+    }
     try:
-        config = Config.from_toml("\n".join(lines))
+        config = Config.from_toml(tomli_w.dumps(document))
         for tool in ("pixi", "rattler"):
             config = config.merge(Config.load_from_default_locations(tool))
     except Exception as error:
@@ -69,11 +68,6 @@ def _connect(settled: Any) -> Any:
     order = (net.RetryMiddleware(tries), net.MirrorMiddleware(settled.mirrors), net.AuthenticationMiddleware(),
              net.OciMiddleware(), net.GCSMiddleware(), net.S3Middleware())  # fmt: skip
     return Client(list(order))
-
-
-def _quote(text: object) -> str:
-    """Return a TOML string."""
-    return json.dumps(str(text), ensure_ascii=False)
 
 
 def list_channels(request: Json, settled: Any) -> list[Any]:
