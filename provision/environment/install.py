@@ -35,7 +35,6 @@ from .uv_install import (
     is_wheel,
     lacks_only_files,
     list_local_files,
-    may_be_here,
 )
 
 if TYPE_CHECKING:
@@ -114,12 +113,11 @@ def _install_hashed(whole: UvInstall) -> None:
     lock, sources = whole.lock, whole.sources
     hashed = [p for p in lock.packages if not p.unhashed]
     wheels = tuple(p for p in hashed if is_wheel(p))
-    may_be_cached = may_be_here(wheels, sources)
-    missing = _install_cached(whole, wheels, try_cache=may_be_cached)
+    missing = _install_cached(whole, wheels)
     if missing:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
         files = sum(len(wanted.lock.packages) for wanted in missing)
-        text = f"downloading {'up to ' if may_be_cached else ''}{format_bytes(total)} ({_count(files)})"
+        text = f"downloading up to {format_bytes(total)} ({_count(files)})"
         whole.emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total)
     for wanted in missing:
@@ -130,9 +128,7 @@ def _install_hashed(whole: UvInstall) -> None:
         _build(whole.only((package,)))
 
 
-def _install_cached(
-    whole: UvInstall, wheels: tuple[LockedPackage, ...], *, try_cache: bool
-) -> list[UvInstall]:
+def _install_cached(whole: UvInstall, wheels: tuple[LockedPackage, ...]) -> list[UvInstall]:
     """Install wheels without the network, and return what is missing. Raises BuildError.
 
     For the same release uv prefers an index's answer in its cache to a folder, and names a file that it cannot fetch.
@@ -151,13 +147,13 @@ def _install_cached(
         wanted = dataclasses.replace(
             whole.only(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
         )
-        done = wanted.install(offline=True) if try_cache else None
-        if done and not done.ok and only_files and cache_is_damaged(done.stderr):
+        done = wanted.install(offline=True)
+        if not done.ok and only_files and cache_is_damaged(done.stderr):
             whole.emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
-        if done and not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
+        if not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
             raise explain_install_failure(done, whole.lock, offline=sources.offline)
-        if not (done and done.ok):
+        if not done.ok:
             missing.append(wanted)
     return missing
 

@@ -23,8 +23,8 @@ from packaging.utils import canonicalize_name
 
 from ..errors import BuildError
 from ..index import uv
-from ..index.config import pytorch_address, split_pytorch, uv_variables
-from ..index.uv import installer_cache, without_credentials
+from ..index.config import pytorch_address, split_pytorch
+from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address
 from ..model import (
     VENV_LOCK,
@@ -448,21 +448,6 @@ def write_project_key(folder: Path | str) -> str:
 # Ratio of unpacked to packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch, TensorFlow
 # and JAX locks of 2026-11). The upper end applies, because a full disk costs more than a warning.
 UNPACKED = 2.3
-
-
-def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> bool:
-    """Return whether uv may be able to install these packages without the network.
-
-    It cannot on a machine's first run, when its cache has no unpacked wheel (in `archive-v*`), without a folder of
-    wheels.
-    """
-    environ = process.environ()
-    if sources.offline or sources.find_links or uv_variables(environ).get("UV_FIND_LINKS"):
-        return True
-    if any(p.url.startswith("file:") for p in packages):
-        return True
-    caches = (uv.cache_folder(environ), installer_cache(sources))
-    return any(path for cache in caches for path in cache.glob("archive-v*/*"))
 
 
 def check_disk(cache: Path, packed: int) -> None:

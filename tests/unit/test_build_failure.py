@@ -16,7 +16,6 @@ from provision.environment.uv_install import (
     explain_failed_build,
     explain_install_failure,
     explain_unbuilt,
-    may_be_here,
     read_failure,
     requirements_text,
 )
@@ -205,13 +204,6 @@ def test_an_address_that_cannot_be_redacted_is_an_error(tmp_path):
     lock = Lock(manager="venv", target=TARGET, plan=PLAN, packages=(locked(),))
     with pytest.raises(BuildError, match="may contain credentials"):
         UvInstall(lock, tmp_path, PackageSources(), drop_event, target=tmp_path)._redact_installed()
-
-
-def test_a_folder_of_wheels_may_have_what_the_network_has(tmp_path, monkeypatch):
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
-    sources = PackageSources(cache_dir=str(tmp_path))
-    assert not may_be_here([locked()], sources)
-    assert may_be_here([dataclasses.replace(locked(), url=tmp_path.as_uri())], sources)
 
 
 def test_a_failure_of_uv_is_an_error_with_its_output(tmp_path):
