@@ -149,17 +149,10 @@ def is_whole(folder: Path, file: BundleFile) -> bool:
 
 
 def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int], None]) -> None:
-    """Compare files with the manifest: sizes first, because of interrupted copies, then hashes.
+    """Compare files with the hashes of the manifest.
 
     `on_progress` receives the bytes read. Raises BuildError with the names of wrong files.
     """
-    missing = [f.path for f in files if not (folder / f.path).is_file()]
-    sizes = {f.path: (folder / f.path).stat().st_size for f in files if f.path not in missing}
-    short = [f.path for f in files if f.size != sizes.get(f.path, f.size)]
-    problems = [f"{name_few(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-    problems += [f"{name_few(short)} {'has' if len(short) == 1 else 'have'} the wrong size"] if short else []
-    if problems:
-        raise BuildError(f"the bundle {folder} is incomplete: {'; '.join(problems)}", hint=_AGAIN)
 
     def right(file: BundleFile) -> bool:
         good = is_whole(folder, file)
@@ -169,7 +162,9 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
     with ThreadPoolExecutor(_READERS) as pool:
         wrong = [f.path for f, good in zip(files, pool.map(right, files), strict=True) if not good]
     if wrong:
-        raise BuildError(f"{name_few(wrong)} of the bundle {folder} changed after its creation", hint=_AGAIN)
+        raise BuildError(
+            f"{name_few(wrong)} of the bundle {folder} changed after its creation, or is missing", hint=_AGAIN
+        )
 
 
 def refuse_edited(folder: Path, before: Bundle) -> None:
