@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -132,7 +131,6 @@ def _show_error(screen: show.Screen, error: GpuenvError) -> int:
 def _end_with_signals() -> None:
     """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
     signal.signal(signal.SIGTERM, process.unwind)
-    sys.unraisablehook = process.handle_dropped_exception
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, process.unwind)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:

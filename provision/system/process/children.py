@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
@@ -239,43 +240,32 @@ HUNG_UP = 129
 ENDING: list[int] = []
 """The signals received so far that end this run."""
 
-
 _AGAIN = 0.01
 """Seconds until a signal is raised again after Python dropped its exception."""
+_DROPPED: deque[sys.UnraisableHookArgs] = deque()
+"""What Python dropped since the first signal."""
 
 
-def unwind(number: int, frame: FrameType | None = None) -> None:
+def unwind(number: int, _frame: FrameType | None = None) -> None:
     """Raise an exception for SIGTERM, SIGHUP and SIGINT, so that drafts are removed and locks freed.
 
-    Python drops exceptions raised during a fork, so `run` checks for signals afterwards. During `handle_dropped_exception` the signal
-    comes again a moment later.
+    Python drops exceptions in a destructor, a callback of the garbage collector or a hook of a fork. The signal is then
+    raised again a moment later. Other errors that are dropped after a signal follow from code that it interrupted.
     """
+    if not ENDING:
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     ENDING.append(number)
+    sys.unraisablehook = _DROPPED.append  # a function of Python could itself be interrupted
     signal.signal(signal.SIGALRM, _unwind_again)
-    while frame:
-        if frame.f_code is handle_dropped_exception.__code__:
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
-            return
-        frame = frame.f_back
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def _unwind_again(_alarm: int, frame: FrameType | None = None) -> None:
-    unwind(ENDING[-1], frame)
-
-
-def handle_dropped_exception(dropped: sys.UnraisableHookArgs) -> None:
-    """Handle an exception that Python drops (in a destructor, a callback of the garbage collector).
-
-    A dropped signal is raised again a moment later. Other errors after a signal are ignored. They follow from
-    code that the signal interrupted, such as a library's hook before a fork. Without a signal Python's own
-    handler runs.
-    """
-    if not ENDING:
-        sys.__unraisablehook__(dropped)
-    elif isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+def _unwind_again(_alarm: int, _frame: FrameType | None = None) -> None:
+    dropped = [one.exc_value for one in _DROPPED]
+    _DROPPED.clear()
+    if any(isinstance(error, KeyboardInterrupt | SystemExit) for error in dropped):
+        unwind(ENDING[-1])
 
 
 def signal_name(returncode: int) -> str | None:
