@@ -493,7 +493,7 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     assert child.returncode != 0 and not env.exists()
     assert place.made_by_gpuenv(place.get_draft_path(env)), "what is left is not known as ours"
     if sent == signal.SIGINT:
-        assert child.returncode == 130 and b"partly removed\nhint: run the same command again" in err
+        assert child.returncode == 130 and b"interrupted\nhint: run the same command again" in err
     assert set(listed(gpuenv)) == {str(made[1])}
     assert gpuenv("remove", ".venv").code == 0
     assert [p.name for p in gpuenv.work.iterdir()] == ["other"]
