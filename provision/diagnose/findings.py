@@ -204,15 +204,15 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
 
 
 def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
-    values = find_slots(found, case)
-    title = fill_text(found.title or cause.title, values)
+    slots = find_slots(found, case)
+    title = fill_text(found.title or cause.title, slots)
     if re.search(r"\{\w+\}", title):  # the title has an unknown fact
-        title = fill_text(cause.title, values)
+        title = fill_text(cause.title, slots)
     evidence = found.evidence[:_EVIDENCE]
     if found.confidence != "certain":
-        decides = fill_text(found.slots.get("decides") or cause.decides, values)
+        decides = fill_text(found.slots.get("decides") or cause.decides, slots)
         evidence = (*evidence, Evidence(f"to confirm: {decides}", TO_CHECK))
-    fix = make_fix(found, case, values)
+    fix = make_fix(found, case, slots)
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
 
 

@@ -58,16 +58,16 @@ SLOTS = frozenset(
 # --- the fix -----------------------------------------------------------------------------------
 
 
-def make_fix(found: Candidate, case: Case, values: Mapping[str, str]) -> str:
-    """Return the fix of a candidate. `values` are its slots."""
+def make_fix(found: Candidate, case: Case, slots: Mapping[str, str]) -> str:
+    """Return the fix of a candidate with these slots."""
 
     def holds(condition: str) -> bool:
         name, equals, value = condition.partition("=")
-        if name in values and (not equals or value == values[name]):
+        if name in slots and (not equals or value == slots[name]):
             return True
         return bool(case.shows(condition) or (condition == "container" and case.facts.all(condition)))
 
-    fix = choose_fix(case.profiles.fixes, found.cause, holds, values, case.facts.first("owner"))
+    fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
     said = find_proposal(case, found)
     return f'The message proposes: "{said}". {fix}' if said else fix
 
@@ -140,50 +140,46 @@ def _join(lines: Iterable[Line]) -> str:
 def find_slots(found: Candidate, case: Case) -> dict[str, str]:
     """Return the slots of a candidate."""
     facts = case.facts
-    values = {name: value for name in _FACTS if (value := facts.first(name))}
-    values["pip"] = facts.first("pip") or "pip"
-    values |= _find_libraries(found, case)
-    values |= dict(_read_details(found, case))
-    values |= found.slots
-    _add_versions(values, found, case)
-    _add_programs(values, found, case)
-    return values
+    slots = {name: value for name in _FACTS if (value := facts.first(name))}
+    slots["pip"] = facts.first("pip") or "pip"
+    slots |= dict((*_find_libraries(found, case), *_read_details(found, case)))
+    slots |= found.slots
+    _add_versions(slots, found, case)
+    _add_programs(slots, found, case)
+    return slots
 
 
-def _add_programs(values: dict[str, str], found: Candidate, case: Case) -> None:
+def _add_programs(slots: dict[str, str], found: Candidate, case: Case) -> None:
     """Add the commands of the program at fault: that of the package, then those that the evidence names, then others."""
     rows = list_programs(case, found.evidence)
-    package = values.get("package")
+    package = slots.get("package")
     if package:
         own = [r for r in case.profiles.programs if package == r.program or package in r.modules]
-        values["package"] = own[0].program if own else package
+        slots["package"] = own[0].program if own else package
         rows = [*own, *rows]
-    rows += [r for r in case.profiles.programs if r.program == values.get("framework") and r not in rows]
+    rows += [r for r in case.profiles.programs if r.program == slots.get("framework") and r not in rows]
     if rows:
-        values.setdefault("program", rows[0].program)
+        slots.setdefault("program", rows[0].program)
     framework = next((r.program for r in rows if r.program in FRAMEWORKS), None)
     if framework:
-        values.setdefault("framework", framework)
+        slots.setdefault("framework", framework)
     for slot in PROGRAM_SLOTS:
         mine = rows[:1] if slot == "install" else rows
         text = next((t for r in mine if (t := getattr(r, slot))), None)
-        if text and all(n in values for n in SLOT.findall(text)):
-            values.setdefault(slot, fill_text(f"> {text}", values).removeprefix("> "))
+        if text and all(n in slots for n in SLOT.findall(text)):
+            slots.setdefault(slot, fill_text(text, slots, sentence=False))
 
 
-def _find_libraries(found: Candidate, case: Case) -> dict[str, str]:
-    """Return the missing library and its CUDA or cuDNN."""
+def _find_libraries(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
+    """Yield the missing library and its CUDA or cuDNN."""
     names = case.facts.all("missing")
     of_cudnn = found.cause.startswith("cudnn")
-    named = [n for n in names if ("cudnn" in n.lower()) == of_cudnn] or list(names)
-    values = {}
-    if named:
-        values["missing"] = named[0]
+    if named := [n for n in names if ("cudnn" in n.lower()) == of_cudnn] or names:
+        yield "missing", named[0]
     if cuda := next((c for n in names if (c := find_cuda_of(n))), None):
-        values["missing_cuda"] = cuda
+        yield "missing_cuda", cuda
     if cudnn := next((m for n in names if "cudnn" in n.lower() and (m := find_cudnn_major(n))), None):
-        values["missing_cudnn"] = cudnn
-    return values
+        yield "missing_cudnn", cudnn
 
 
 _EXTENSION = re.compile(r"((?:[\w.~:-]*[/\\])*)([\w-]+?)(?:\.(?:cpython|cp3)[\w-]*|\.abi3)?\.(?:so|pyd)\b")
@@ -367,61 +363,59 @@ HELPED = frozenset(
 """Causes for which another build helps."""
 
 
-def _add_versions(values: dict[str, str], found: Candidate, case: Case) -> None:
+def _add_versions(slots: dict[str, str], found: Candidate, case: Case) -> None:
     """Add the versions, labels and indexes that suit the text's driver, GPU, Python and CUDA."""
     facts = case.facts
     built = find_cuda_built(case)
     if built:
-        values.setdefault("cuda_build", built)
+        slots.setdefault("cuda_build", built)
         if floor := case.find_driver_floor(built):
-            values["floor"] = floor
-    stated = values.get("missing_cuda") or built or facts.first("cuda") or facts.first("driver_cuda")
+            slots["floor"] = floor
+    stated = slots.get("missing_cuda") or built or facts.first("cuda") or facts.first("driver_cuda")
     cuda_major = major(stated) if stated else "12"
     if stated and int(cuda_major) < 11:
-        values.setdefault("old_cuda", "yes")
-    values["cuda_major"], values["cu"] = cuda_major, f"cu{cuda_major}"
-    cudnn = values.get("missing_cudnn") or values.get("cudnn_built")
+        slots.setdefault("old_cuda", "yes")
+    slots["cuda_major"], slots["cu"] = cuda_major, f"cu{cuda_major}"
+    cudnn = slots.get("missing_cudnn") or slots.get("cudnn_built")
     if cudnn and int(major(cudnn)) < 8:
-        values["old_cudnn"] = "yes"
-    if wanted := values.get("cudnn_built"):
+        slots["old_cudnn"] = "yes"
+    if wanted := slots.get("cudnn_built"):
         above = int(major(wanted)) + 1
-        values["cudnn_upgrade"] = (
-            f'`{values["pip"]} install -U "nvidia-cudnn-{values["cu"]}>={wanted},<{above}"`'
+        slots["cudnn_upgrade"] = (
+            f'`{slots["pip"]} install -U "nvidia-cudnn-{slots["cu"]}>={wanted},<{above}"`'
         )
     speaks = facts.first("driver_cuda")
     if speaks:
-        values["driver_label"] = format_label(speaks)
+        slots["driver_label"] = format_label(speaks)
     if installed := facts.first("cuda"):
-        values["installed_label"] = format_label(installed)
+        slots["installed_label"] = format_label(installed)
     framework = found.slots.get("framework") or next((n for n in FRAMEWORKS if facts.first(n)), None)
     if framework and (version := facts.first(framework)):
-        values["release"] = f"{framework} {version}"
-        values["upgrade"] = f"{values['pip']} install -U {framework}"
+        slots["release"] = f"{framework} {version}"
+        slots["upgrade"] = f"{slots['pip']} install -U {framework}"
     framework = framework or facts.first("framework")
     if framework is None and case.said("imports_tensorflow", "dnn_handle", "loaded_older"):
         framework = "tensorflow"
     if framework:
-        values.setdefault("framework", framework)
+        slots.setdefault("framework", framework)
     plan = _find_build(framework, case) if framework and found.cause in HELPED else None
     label = None
     if plan:
         version, cuda, subject = plan
-        values["fits"] = f"{framework} {version} for CUDA {cuda} runs on {subject}"
+        slots["fits"] = f"{framework} {version} for CUDA {cuda} runs on {subject}"
         label = format_label(cuda)
         if facts.holds("owner=environment"):
-            values["create"] = (
-                f"gpuenv create --framework '{framework}=={'.'.join(version.split('.')[:2])}.*'"
-            )
+            slots["create"] = f"gpuenv create --framework '{framework}=={'.'.join(version.split('.')[:2])}.*'"
     elif facts.holds("owner=environment") and framework:
-        values["create"] = f"gpuenv create --recreate --framework {framework}"
+        slots["create"] = f"gpuenv create --recreate --framework {framework}"
     if label is None and built and found.cause.startswith("extension"):
         label = format_label(built)
     if label := label or _find_label(case):
-        values["index"] = f"{_PAGE}{label}"
+        slots["index"] = f"{_PAGE}{label}"
     pythons = [p for b in case.profiles.builds if b.framework == framework and b.cuda for p in b.python]
     if pythons:
         newest = max(set(pythons), key=lambda p: (pythons.count(p), Version(p)))
-        values["create_python"] = f"gpuenv create --framework {framework} --python {newest}"
+        slots["create_python"] = f"gpuenv create --framework {framework} --python {newest}"
 
 
 def _find_label(case: Case) -> str | None:

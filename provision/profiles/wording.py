@@ -42,8 +42,8 @@ def make_finding(
     )
 
 
-def fill_text(template: str, slots: Mapping[str, str]) -> str:
-    """Return a title or fix with its slots filled. A part in [[brackets]] is left out for an unknown slot."""
+def fill_text(template: str, slots: Mapping[str, str], *, sentence: bool = True) -> str:
+    """Return a title, or a part of a fix, with its slots filled. A part in [[brackets]] is left out for an unknown slot."""
 
     def fill_part(match: re.Match[str]) -> str:
         names = SLOT.findall(match.group(1))
@@ -51,7 +51,7 @@ def fill_text(template: str, slots: Mapping[str, str]) -> str:
 
     text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", fill_part, template)
     text = " ".join(text.split())
-    if text.partition(" ")[0].islower():  # not "cuDNN"
+    if sentence and text.partition(" ")[0].islower():  # not "cuDNN"
         text = text[:1].upper() + text[1:]
     return SLOT.sub(lambda m: slots.get(m.group(1), m.group(0)), text)
 
@@ -115,7 +115,7 @@ def _render_step(step: str, slots: Mapping[str, str], owner: str | None, in_cont
     if rest.startswith(("or ", "then ", "until then, ")):
         joint, _, rest = rest.partition(", " if rest.startswith("until") else " ")
         words = f"{joint.capitalize()}, {words[0].lower()}{words[1:]}"
-    return f"{words}: {fill_text(f'> {rest}', slots).removeprefix('> ')}"
+    return f"{words}: {fill_text(rest, slots, sentence=False)}"
 
 
 @functools.cache

@@ -13,7 +13,7 @@ NO_FIXES = PACKAGE / "diagnose" / "rules.py"
 EXAMPLES = {
     "framework": "torch", "minor": "2.8", "name": "NAME", "row.package": "tensorboard", "row.deb": "libgl1",
     "rpm": "mesa-libGL", "package": "nvidia-cudnn-cu12", "wanted": "9.1.0", "above": "10",
-    "first": "libportaudio.so.2", "values['pip']": "pip", "values['cu']": "cu12", "match[2]": "nproc_per_node", "row.command": "docker run",
+    "first": "libportaudio.so.2", "slots['pip']": "pip", "slots['cu']": "cu12", "match[2]": "nproc_per_node", "row.command": "docker run",
     "row.gives": "--gpus all", "' '.join(names)": "NCCL_P2P_LEVEL", "' '.join(packages[:_SHOWN])": "filetype", "_name_program()": "gpuenv", "option": "target", "value": "node.json",
 }  # fmt: skip
 
