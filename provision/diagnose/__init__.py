@@ -13,7 +13,7 @@ A proof comes first, then certain causes, lower layers before upper ones, then t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..model import ContextValue, Finding, Profiles
 from ..model.values import Value
@@ -27,7 +27,7 @@ from .rules import apply_catalogue, apply_rules, check_tables
 
 __all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
-JUDGES: tuple[Callable[[Case], list[Candidate]], ...] = (
+JUDGES: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     hardware.judge_driver,
     hardware.judge_free_memory,
     hardware.judge_reserved_memory,
@@ -97,8 +97,8 @@ def find_causes(
         ruled_out |= find_contradicted(case)
     found = [c for c in judged if c.weight]
     found += apply_catalogue(case, found)
-    found += hardware.judge_no_gpu(case, found)
-    found += packages.judge_unknown_module(case, found)
+    found += [*hardware.judge_no_gpu(case, found)]
+    found += [*packages.judge_unknown_module(case, found)]
 
     # The findings in order, with what happened before and what happens beside.
     findings = add_holders(add_installs(rank(found, case, ruled_out), case), case)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
@@ -21,7 +21,7 @@ _DKMS = re.compile(
 _MODULE = re.compile(r"/lib/modules/([\w.+-]{1,80})/\S{0,120}\bnvidia\.ko")
 
 
-def judge_driver(case: Case) -> list[Candidate]:
+def judge_driver(case: Case) -> Iterator[Candidate]:
     """Find a driver older than the build's CUDA requires.
 
     By NVIDIA's release notes, one driver version is the minimum for each major from CUDA 11 on
@@ -30,25 +30,24 @@ def judge_driver(case: Case) -> list[Candidate]:
     facts, built = case.facts, find_cuda_built(case)
     have, speaks = facts.first("driver"), facts.first("driver_cuda")
     if case.said("forward_compat", "library_mismatch") or not built or not (have or speaks):
-        return []
+        return
     floor = case.find_driver_floor(built)
     if have:
         too_old = floor is not None and Version(have) < Version(floor)
     else:
         too_old = int(major(speaks or "")) < int(major(built))
     if not too_old:
-        return rule_out("driver_too_old_for_runtime")
+        yield from rule_out("driver_too_old_for_runtime")
+        return
     shows = case.said("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
     if not shows:
-        return []
+        return
     needs = f"driver {floor}" if floor else f"a driver for CUDA {major(built)}"
-    return [
-        candidate(
-            "driver_too_old_for_runtime", 95, (*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
-            f"This build's CUDA {built} requires {needs}; found {have or f'a driver for CUDA {speaks}'}",
-            confidence="certain" if have and floor else "likely",
-        )
-    ]  # fmt: skip
+    yield candidate(
+        "driver_too_old_for_runtime", 95, (*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
+        f"This build's CUDA {built} requires {needs}; found {have or f'a driver for CUDA {speaks}'}",
+        confidence="certain" if have and floor else "likely",
+    )  # fmt: skip
 
 
 def find_cuda_built(case: Case) -> str | None:
@@ -68,7 +67,7 @@ def find_cuda_built(case: Case) -> str | None:
     return None
 
 
-def judge_kernel_module(case: Case) -> list[Candidate]:
+def judge_kernel_module(case: Case) -> Iterator[Candidate]:
     """Compare the kernels for which the driver's module is built with the running kernel."""
 
     def list_output(command: str) -> list[Line]:
@@ -79,44 +78,40 @@ def judge_kernel_module(case: Case) -> list[Candidate]:
     matches = ((_DKMS.match(x.text.strip()) or _MODULE.search(x.text), x.evidence) for x in files)
     built = {m[1]: shown for m, shown in matches if m}
     if any(line.text.strip().startswith("nvidia") for line in list_output(r"\blsmod\b")):
-        return []  # the module is loaded
+        return  # the module is loaded
     unloaded = [c.line.evidence for c in case.commands if re.search(r"\blsmod\b", c.typed) and c.ended]
     shows = case.said(
         "sees_no_gpu", "no_device", "no_cuda_gpus", "no_driver", "no_communication", "no_devices_found", "dlopen"
     )  # fmt: skip
     if not running or not built or running[0][0] in built or case.said("wsl") or not (unloaded or shows):
-        return []
+        return
     release, where = running[0]
-    return [
-        candidate(
-            "driver_module_not_loaded", 94, (*unloaded[:1], *shows[:1], where, *[*built.values()][:1]),
-            f"The driver's kernel module is built for another kernel ({', '.join(built)}) than the running one ({release})",
-        )
-    ]  # fmt: skip
+    yield candidate(
+        "driver_module_not_loaded", 94, (*unloaded[:1], *shows[:1], where, *[*built.values()][:1]),
+        f"The driver's kernel module is built for another kernel ({', '.join(built)}) than the running one ({release})",
+    )  # fmt: skip
 
 
-def judge_hidden_gpus(case: Case) -> list[Candidate]:
+def judge_hidden_gpus(case: Case) -> Iterator[Candidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     machine = case.circumstances.machine if case.circumstances.here else None
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = case.said("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
     if machine is None or visible is None or not shows or not machine.gpus:
-        return []
+        return
     first = visible.split(",", maxsplit=1)[0].strip()  # it decides; a UUID may be a MIG device's
     if (
         int(first) < len(machine.gpus)
         if re.fullmatch(r"\d{1,9}", first)
         else first.startswith(("GPU-", "MIG-"))
     ):
-        return []
+        return
     where = Evidence(f"CUDA_VISIBLE_DEVICES={visible}", "environment")
-    return [
-        candidate(
-            "visible_devices_invalid", 96, (*shows[:1], where),
-            f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
-            confidence="certain", visible=visible or "empty",
-        )
-    ]  # fmt: skip
+    yield candidate(
+        "visible_devices_invalid", 96, (*shows[:1], where),
+        f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
+        confidence="certain", visible=visible or "empty",
+    )  # fmt: skip
 
 
 # --- memory of the GPU -------------------------------------------------------------------------
@@ -126,40 +121,38 @@ _PLENTY = 0.12
 _FILLED = 0.7  # of the reserved memory that tensors of the job use when it runs out
 
 
-def judge_free_memory(case: Case) -> list[Candidate]:
+def judge_free_memory(case: Case) -> Iterator[Candidate]:
     """Judge the free memory that XLA and TensorFlow print when cuDNN cannot start."""
     free, total = (int(case.facts.first(name) or 0) for name in ("free_bytes", "total_bytes"))
     shows = case.said("dnn_handle", "dnn_library")
     if not case.facts.first("free_bytes") or not total or not shows:
-        return []
+        return
     where = (*shows[:1], *case.facts.where("free_bytes"))
     text = f"{free >> 20} of {total >> 20} MiB were free"
     if free / total < _STARVED:
-        return [
-            candidate("preallocation_leaves_no_memory", 85, where,
-                      f"The framework reserved nearly all GPU memory: {text} when cuDNN started"),
-            candidate("gpu_memory_exhausted", 60, where,
-                      f"Other processes use the GPU's memory: {text} when cuDNN started"),
-        ]  # fmt: skip
+        title = f"The framework reserved nearly all GPU memory: {text} when cuDNN started"
+        yield candidate("preallocation_leaves_no_memory", 85, where, title)
+        title = f"Other processes use the GPU's memory: {text} when cuDNN started"
+        yield candidate("gpu_memory_exhausted", 60, where, title)
+        return
     if free / total < _PLENTY:
-        return []
+        return
     title = f"cuDNN did not start, although {text}: it may be of another release than this build requires"
-    return [
-        *rule_out("preallocation_leaves_no_memory", "gpu_memory_exhausted"),
-        candidate("cudnn_major_mismatch", 66, where, title, confidence="possible"),
-        candidate("cudnn_not_found", 60, where),
-    ]
+    yield from rule_out("preallocation_leaves_no_memory", "gpu_memory_exhausted")
+    yield candidate("cudnn_major_mismatch", 66, where, title, confidence="possible")
+    yield candidate("cudnn_not_found", 60, where)
 
 
-def judge_reserved_memory(case: Case) -> list[Candidate]:
+def judge_reserved_memory(case: Case) -> Iterator[Candidate]:
     """Judge the statistics that the allocator of TensorFlow and XLA prints when a tensor does not fit."""
     limit, used = (int(case.facts.first(name) or 0) for name in ("bfc_limit", "bfc_in_use"))
     shows = case.said("oom", "oom_xla")
     if not limit or not used or not shows or used < _FILLED * limit:
-        return []
+        return
     where = (*shows[:1], *case.facts.where("bfc_limit", "bfc_in_use"))
     title = f"The job's own tensors use {used >> 20} of the {limit >> 20} MiB that it reserved"
-    return [*rule_out("preallocation_leaves_no_memory"), candidate("gpu_memory_exhausted", 84, where, title)]
+    yield from rule_out("preallocation_leaves_no_memory")
+    yield candidate("gpu_memory_exhausted", 84, where, title)
 
 
 # --- kernels of the build ----------------------------------------------------------------------
@@ -171,7 +164,7 @@ _NO_GPUS = re.compile(
 )  # fmt: skip
 
 
-def judge_kernels(case: Case) -> list[Candidate]:
+def judge_kernels(case: Case) -> Iterator[Candidate]:
     """Compare the GPU's capability with the arch list of the text or of its build.
 
     Without an arch list, compare it with the CUDA releases that support the GPU.
@@ -181,7 +174,7 @@ def judge_kernels(case: Case) -> list[Candidate]:
     shows = plain or case.said("cudnn_status", "dnn_handle", "dnn_library")
     capability = facts.first("capability") or facts.first("board_capability")
     if not shows or not capability or case.said("too_old_gpu"):
-        return []
+        return
     compared = facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
     where = (*shows, *compared)
     listed = facts.first("kernels") or " ".join(facts.all("kernel"))
@@ -190,10 +183,13 @@ def judge_kernels(case: Case) -> list[Candidate]:
         compiled = case.serves([k.removesuffix("+PTX") for k in have], capability)
         if not compiled and (failed := case.said("ptx_failed", "needs_newer_cuda")):
             title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
-            return [candidate(_NEW, 86, (*failed, *compared), title)]
+            yield candidate(_NEW, 86, (*failed, *compared), title)
+            return
         title = "The framework has kernels for this GPU, but a compiled extension has none"
-        extension = candidate("extension_built_for_other_torch_or_cuda", 66, where, title)
-        return [*rule_out(_NEW, _OLD), *[extension] * bool(case.said("no_kernel"))]
+        yield from rule_out(_NEW, _OLD)
+        if case.said("no_kernel"):
+            yield candidate("extension_built_for_other_torch_or_cuda", 66, where, title)
+        return
     if have:
         newer = Version(capability) > max(map(_parse_kernel, have))
         title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"
@@ -202,9 +198,11 @@ def judge_kernels(case: Case) -> list[Candidate]:
         newer, title = by_cuda
         weight = 96 if plain else 74
     else:
-        return _judge_by_age(case, capability, where) if plain else []
+        if plain:
+            yield from _judge_by_age(case, capability, where)
+        return
     confidence: Confidence = "certain" if plain else "likely"
-    return [candidate(_NEW if newer else _OLD, weight, where, title, confidence=confidence)]
+    yield candidate(_NEW if newer else _OLD, weight, where, title, confidence=confidence)
 
 
 def _parse_kernel(kernel: str) -> Version:
@@ -251,7 +249,7 @@ def _compare_with_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     return bound.endswith("newer"), title
 
 
-def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> list[Candidate]:
+def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> Iterator[Candidate]:
     """Judge a GPU by its age, as nothing is known of the build.
 
     Releases drop old GPUs and never add them again. No release dropped a GPU that every build of the newest
@@ -268,10 +266,11 @@ def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> lis
     beyond = Version(capability) > max(_parse_kernel(k) for b in newest for k in b.kernels)
     newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
     likelier, other = (_NEW, _OLD) if newer else (_OLD, _NEW)
-    return [candidate(likelier, 84, where), candidate(other, 50, where)]
+    yield candidate(likelier, 84, where)
+    yield candidate(other, 50, where)
 
 
-def judge_platform(case: Case) -> list[Candidate]:
+def judge_platform(case: Case) -> Iterator[Candidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
     native = (facts.holds("os=windows") or case.said("native_windows")) and not case.said("wsl")
@@ -284,7 +283,7 @@ def judge_platform(case: Case) -> list[Candidate]:
     )
     shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") or tuple(listed)
     if not shows or not native or facts.holds("os=wsl"):
-        return []
+        return
     for name in ("tensorflow", "jax"):
         version = facts.first(name)
         there = [b for b in case.profiles.builds if b.framework == name and b.platform == "windows-x86_64"]
@@ -293,27 +292,25 @@ def judge_platform(case: Case) -> list[Candidate]:
         with_gpu = max((Version(b.version) for b in there if b.cuda), default=None)
         if with_gpu is None or Version(version) > with_gpu:
             last = f"; {with_gpu} is the last release with one" if with_gpu else ""
-            return [
-                candidate(
-                    "no_gpu_build_for_platform", 93, (*shows[:1], *facts.where(name, "os")),
-                    f"{name} {version} has no GPU build for native Windows{last}", confidence="certain",
-                )
-            ]  # fmt: skip
-    return []
+            yield candidate(
+                "no_gpu_build_for_platform", 93, (*shows[:1], *facts.where(name, "os")),
+                f"{name} {version} has no GPU build for native Windows{last}", confidence="certain",
+            )  # fmt: skip
+            return
 
 
-def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> Iterator[Candidate]:
     """Judge a program that ends because it sees no GPU, in whatever words. The place decides between the causes.
 
     It speaks where nothing else does: the text ends with the line, or with an exception that says so.
     """
     if found or not case.lines or case.said("only_warned"):
-        return []
+        return
     last = case.exceptions[-1].line if case.exceptions else None
     ends = [f.evidence for f in case.facts.seen.get("no_gpu", ())]
     shows = [e for e in ends if last is None or (e.line or 0) >= last.number]
     if not shows:
-        return []
+        return
     if case.said("container"):
         without = 90 if case.facts.holds("gpu_flag=no") else 60
         weights = {"container_without_gpu": without, "driver_missing": 40, "visible_devices_invalid": 38}
@@ -323,4 +320,5 @@ def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
         weights = {"driver_missing": 58, "cpu_only_build": 42, "visible_devices_invalid": 38}
     else:
         weights = {"cpu_only_build": 50, "driver_missing": 40, "visible_devices_invalid": 38}
-    return [candidate(cause, weight, shows) for cause, weight in weights.items()]
+    for cause, weight in weights.items():
+        yield candidate(cause, weight, shows)

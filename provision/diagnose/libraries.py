@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from ..model import Confidence
 from ..system.versions import major, meets
 from .case import Candidate, Case, candidate, rule_out
 from .facts import spell_cudnn
@@ -30,32 +32,30 @@ _WHEELS = tuple(f"nvidia-cudnn-cu{cuda}" for cuda in range(11, 20))
 # --- cuDNN -------------------------------------------------------------------------------------
 
 
-def judge_cudnn_versions(case: Case) -> list[Candidate]:
+def judge_cudnn_versions(case: Case) -> Iterator[Candidate]:
     """Compare the loaded cuDNN with the one that the build was compiled with."""
     facts = case.facts
     loaded, built = _read_loaded_cudnn(case)
     stated = ("cudnn_required", "cudnn_older") if facts.all("cudnn_listed") else ("cudnn_required",)
     shows = case.said("loaded_older", "cudnn_older_jax") or facts.where(*stated)
     if not shows:
-        return []
+        return
     where = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
     if not loaded or not built:
-        return [
-            candidate("cudnn_older_than_compiled", 66, shows),
-            candidate("cudnn_major_mismatch", 60, shows),
-        ]
+        yield candidate("cudnn_older_than_compiled", 66, shows)
+        yield candidate("cudnn_major_mismatch", 60, shows)
+        return
     if major(loaded) != major(built):
         title = f"cuDNN {loaded} is loaded; the build requires major {major(built)} (compiled with {built})"
-        return [candidate("cudnn_major_mismatch", 92, where, title, confidence="certain")]
+        yield candidate("cudnn_major_mismatch", 92, where, title, confidence="certain")
+        return
     adequate = _has_adequate_cudnn(case, built)
     title = f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major"
     instead = f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None
-    return [
-        candidate("cudnn_older_than_compiled", 60 if adequate else 76, where, title, confidence="likely"),
-        candidate(
-            "cudnn_shadowed_by_other_copy", 75 if adequate else 55, where, instead, confidence="likely"
-        ),
-    ]
+    yield candidate("cudnn_older_than_compiled", 60 if adequate else 76, where, title, confidence="likely")
+    yield candidate(
+        "cudnn_shadowed_by_other_copy", 75 if adequate else 55, where, instead, confidence="likely"
+    )
 
 
 def _has_adequate_cudnn(case: Case, built: str) -> bool:
@@ -85,13 +85,13 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
     return loaded, facts.first("cudnn_built") or required
 
 
-def judge_missing_cudnn(case: Case) -> list[Candidate]:
+def judge_missing_cudnn(case: Case) -> Iterator[Candidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
     shows = case.said("cudnn_missing") or facts.matching("missing", CUDNN)
     # these say why it did not load
     if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
-        return []
+        return
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
     wanted = next((m for n in names if (m := find_cudnn_major(n))), None)
     installed = _list_cudnn_majors(case)
@@ -101,17 +101,14 @@ def judge_missing_cudnn(case: Case) -> list[Candidate]:
     alone = not _list_missing_cuda(case) or any(CUDA.match(n) for n in facts.all("loaded"))
     there = wanted in installed
     title = f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None
-    found = [
-        candidate("cudnn_not_found", 72 if there else 62 if alone else 50, where,
-                  confidence="likely" if alone else "possible"),
-        candidate("nvidia_libs_not_on_loader_path", 50 if there else 40, where),
-        candidate("cudnn_major_mismatch", 84 if other else 52, where, title),
-    ]  # fmt: skip
+    sure: Confidence = "likely" if alone else "possible"
+    yield candidate("cudnn_not_found", 72 if there else 62 if alone else 50, where, confidence=sure)
+    yield candidate("nvidia_libs_not_on_loader_path", 50 if there else 40, where)
+    yield candidate("cudnn_major_mismatch", 84 if other else 52, where, title)
     if not alone and not installed:
-        found.append(candidate("nvidia_libs_not_installed", 58, where))
+        yield candidate("nvidia_libs_not_installed", 58, where)
     if case.said("wsl") and wanted == "8" and not other:
-        found.append(candidate("wsl_libcuda_wrong_or_unlinked", 64, where))
-    return found
+        yield candidate("wsl_libcuda_wrong_or_unlinked", 64, where)
 
 
 def _list_missing_cuda(case: Case) -> list[str]:
@@ -139,12 +136,12 @@ def _list_cudnn_majors(case: Case) -> set[str]:
 # --- CUDA --------------------------------------------------------------------------------------
 
 
-def judge_missing_cuda(case: Case) -> list[Candidate]:
+def judge_missing_cuda(case: Case) -> Iterator[Candidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts, names = case.facts, _list_missing_cuda(case)
     shows = case.said("lib_missing") or facts.matching("missing", CUDA)
     if not shows or not names or case.said("paging_file"):
-        return []
+        return
     mismatch, absent, unseen = (
         "cuda_major_mismatch",
         "nvidia_libs_not_installed",
@@ -174,37 +171,35 @@ def judge_missing_cuda(case: Case) -> list[Candidate]:
     no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said("proc_missing")
     limit = 50 if no_driver else 100
     where = (*shows, *facts.where("cuda", "cuda_path", "present"))
-    return [
-        candidate(cause, min(weight, limit), where, title if cause == mismatch else None)
-        for cause, weight in weights.items()
-    ]
+    for cause, weight in weights.items():
+        yield candidate(cause, min(weight, limit), where, title if cause == mismatch else None)
 
 
-def judge_listed(case: Case) -> list[Candidate]:
+def judge_listed(case: Case) -> Iterator[Candidate]:
     """Find missing libraries of NVIDIA beside CUDA, such as TensorRT, of which the text lists the file."""
     facts = case.facts
     files = {re.split(r"[/\\]", p)[-1].lower(): p for p in facts.all("present")}
     name = next((n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files), None)
     if name is None:
-        return []
+        return
     missing = facts.matching("missing", re.compile(re.escape(name)))
     present = facts.matching("present", re.compile(re.escape(files[name.lower()])))
-    return [candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))]
+    yield candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))
 
 
-def judge_unopened(case: Case) -> list[Candidate]:
+def judge_unopened(case: Case) -> Iterator[Candidate]:
     """Judge libraries that a framework does not open and does not name, by what the text lists as installed."""
     facts, shows = case.facts, case.said("dlopen")[:2]
     if not shows or facts.all("missing") or case.said("libcuda_missing"):
-        return []
+        return
     listed = any(CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1]) for p in facts.all("present"))
     if listed or facts.all("wheel"):
-        return [candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.where("wheel", "present")))]
+        yield candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.where("wheel", "present")))
+        return
     searched = (*facts.all("absent"), *facts.all("searched"))
     if "cuda" in searched or facts.all("no_wheels"):
         where = (*shows, *facts.where("absent", "searched", "no_wheels"))
-        return [candidate("nvidia_libs_not_installed", 84 if searched else 64, where)]
-    return []
+        yield candidate("nvidia_libs_not_installed", 84 if searched else 64, where)
 
 
 def _is_installed(case: Case, name: str) -> bool:
@@ -241,11 +236,11 @@ _DLL = re.compile(r"([\w-]{2,60}\.(?:dll|pyd))\b", re.IGNORECASE)
 _IMPORTING = re.compile(r"DLL load failed while importing (\w{1,60})", re.IGNORECASE)
 
 
-def judge_missing_procedure(case: Case) -> list[Candidate]:
+def judge_missing_procedure(case: Case) -> Iterator[Candidate]:
     """Judge error 127: the DLL exists, but a DLL that it uses is loaded in another version."""
     shows = case.said("procedure_missing")
     if not shows or case.said("paging_file"):
-        return []
+        return
     names = [n for e in shows for n in _DLL.findall(e.text)]
     frameworks = ("torch", "tensorflow", "paddlepaddle", "onnxruntime", "mxnet")
     shadowed, mixed = "cudnn_shadowed_by_other_copy", "nvidia_lib_symbol_mismatch"
@@ -259,23 +254,22 @@ def judge_missing_procedure(case: Case) -> list[Candidate]:
     if sum(bool(case.facts.first(n)) for n in frameworks) > 1 or case.said("order_stated"):
         weights["conflicting_frameworks_in_one_env"] = 64
     title = "Windows found the DLL, but it needs a function that another loaded DLL does not have"
-    return [
-        *rule_out("cudnn_not_found"),
-        *(candidate(cause, weight, shows, title) for cause, weight in weights.items()),
-    ]
+    yield from rule_out("cudnn_not_found")
+    for cause, weight in weights.items():
+        yield candidate(cause, weight, shows, title)
 
 
-def judge_zlib(case: Case) -> list[Candidate]:
+def judge_zlib(case: Case) -> Iterator[Candidate]:
     """Use a search for cuDNN or for zlibwapi.dll to judge error 126 of cuDNN 8."""
     shows = case.said("cudnn_error_126")[:1]
     searched, present = case.facts.all("searched"), case.facts.all("present")
     if not shows:
-        return []
+        return
     if any("zlibwapi" in p.lower() for p in present) or ("cudnn" in searched and "zlib" not in searched):
-        return rule_out("windows_zlib_missing")
+        yield from rule_out("windows_zlib_missing")
+        return
     if "zlib" in searched and not case.said("cudnn_9_dll"):
-        return [candidate("windows_zlib_missing", 90, (*shows, *case.facts.where("searched")))]
-    return []
+        yield candidate("windows_zlib_missing", 90, (*shows, *case.facts.where("searched")))
 
 
 # --- libraries of the system -------------------------------------------------------------------
@@ -288,7 +282,7 @@ _OF_PACKAGES = re.compile(
 _OPENED = re.compile(r"(?<![\w.+-])(lib[\w.+-]{1,60}?\.so(?:\.\d{1,5}){0,4}): cannot open shared object file")
 
 
-def judge_system_library(case: Case) -> list[Candidate]:
+def judge_system_library(case: Case) -> Iterator[Candidate]:
     """Find a missing system library: one in system_libraries.yaml, or one that ended an import."""
     last = case.exceptions[-1] if case.exceptions else None
     ends = _OPENED.search(last.message) if last else None
@@ -307,17 +301,16 @@ def judge_system_library(case: Case) -> list[Candidate]:
             package = last.package if last and ended else None
             needs = f", required by {package}," if package else ""
             title = f"The system library {name}{needs} is missing"
-            return [
-                candidate("system_library_missing", 92, [line.evidence], title,
+            yield candidate("system_library_missing", 92, [line.evidence], title,
                           confidence="certain" if ended else "likely", missing=name, deb=row.deb,
                           t64=f"{row.deb_t64} from Ubuntu 24.04 and Debian 13 on" if row.deb_t64 else None,
                           rpm=row.rpm or f"'{row.soname}()(64bit)'",
-                          instead=_suggest_replacement(case, name, package))
-            ]  # fmt: skip
+                          instead=_suggest_replacement(case, name, package))  # fmt: skip
+            return
         if ended and not row and not _OF_PACKAGES.match(name):
             title = f"The library {name} is missing"
-            return [candidate("system_library_missing", 52, [line.evidence], title, missing=name)]
-    return []
+            yield candidate("system_library_missing", 52, [line.evidence], title, missing=name)
+            return
 
 
 def _is_continued(last: Raised | None, name: str, line: Line) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,14 +36,14 @@ _STACK = re.compile(
 )
 
 
-def judge_module(case: Case) -> list[Candidate]:
+def judge_module(case: Case) -> Iterator[Candidate]:
     """Judge a missing module of a package in package_names.yaml, or of one that an installed package imports.
 
     Any other name may be the program's own module.
     """
     last = case.exceptions[-1] if case.exceptions else None
     if last is None:
-        return []
+        return
     ran, missing = case.circumstances.ran, _find_refused_import(case.exceptions)
     env = ran.env if ran else None
     # a package without its __init__.py: Python reads its folder as an empty namespace
@@ -52,37 +52,37 @@ def judge_module(case: Case) -> list[Candidate]:
         if name and env and (owner := find_owner_of_missing(env, name)):
             title = f"Files of the module {name} are missing from the installed package {owner}"
             package = owner.partition(" ")[0]
-            return [
-                candidate(_DAMAGED, 90, [error.line.evidence], title, confidence="certain", package=package)
-            ]
+            yield candidate(_DAMAGED, 90, [error.line.evidence], title, confidence="certain", package=package)
+            return
     if missing is None:
-        return _find_recommended(case, last)
+        yield from _find_recommended(case, last)
+        return
     name, error = missing
     where = [error.line.evidence]
     if ran and has_own_module(ran.folders, name):
-        return []
+        return
     if _STACK.match(name) and name not in FRAMEWORKS:
-        return []
+        return
     if env and has_module(env, name):
-        return [
-            candidate(
-                _MISSING, 60, where,
-                f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
-                case="other_python", module=name,
-            )
-        ]  # fmt: skip
+        yield candidate(
+            _MISSING, 60, where,
+            f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
+            case="other_python", module=name,
+        )  # fmt: skip
+        return
     if name in FRAMEWORKS:
-        return [_judge_framework(case, name, where)]
+        yield _judge_framework(case, name, where)
+        return
     if case.said("build_backend_failed"):  # a build has packages of its own, which its log explains
-        return []
+        return
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
-        return []
+        return
     if row := next((r for r in case.profiles.imports if r.module == name), None):
-        return [_judge_known(case, row, where)]
+        yield _judge_known(case, row, where)
+        return
     if error.package and "." not in name:
         title = f"The module {name} is not installed; the installed package {error.package} imports it"
-        return [_judge_open(case, name, where, title, 55, wanted_by=error.package)]
-    return []
+        yield _judge_open(case, name, where, title, 55, wanted_by=error.package)
 
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
@@ -116,14 +116,14 @@ _OWN = frozenset(("utils", "util", "models", "model", "config", "configs", "comm
 """Names that a program's own folders have."""
 
 
-def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> Iterator[Candidate]:
     """Report a missing module that no table knows as possible, if nothing else is found.
 
     Some programs print "No module named 'X'" without the exception's name. A name that programs give to their own
     folders says nothing.
     """
     if found or case.said("build_backend_failed"):
-        return []
+        return
     missing = _find_refused_import(case.exceptions)
     lines = case.lines[-8:] if missing is None and not case.exceptions else ()
     said = next(
@@ -133,13 +133,14 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> list[Candida
     top = name.partition(".")[0]
     ran = case.circumstances.ran
     if where is None or top != name or top in _OWN or top.startswith("_") or top in sys.stdlib_module_names:
-        return []
+        return
     if ran and (has_own_module(ran.folders, name) or (ran.env and has_module(ran.env, name))):
-        return []
+        return
     if row := next((r for r in case.profiles.imports if r.module == top and not r.common), None):
-        return [replace(_judge_known(case, row, [where]), confidence="possible")]
+        yield replace(_judge_known(case, row, [where]), confidence="possible")
+        return
     title = f"The module {name} is not installed: it is a package, or a part of the program itself"
-    return [_judge_open(case, top, [where], title, 40)]
+    yield _judge_open(case, top, [where], title, 40)
 
 
 def _find_refused_import(errors: Sequence[Raised]) -> tuple[str, Raised] | None:
@@ -183,16 +184,16 @@ def _judge_open(
     )
 
 
-def _find_recommended(case: Case, error: Raised) -> list[Candidate]:
+def _find_recommended(case: Case, error: Raised) -> Iterator[Candidate]:
     """Return the package that an import error recommends, if the table has it."""
     if error.kind not in ("ImportError", "ModuleNotFoundError"):
-        return []
+        return
     named = next((m[1].rstrip(".").lower() for p in _ASKS_FOR if (m := p.search(error.message))), None)
     rows = case.profiles.imports
     row = next((r for r in rows if named in (r.package.lower(), r.module.lower())), None)
     if row is None or _STACK.match(row.module) or row.common:
-        return []
-    return [_judge_known(case, row, [error.line.evidence])]
+        return
+    yield _judge_known(case, row, [error.line.evidence])
 
 
 def _judge_known(case: Case, row: ImportName, where: Sequence[Evidence]) -> Candidate:
@@ -219,25 +220,23 @@ _INVALID = re.compile(r"[Ii]gnoring invalid distribution [-~]([\w.-]{1,60})")
 _EMPTY_FOLDER = re.compile(r"-packages/nvidia/([a-z_]{2,30})/(?:lib|bin)\b")
 
 
-def judge_half_removed(case: Case) -> list[Candidate]:
+def judge_half_removed(case: Case) -> Iterator[Candidate]:
     """Find a package that an interrupted pip left behind: a folder without __init__.py, or one that begins with ~."""
     match = next((m for e in reversed(case.exceptions) if (m := _ABSENT.search(e.message))), None)
     name = match[1] or match[2] if match else ""
     if match is None or not _STACK.match(name):
-        return []
+        return
     last = case.exceptions[-1].line.evidence
     if left := next((line for line in case.lines if _is_left(line.text, name)), None):
-        return [
-            candidate(
-                _DAMAGED, 84, (left.evidence, last),
-                f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
-                case="half_removed", package=name,
-            )
-        ]  # fmt: skip
+        yield candidate(
+            _DAMAGED, 84, (left.evidence, last),
+            f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
+            case="half_removed", package=name,
+        )  # fmt: skip
+        return
     if match[2]:  # Python reads its folder as an empty namespace
         title = f"Python found a folder {name} without __init__.py: the package is incomplete, or the program has a folder of that name"
-        return [candidate(_DAMAGED, 62, [last], title)]
-    return []
+        yield candidate(_DAMAGED, 62, [last], title)
 
 
 def _is_left(text: str, name: str) -> bool:
@@ -248,19 +247,19 @@ def _is_left(text: str, name: str) -> bool:
     return "has no attribute '__version__'" in text or ("_NamespacePath(" in text and name in text)
 
 
-def judge_damaged_file(case: Case) -> list[Candidate]:
+def judge_damaged_file(case: Case) -> Iterator[Candidate]:
     """Return a damaged file with its installed package."""
     shows = case.said("damaged_file")
     package, shown = next(((p, e) for e in shows if (p := package_of(e.text))), (None, None))
     if shown is None or case.said("driver_file_damaged"):
-        return []
+        return
     path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
     file = path[0].rpartition("/")[2] if path else "a file"
     title = f"The file {file} of the installed package {package} is damaged"
-    return [candidate(_DAMAGED, 92, shows, title, package=package)]
+    yield candidate(_DAMAGED, 92, shows, title, package=package)
 
 
-def judge_emptied(case: Case) -> list[Candidate]:
+def judge_emptied(case: Case) -> Iterator[Candidate]:
     """Find an NVIDIA package that is installed, and whose folder is listed without libraries."""
     for command in case.commands:
         folder = _EMPTY_FOLDER.search(command.typed.replace("\\", "/"))
@@ -270,8 +269,8 @@ def judge_emptied(case: Case) -> list[Candidate]:
         name = next((n for n in case.facts.seen if n.startswith(start)), None)
         if name and not any(re.search(r"\.so|\.dll", line.text) for line in command.output):
             title = f"{name} is installed, but its libraries are absent from its folder"
-            return [candidate(_DAMAGED, 80, (*case.facts.where(name), command.line.evidence), title)]
-    return []
+            yield candidate(_DAMAGED, 80, (*case.facts.where(name), command.line.evidence), title)
+            return
 
 
 # --- releases ----------------------------------------------------------------------------------
@@ -285,29 +284,26 @@ _OWNERS = ("torch", "tensorflow", "jax", "paddlepaddle-gpu", "onnxruntime-gpu", 
            "tensorrt", "dgl", "cudf-cu12", "cuml-cu12")  # fmt: skip
 
 
-def judge_jax_plugin(case: Case) -> list[Candidate]:
+def judge_jax_plugin(case: Case) -> Iterator[Candidate]:
     """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start."""
     facts, fell_back = case.facts, case.said("jax_fell_back")
     plugin = next((n for n in facts.seen if _PLUGIN.fullmatch(n)), None)
     failed = fell_back or case.said("jax_backend_failed")
     if not failed or plugin is None:
-        return []
-    found = rule_out("cpu_only_build")
+        return
+    yield from rule_out("cpu_only_build")
     where = (*failed[:1], *facts.where(plugin, "jaxlib"))
     jaxlib, release = facts.first("jaxlib"), facts.first(plugin)
     differs = bool(jaxlib and release and jaxlib != release)
     if not fell_back and not differs:
-        return found
+        return
     title = f"{plugin} {release} and jaxlib {jaxlib} have different releases" if differs else None
-    return [
-        *found,
-        candidate("jax_plugin_version_mismatch", 72 if differs else 38, where, title),
-        candidate("nvidia_libs_not_installed", 36, where),
-        candidate("driver_missing", 34, where),
-    ]
+    yield candidate("jax_plugin_version_mismatch", 72 if differs else 38, where, title)
+    yield candidate("nvidia_libs_not_installed", 36, where)
+    yield candidate("driver_missing", 34, where)
 
 
-def judge_pins(case: Case) -> list[Candidate]:
+def judge_pins(case: Case) -> Iterator[Candidate]:
     """Judge two frameworks that require different releases of one NVIDIA package, if one of them fails."""
     shows = case.said(
         "jax_fell_back", "dlopen", "cudnn_missing", "cudnn_status", "sublibrary_mismatch", "nvidia_symbol", "cudnn_symbol",
@@ -325,11 +321,10 @@ def judge_pins(case: Case) -> list[Candidate]:
         apart = bool(pinned and pinned[1] != match[3].split(".")[0])
         title = f"{match[1]} and {other} require different releases of {match[2]} in one environment"
         where = (line.evidence, *shows[:1])
-        found = [candidate(_TOGETHER, 74 if apart else 58, where, title)]
+        yield candidate(_TOGETHER, 74 if apart else 58, where, title)
         if apart and "cudnn" in match[2]:
-            found.append(candidate("cudnn_major_mismatch", 60, where))
-        return found
-    return []
+            yield candidate("cudnn_major_mismatch", 60, where)
+        return
 
 
 def _get_framework(name: str) -> str:
@@ -338,7 +333,7 @@ def _get_framework(name: str) -> str:
     return "jax" if name == "jaxlib" else name
 
 
-def judge_known_bad(case: Case) -> list[Candidate]:
+def judge_known_bad(case: Case) -> Iterator[Candidate]:
     """Find an installed release of a package that known_bad.yaml lists without a condition, if cuDNN fails."""
     shows = case.said("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
                       "dnn_library", "dnn_handle")  # fmt: skip
@@ -347,10 +342,8 @@ def judge_known_bad(case: Case) -> list[Candidate]:
             continue
         versions = (v for v in case.facts.all(row.package) if v.count(".") > 1)
         if any(f"{row.version}.".startswith(f"{v}.") for v in versions):
-            return [
-                candidate(
-                    "framework_bug_upgrade", 86, (*shows[:1], *case.facts.where(row.package)),
-                    f"{row.package} {row.version} has a known fault", package=row.package, why=row.why,
-                )
-            ]  # fmt: skip
-    return []
+            yield candidate(
+                "framework_bug_upgrade", 86, (*shows[:1], *case.facts.where(row.package)),
+                f"{row.package} {row.version} has a known fault", package=row.package, why=row.why,
+            )  # fmt: skip
+            return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ _USED = re.compile(r"\b(\d{1,7}) ?MiB(?: ?/ ?|, )(\d{2,7}) ?MiB")
 _EMPTY = 0.05  # of the GPU's memory: what the desktop or the driver uses
 
 
-def judge_killed(case: Case) -> list[Candidate]:
+def judge_killed(case: Case) -> Iterator[Candidate]:
     """Judge a program that SIGKILL ended.
 
     The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
@@ -42,56 +42,54 @@ def judge_killed(case: Case) -> list[Candidate]:
     signal = (Evidence(f"ended by {ran.signal}", "the program"),) if ran and ran.signal else ()
     if ran is None or ran.oom_kills is None:
         if not (lines or by_signal):
-            return []
-        return [
-            candidate(
-                _LIMIT, 50, (*lines, *signal),
-                "The program was ended by SIGKILL. The usual cause is that memory ran out",
-                case="killed",
-            )
-        ]  # fmt: skip
+            return
+        yield candidate(
+            _LIMIT, 50, (*lines, *signal),
+            "The program was ended by SIGKILL. The usual cause is that memory ran out",
+            case="killed",
+        )  # fmt: skip
+        return
     if ran.oom_kills == 0 or not (said or lines or by_signal):
-        return []
+        return
     text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran"
     counted = Evidence(text, ran.oom_source)
     is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
-    return [
-        candidate(
-            _LIMIT, 92, (counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
-            confidence="certain" if is_exact else "likely", case="memory",
-        )
-    ]  # fmt: skip
+    yield candidate(
+        _LIMIT, 92, (counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
+        confidence="certain" if is_exact else "likely", case="memory",
+    )  # fmt: skip
 
 
-def judge_host_memory(case: Case) -> list[Candidate]:
+def judge_host_memory(case: Case) -> Iterator[Candidate]:
     """Judge refused host memory: by the limit if it is known, otherwise by the amount requested."""
     shows = tuple(x.evidence for x in case.lines if _NO_MEMORY.search(x.text.strip()))[:2]
     if not shows:
-        return []
+        return
     ran = case.circumstances.ran
     if ran and ran.address_space is not None:
         limit = Evidence(f"RLIMIT_AS is {ran.address_space} bytes", "getrlimit")
         title = f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)"
-        return [candidate(_LIMIT, 88, (*shows, limit), title, case="address_space")]
+        yield candidate(_LIMIT, 88, (*shows, limit), title, case="address_space")
+        return
     found = next((m for e in shows if (m := _REQUEST.search(e.text))), None)
     request = int(float(found[1] or found[3]) * _UNITS[found[2] or found[4]]) if found else None
     if request is None and case.exceptions and case.exceptions[-1].kind == "MemoryError":
         title, weight = "The system could not give the program enough memory. The machine's memory is full, not the GPU's", 48  # fmt: skip
     elif request is None or request >= _ABSURD:
-        return []
+        return
     elif ran and ran.memory is not None and request > ran.memory:
         title = f"The program asked for {_format_gib(request)} GiB of memory at once; this machine or container has {_format_gib(ran.memory)}"
         weight = 80
     else:
         title, weight = f"The system could not give the program {_format_gib(request)} GiB of memory", 50
-    return [candidate(_LIMIT, weight, shows, title, case="memory")]
+    yield candidate(_LIMIT, weight, shows, title, case="memory")
 
 
 def _format_gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
-def judge_address_space(case: Case) -> list[Candidate]:
+def judge_address_space(case: Case) -> Iterator[Candidate]:
     """Find a limit on address space, which CUDA needs for the memory of the machine and of all GPUs.
 
     The text must not show that all GPUs are in use.
@@ -105,19 +103,19 @@ def judge_address_space(case: Case) -> list[Candidate]:
     ]
     unused = [line.evidence for share, line in loads if share < _EMPTY][:1]
     if not limits or not shows or (loads and not unused):
-        return []
+        return
     title = "The address space of the process is limited, and CUDA needs more of it than the job allows"
     weight = 90 if unused else 56
-    return [candidate(_LIMIT, weight, (*limits, *unused, *shows), title, case="address_space")]
+    yield candidate(_LIMIT, weight, (*limits, *unused, *shows), title, case="address_space")
 
 
-def judge_open_files(case: Case) -> list[Candidate]:
+def judge_open_files(case: Case) -> Iterator[Candidate]:
     """Report the limit on open files."""
     shows, ran = case.said("open_files"), case.circumstances.ran
     if not shows or ran is None or ran.open_files is None:
-        return []
+        return
     title = f"The program opened more than the {ran.open_files} files that this shell allows (ulimit -n)"
-    return [candidate(_LIMIT, 90, shows, title)]
+    yield candidate(_LIMIT, 90, shows, title)
 
 
 # --- crashes -----------------------------------------------------------------------------------
@@ -254,24 +252,27 @@ def read_crash(lines: Sequence[Line]) -> Crash | None:
     return crash if crash and (crash.frames or crash.libraries) else None
 
 
-def judge_crash(case: Case) -> list[Candidate]:
+def judge_crash(case: Case) -> Iterator[Candidate]:
     """Judge a crash by its stack and the loaded libraries."""
     crash, ran = read_crash(case.lines), case.circumstances.ran
     if crash is None:
-        return []
+        return
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
     shows, where = _list_evidence(crash), crash.where
     if crash.loading and crash.how == "Bus error":
         named = f" of {package}" if package else ""
         title = f"A library{named} is truncated: loading it ended the program with SIGBUS"
-        return [candidate(_DAMAGED, 88, shows, title)]
+        yield candidate(_DAMAGED, 88, shows, title)
+        return
     if copies := _find_copies(crash):
         title = f"The program crashed{where} with two copies of {copies} in its stack"
         cause = "cudnn_shadowed_by_other_copy" if "cudnn" in copies else "nvidia_lib_symbol_mismatch"
-        return [candidate(cause, 84, shows, title)]
+        yield candidate(cause, 84, shows, title)
+        return
     if len(frameworks) > 1:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
-        return [candidate("conflicting_frameworks_in_one_env", 84, shows, title)]
+        yield candidate("conflicting_frameworks_in_one_env", 84, shows, title)
+        return
     together = [
         n
         for n in FRAMEWORKS
@@ -285,19 +286,24 @@ def judge_crash(case: Case) -> list[Candidate]:
         title = (
             f"The program crashed{where} while a library was loaded, in a process with {' and '.join(others)}"
         )
-        return [candidate("conflicting_frameworks_in_one_env", 60, shows, title)]
+        yield candidate("conflicting_frameworks_in_one_env", 60, shows, title)
+        return
     if package and frameworks:
         if package not in _FRAMEWORKS:
             title = f"The program crashed{where} while {frameworks[0]} was loaded"
             weight = 70 if crash.loading else 46
-            return [candidate("extension_built_for_other_torch_or_cuda", weight, shows, title)]
+            yield candidate("extension_built_for_other_torch_or_cuda", weight, shows, title)
+            return
         if crash.loading:
-            return [candidate(_DAMAGED, 46, shows, f"The program crashed{where} while a library was loaded")]
-        return [candidate(_BUG, 40, shows, f"The program crashed{where}")]
-    return _judge_outside(case, crash) if ran is None or ran.signal == "SIGSEGV" else []
+            yield candidate(_DAMAGED, 46, shows, f"The program crashed{where} while a library was loaded")
+            return
+        yield candidate(_BUG, 40, shows, f"The program crashed{where}")
+        return
+    if ran is None or ran.signal == "SIGSEGV":
+        yield from _judge_outside(case, crash)
 
 
-def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
+def _judge_outside(case: Case, crash: Crash) -> Iterator[Candidate]:
     """Judge a crash by SIGSEGV or SIGBUS outside of every framework. An abort says its reason in its own words.
 
     Most such crashes have nothing to do with a GPU. So only a Python package, a CUDA library or a framework's library
@@ -305,7 +311,7 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
     """
     by_signal = crash.how in ("Segmentation fault", "Bus error")
     if not by_signal or not any(_SAID.search(x.text.strip()) for x in case.lines):
-        return []
+        return
     if name := crash.library:
         title, of = f"The program crashed in {name}", None
         framework = next((f for f, pattern in _OF_FRAMEWORKS.items() if pattern.match(name)), None)
@@ -316,7 +322,7 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         elif CUDA.match(name):
             cause, title = "nvidia_lib_symbol_mismatch", f"{title}; two CUDA releases may be mixed"
         else:
-            return []
+            return
         at = next(iter(crash.libraries.values()))
     elif crash.package and crash.frame:
         of, at = crash.package, crash.frame.shown
@@ -324,8 +330,8 @@ def _judge_outside(case: Case, crash: Crash) -> list[Candidate]:
         if crash.loading:
             cause, title = _DAMAGED, f"{title} while it loaded a library"
     else:
-        return []
-    return [candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)]
+        return
+    yield candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)
 
 
 def describe_crash(lines: Sequence[Line], ran: Ran | None) -> str | None:
