@@ -27,8 +27,8 @@ from ..lock.changes import list_differences
 from ..lock.formats import check_choices
 from ..lock.request import make_request
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
-from .build import BuildJob, with_later_stages
-from .prove import Examination, make_options, run_verification
+from .build import Build
+from .prove import Examination, make_options, run_verification, start_probes
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")
@@ -43,21 +43,23 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
         emit(Event("start", "lock", f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
         choices = apply_project(choices)
-        job = BuildJob(
-            options=options, env=env, lock=lock, choices=choices, sources=read_locked_sources(choices, lock),
-            emit=emit, machine=machine_for_verdict(), remembered=recall.make_request_file(choices, lock, []),
+        build = Build(
+            options=options, env=env, choices=choices, emit=emit, machine=machine_for_verdict(),
+            recorded=recall.make_request_file(choices, lock, []),
         )  # fmt: skip
-        verdict = None
+        build.use(lock, read_locked_sources(choices, lock))
         if options.verify is not False:
             located = locate_environment(env)
             examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices))
-            verdict = run_verification(examined, emit)
-            if not is_expected(verdict, lock.plan.device):
+            with start_probes(examined) as early:
+                build.verdict = run_verification(examined, emit, early)
+            if not is_expected(build.verdict, lock.plan.device):
                 emit(Event("warning", "build", f"{env} was not adopted: its verification failed"))
-                return CreateResult(machine=job.machine, plan=lock.plan, lock=lock, verdict=verdict)
-        _record(job)
-        verdict = verdict and with_later_stages(job, verdict)
-    return job.created(verdict, changed=False)
+                build.rolled_back = True
+                return build.finish()
+        _record(build)
+        build.run_later_stages()
+    return build.finish()
 
 
 def _refuse_others(env: Path) -> None:
@@ -71,14 +73,14 @@ def _refuse_others(env: Path) -> None:
         )
 
 
-def _record(job: BuildJob) -> None:
+def _record(build: Build) -> None:
     """Write what gpuenv records of an environment, or nothing."""
-    mark = job.env / place.MARK
+    env, mark = build.env, build.env / place.MARK
     try:
         mark.mkdir()
-        venv.make_relocatable(job.env)
-        job.record(job.env)
-        record.vouch(job.env.resolve(), record.digest_record(job.env))
+        venv.make_relocatable(env)
+        build.write_record(env)
+        record.vouch(env.resolve(), record.digest_record(env))
     except BaseException:
         shutil.rmtree(mark, ignore_errors=True)
         raise

@@ -1,8 +1,7 @@
-"""One build of an environment, for both managers: what is installed, the transaction, and its proof.
+"""One build of an environment, for both managers: its steps, in the order in which `create`, `add`, `drop` and `repair` take them.
 
-`run_build` builds an environment or changes the one that `read_lock_to_change` found, and `reuse` returns one that is as
-the options say. `prepare` decides what is installed. `build_environment` does the work, records it, proves it, and commits
-or rolls back.
+The options or a lock that is named say what is installed (`make_request` and `solve`, or `accept`). `transaction` gives a
+prefix; in it the packages are installed, recorded and proved. After the commit follow the later stages, and the result.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +47,7 @@ from ..model import (
     LockedPackage,
     Machine,
     PackageSources,
+    Plan,
     RequestContext,
     Verdict,
     as_document,
@@ -57,14 +57,13 @@ from ..model import (
     is_good,
     name_few,
 )
-from ..model.values import Value
 from ..resolve.extras import disagreements_of
 from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
 from .resolve import explain_cpu_choice, warn_of_host_compiler
 
 if TYPE_CHECKING:
-    from . import prove
+    from .prove import Examination
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
@@ -73,22 +72,196 @@ _MOVES = {
 }  # fmt: skip
 
 
-class BuildJob(Value):
-    """An environment, the lock to install in it, and the settings of the build.
+class FailedProofError(Exception):
+    """The proof of a build failed. Raised inside the transaction to roll it back."""
 
-    `machine` is None if this machine is not the target. `remembered` are the options that the next `create`
-    compares; None keeps the recorded ones. `context` is the request that was solved for this build, or None for a lock that was named.
+
+@dataclasses.dataclass(kw_only=True)
+class Build:
+    """A build at the path of an environment, and how far it is.
+
+    `old` is the lock of an environment whose packages change; without one a new environment is built. `lock` and `sources` are what
+    is installed: `accept`, `solve` or `use` set them. `machine` is None if this machine is not the target. `recorded` are
+    the options that the next `create` compares; None keeps those of the record. With `keep_failed` an environment stays
+    although its proof fails.
     """
 
     options: BuildOptions
     env: Path
-    lock: Lock
     choices: Choices
-    sources: PackageSources
     emit: Emit
+    old: Lock | None = None
+    lock: Lock = dataclasses.field(init=False)
+    sources: PackageSources = dataclasses.field(init=False)
     machine: Machine | None = None
-    remembered: dict[str, Any] | None = None
+    recorded: dict[str, Any] | None = None
     context: RequestContext | None = None
+    keep_failed: bool = False
+    changed: bool = False
+    rolled_back: bool = False
+    verdict: Verdict | None = None
+
+    # --- what is installed ---
+
+    def use(self, lock: Lock, sources: PackageSources) -> None:
+        """Install this lock, as it is."""
+        self.lock, self.sources = lock, sources
+
+    def accept(self, lock: Lock) -> None:
+        """Install a lock that is named, if it fits this machine. With `frozen` it decides the frameworks. Raises LockError."""
+        choices = self.choices
+        accepted = dataclasses.replace(choices, framework=[]) if self.options.frozen else choices
+        self.machine = accept_lock(lock, accepted)
+        self._install(lock, read_locked_sources(choices, lock))
+        self.recorded = recall.make_request_file(choices, lock, [])
+
+    def make_request(self) -> RequestContext:
+        """Return the request of the options: on the device, CUDA and Python of what changes, or those of this machine.
+
+        Raises UsageError, MachineError, DataError.
+        """
+        if self.old:
+            return read_same_stack_request(self.choices, self.old.plan, self.emit)
+        context = make_request(self.choices, self.emit)
+        refuse_idle_gpu(self.env, self.choices, context)
+        if why := explain_cpu_choice(context, self.choices):
+            self.emit(Event("warning", "resolve", why))
+        elif context.request.device == "cuda":
+            self.emit(Event("note", "resolve", f"for a GPU: {context.reason}"))
+        return context
+
+    def solve(self, context: RequestContext) -> Plan:
+        """Install the project's lock if it is for this request, or a new one near to it or to `old`.
+
+        The plan of a request that no build fits has no builds. Raises LockError, ResolveError.
+        """
+        choices = self.choices
+        plan, lock = solve_or_read_lock(
+            context, choices, self.emit, self.old, allow_md5=self.options.allow_md5
+        )
+        self.context, self.machine = context, context.machine
+        if lock:
+            if not self.old and (why := explain_cpu_choice(context, choices)):
+                plan = dataclasses.replace(plan, notes=(*plan.notes, why))
+            self._install(dataclasses.replace(lock, plan=plan), context.sources)
+            self.recorded = recall.make_request_file(choices, None, list_watched_files(choices, context))
+        return plan
+
+    def _install(self, lock: Lock, sources: PackageSources) -> None:
+        if not self.choices.bundle:
+            lock = name_hosts(lock, self.choices, self.emit)
+        if not any(b.index_urls for b in lock.plan.builds):
+            # The lock of a file is installed by hash, from the indexes that are configured now.
+            lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
+        self.use(lock, sources)
+
+    def find_changes(self) -> bool:
+        """Return whether packages have to be installed or removed, and say which. A new environment needs all.
+
+        Raises UsageError if a change of packages would also change device, CUDA or Python.
+        """
+        old, new = self.old, self.lock
+        if old is None:
+            return True
+        refuse_other_stack(self.env, old.plan, new.plan)
+        difference = compare_locks(old, new)
+        changed = ", ".join(describe_changes(old, new))
+        if difference.into and not changed:
+            changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
+        note = f"updating the environment in place: {changed}" if changed else "nothing to install"
+        self.emit(Event("note", "build", note))
+        return bool(difference)
+
+    # --- the transaction ---
+
+    @contextlib.contextmanager
+    def transaction(self, packages: Sequence[LockedPackage] = ()) -> Iterator[Path]:
+        """Yield the prefix of a new environment, or of a copy of the one that changes. It is committed when the block ends.
+
+        If the block raises, what was there stays. After a failed proof the block ends here, and the build is `rolled_back`.
+        `packages` are downloaded first, otherwise those that the lock changes.
+        """
+        lock, emit, bundle = self.lock, self.emit, self.choices.bundle
+        way, device = manager(lock.manager), lock.plan.device
+        self.keep_failed = self.keep_failed or not place.made_by_gpuenv(self.env)
+        if bundle:
+            from ..bundle.install import check_files
+
+            check_files(bundle, emit)
+        warn_of_host_compiler(emit, lock.plan, self.choices)
+        if device == "cuda":
+            for text in disagreements_of(lock, rows.load(self.choices)):
+                emit(Event("warning", "lock", text))
+        try:
+            if self.old and (first := packages or compare_locks(self.old, self.local_lock).into):
+                way.fetch(self.local_lock, tuple(first), self.how)
+            with way.transaction(self.env, copied=bool(self.old)) as prefix:
+                yield prefix
+            self.changed = True
+        except FailedProofError:
+            self.rolled_back = True
+            failed = (
+                f"{self.env} failed with these changes. Its previous packages were restored"
+                if self.old
+                else f"the new environment failed. {self.env} was not changed"
+            )
+            emit(Event("warning", "build", failed))
+        except GpuenvError as error:
+            error.device = error.device or device
+            if isinstance(error, BuildError):
+                project = self.choices.project
+                if project and error.folder == str(project.resolve()):
+                    # its own folder failed: name the key that leaves it out
+                    error.hint = hint_dependencies_alone(project)
+                if self.old:
+                    emit(Event("note", "build", f"{self.env} is as it was before"))
+            raise
+        finally:
+            if self.old is None:
+                with contextlib.suppress(BuildError):  # the next run at this path tries again
+                    registry.remove_unused_pythons(self.env)
+        if not self.rolled_back:
+            self._complete()
+
+    def install(self, prefix: Path) -> None:
+        """Install the lock's packages at `prefix`, or those in which it differs from the lock `old`. Raises BuildError."""
+        way = manager(self.lock.manager)
+        if self.old:
+            way.change(self.old, self.local_lock, prefix, self.how)
+        else:
+            way.install(self.local_lock, prefix, self.how)
+
+    def record(self, prefix: Path) -> None:
+        """Measure wheels that no profile has, and write the record into the environment at `prefix`."""
+        measure(self.local_lock, prefix, self.choices, self.emit)
+        if self.choices.bundle:
+            from ..bundle.files import name_origins
+
+            name_origins(prefix, self.lock.packages, self.choices.bundle)
+        self.write_record(prefix)
+
+    def write_record(self, prefix: Path) -> None:
+        """Write the installed packages, plan, lock and options into the environment at `prefix`.
+
+        The options are last, because the next `create` relies on them.
+        """
+        record.note_installed(prefix, self.lock)
+        if self.recorded is not None:
+            record.write(prefix, "plan.json", as_document(self.lock.plan))
+            manager(self.lock.manager).write_lock(self.lock, prefix)
+            record.write(prefix, "request.json", self.recorded)
+
+    def prove(self, prefix: Path) -> None:
+        """Prove the environment at `prefix` if that is wanted and possible, and vouch for its record.
+
+        Raises FailedProofError if the proof fails, unless no environment exists yet or with `keep_failed`.
+        """
+        written = record.digest_record(prefix)  # before code of the environment runs
+        if self._can_prove():
+            self.verdict = self.verify_at(prefix)
+            if not (self.keep_failed or is_expected(self.verdict, self.lock.plan.device)):
+                raise FailedProofError
+        record.vouch(self.env, written)
 
     @functools.cached_property
     def local_lock(self) -> Lock:
@@ -99,17 +272,6 @@ class BuildJob(Value):
 
         packages = local_packages(self.lock.packages, self.choices.bundle)
         return dataclasses.replace(self.lock, packages=packages)
-
-    def examine(self, prefix: Path) -> prove.Examination:
-        """Return what the proof of the environment at `prefix` examines."""
-        from . import prove
-
-        return prove.Examination(
-            env=record.read_environment(prefix, changed=True),
-            lock=self.lock,
-            choices=self.choices,
-            options=prove.make_options(self.choices, quick=self.options.quick),
-        )
 
     @property
     def how(self) -> Building:
@@ -141,33 +303,159 @@ class BuildJob(Value):
         self.emit(Event("start", "build", f"downloading Python {wanted}"))
         return venv.fetch_python(wanted)
 
-    def record(self, prefix: Path) -> None:
-        """Write the installed packages, plan, lock and options into the environment at `prefix`.
+    def _complete(self) -> None:
+        """Finish the environment in its final place. Raises BuildError."""
+        if note := manager(self.lock.manager).finish(self.env):
+            self.emit(Event("note", "build", note))
+        config = self.choices.config
+        note = guard.write(self.env, self.lock, on=read_config(config).guard if config else True)
+        if note and self.changed and not self.old:
+            self.emit(Event("note", "build", note))
 
-        The options are last, because the next `create` relies on them.
-        """
-        record.note_installed(prefix, self.lock)
-        if self.remembered is not None:
-            record.write(prefix, "plan.json", as_document(self.lock.plan))
-            manager(self.lock.manager).write_lock(self.lock, prefix)
-            record.write(prefix, "request.json", self.remembered)
+    # --- the proof, and what follows the commit ---
 
-    def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
-        """Return the environment in its final place as the command's result."""
-        return CreateResult(
-            machine=self.machine,
-            plan=self.lock.plan,
+    def examine(self, prefix: Path) -> Examination:
+        """Return what the proof of the environment at `prefix` examines."""
+        from . import prove
+
+        return prove.Examination(
+            env=record.read_environment(prefix, changed=True),
             lock=self.lock,
-            environment=record.read_environment(self.env, changed=changed),
-            verdict=verdict,
+            choices=self.choices,
+            options=prove.make_options(self.choices, quick=self.options.quick),
         )
 
+    def verify_at(self, prefix: Path) -> Verdict:
+        """Return the verdict on the environment at `prefix`, and keep it there.
 
-# --- what is built ---------------------------------------------------------------------------------
+        `prefix` may be a draft of the environment. Everything shown and kept names the final place.
+        """
+        from . import prove
+
+        def settled(text: str) -> str:
+            return text.replace(str(prefix), str(self.env))
+
+        def emit(event: Event) -> None:
+            self.emit(dataclasses.replace(event, text=settled(event.text)))
+
+        examined = self.examine(prefix)
+        try:
+            with prove.start_probes(examined) as early:
+                verdict = prove.run_verification(examined, emit, early)
+        except GpuenvError as error:
+            error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
+            raise
+        verdict = _at_place(verdict, prefix, self.env)
+        if not self.options.quick:
+            prove.keep_verdict(prefix, self.lock, verdict)
+        return verdict
+
+    def _can_prove(self) -> bool:
+        """Return whether a proof is wanted, and possible here: not if the environment is for the GPU of another machine and this
+        one has none."""
+        if self.options.verify is False:
+            return False
+        if self.lock.plan.device == "cpu" or self.machine is not None:
+            return True
+        here = machine_for_verdict()
+        if here.gpus and not here.driver.problem:
+            return True
+        warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
+        self.emit(Event("warning", "verify", warning))
+        return False
+
+    def run_later_stages(self) -> None:
+        """Add the stages after the commit to the verdict, if there is one, and keep it. They roll nothing back."""
+        from . import prove
+
+        proved = self.verdict
+        if proved is None or self.rolled_back:
+            return
+        examined = self.examine(self.env)
+        project = prove.read_project_checks(self.env, examined.options, allowed=self.options.checks)
+        with prove.start_probes(examined, driver=False, packages=True) as early:
+            whole = prove.add_packages(examined, proved, self.emit, early)
+        whole = prove.run_checks(examined, whole, project, self.emit)
+        if whole.failed and whole.verdict == "fails" != proved.verdict:
+            text = f"{self.env} was kept: its frameworks passed. A failure in stage {whole.failed.stage} does not cause a rollback"
+            self.emit(Event("warning", "verify", text))
+        if not self.options.quick:
+            prove.keep_verdict(self.env, self.lock, whole, project)
+        self.verdict = whole
+
+    def finish(self) -> CreateResult:
+        """Return the result. If it is good, the project's lock is renewed where the request is newer.
+
+        After a rollback the result has no environment.
+        """
+        lock, there = self.lock, not self.rolled_back
+        result = CreateResult(
+            machine=self.machine, plan=lock.plan, lock=lock, verdict=self.verdict,
+            environment=record.read_environment(self.env, changed=self.changed) if there else None,
+            packages=list_changes(self.old, lock) if self.old and there else (),
+        )  # fmt: skip
+        if self.context and is_good(result) and renew_project_lock(self.choices, lock, self.emit):
+            files = list_watched_files(self.choices, self.context)
+            record.write_vouched(
+                self.env, "request.json", recall.make_request_file(self.choices, None, files)
+            )
+        return result
+
+    # --- an environment whose packages stay ---
+
+    def record_options(self) -> None:
+        """Record the options of this run where nothing is installed, and prove the environment if something changed."""
+        with make_scratch("record") as draft:
+            (draft / place.MARK).mkdir()
+            self.write_record(draft)
+            record.vouch(self.env.resolve(), record.digest_record(draft))
+        self.write_record(self.env)
+        self._complete()
+        self._prove_if_changed(machine_for_verdict())
+
+    def reuse(self) -> CreateResult:
+        """Return an environment that is as the options say, with its verdict."""
+        env, choices, machine = self.env, self.choices, machine_for_verdict()
+        self.use(record.read_lock(env), PackageSources())
+        self.machine = None if choices.elsewhere else machine
+        before, given = record.read(env, "request.json"), redact_value(choices.typed)
+        if before.get("given") != given and record.is_vouched(env):
+            record.write_vouched(env, "request.json", {**before, "given": given})
+        self._complete()  # an earlier run may have been killed before this step
+        self._prove_if_changed(machine)
+        environment = record.read_environment(env, changed=False)
+        if self.verdict is None:
+            from ..verify import drift
+
+            environment = dataclasses.replace(environment, drift=drift.find_drift(env, self.lock).changes)
+        return CreateResult(
+            machine=machine, plan=record.read_plan(env), lock=self.lock, environment=environment, verdict=self.verdict
+        )  # fmt: skip
+
+    def _prove_if_changed(self, machine: Machine) -> None:
+        """Take the kept verdict on the environment if nothing changed since, otherwise prove it if that is wanted and possible."""
+        options = self.options
+        if not options.verify:
+            digest, checks = record.lock_digest(self.lock), options.checks and not options.quick
+            self.verdict = recall.find_kept_verdict(self.env, self.choices, machine, digest, checks=checks)
+        if self.verdict:
+            record.note_kept(self.env, self.emit)
+        elif self._can_prove():
+            self.verdict = self.verify_at(self.env)
+            self.run_later_stages()
 
 
-def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock | None:
-    """Return the lock of an existing environment whose packages have to change, or None if it is as the options say.
+def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
+    """Return the verdict with the path of the draft replaced by the environment's final path."""
+    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
+    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))
+
+
+# --- an environment that exists --------------------------------------------------------------------
+
+
+def is_current(env: Path, choices: Choices, lock: Lock | None) -> bool:
+    """Return whether an environment is as the options or a named lock say. Otherwise only its packages have to change.
 
     Raises UsageError if it was built with other options than those of packages, if it lacks its Python, or if it was
     made for the CPU and a GPU is there now.
@@ -185,7 +473,7 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
         if not _can_change(env, choices, before, wanted):
             raise _explain_other_options(env, before, wanted)
         record.require_vouched(env)
-        return record.read_lock(env)
+        return False
     elsewhere = bool(choices.elsewhere or choices.platform)
     plan = record.read_plan(env)
     if lock is None and (why := explain_idle_gpu(plan, choices.device, elsewhere=elsewhere)):
@@ -193,7 +481,7 @@ def read_lock_to_change(env: Path, choices: Choices, lock: Lock | None) -> Lock 
             f"{env} was created for the CPU, because no GPU was found. {why}",
             hint="rebuild the environment for the GPU with --recreate. The old environment is kept until the new one works",
         )
-    return None
+    return True
 
 
 def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -229,293 +517,3 @@ def _explain_other_options(env: Path, before: dict[str, Any], wanted: dict[str, 
     if not old:
         refusal = f"{env} ({words}) is incomplete: the record of its options is missing"
     return UsageError(f"{refusal}: {'; '.join(differ)}" if differ and old else refusal, hint=RECREATE)
-
-
-def prepare(
-    options: BuildOptions,
-    env: Path,
-    choices: Choices,
-    named_lock: Lock | None,
-    old: Lock | None,
-    emit: Emit,
-) -> BuildJob | CreateResult:
-    """Return the build of `named_lock`, or of a solved lock near to `old`, or a result with the reasons why no build fits.
-
-    `old` is the lock of an environment that changes in place. With `frozen` the lock decides the frameworks.
-    """
-    context, files = None, list[str]()
-    if named_lock:
-        accepted = dataclasses.replace(choices, framework=[]) if options.frozen else choices
-        machine, lock = accept_lock(named_lock, accepted), named_lock
-        sources = read_locked_sources(choices, lock)
-    else:
-        if old:
-            context, why = read_same_stack_request(choices, old.plan, emit), None
-        else:
-            context = make_request(choices, emit)
-            refuse_idle_gpu(env, choices, context)
-            why = explain_cpu_choice(context, choices)
-            if why:
-                emit(Event("warning", "resolve", why))
-            elif context.request.device == "cuda":
-                emit(Event("note", "resolve", f"for a GPU: {context.reason}"))
-        plan, solved = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
-        if solved is None:
-            return CreateResult(machine=context.machine, plan=plan)
-        notes = (*plan.notes, why) if why else plan.notes
-        lock = dataclasses.replace(solved, plan=dataclasses.replace(plan, notes=notes))
-        machine, sources, files = context.machine, context.sources, list_watched_files(choices, context)
-    if not choices.bundle:
-        lock = name_hosts(lock, choices, emit)
-    if not any(b.index_urls for b in lock.plan.builds):
-        # The lock of a file is installed by hash, from the indexes that are configured now.
-        lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
-    return BuildJob(
-        options=options, env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine,
-        remembered=recall.make_request_file(choices, named_lock, files), context=context,
-    )  # fmt: skip
-
-
-# --- the build -------------------------------------------------------------------------------------
-
-
-def run_build(
-    options: BuildOptions,
-    env: Path,
-    choices: Choices,
-    named_lock: Lock | None,
-    old: Lock | None,
-    emit: Emit,
-) -> CreateResult:
-    """Build a new environment, or change the packages of the one that has the lock `old`. What was there stays if no build
-    fits or the proof fails: then the result has no environment."""
-    job = prepare(options, env, choices, named_lock, old, emit)
-    if isinstance(job, CreateResult):
-        return job
-    way, new = manager(job.lock.manager), job.local_lock
-    try:
-        if old is None:
-            verdict = build_environment(job, lambda prefix: way.install(new, prefix, job.how))
-            result = job.created(verdict, changed=True)
-        else:
-            refuse_other_stack(job.env, old.plan, job.lock.plan)
-            difference = compare_locks(old, job.lock)
-            changed = ", ".join(describe_changes(old, job.lock))
-            if difference.into and not changed:
-                changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
-            note = f"updating the environment in place: {changed}" if changed else "nothing to install"
-            job.emit(Event("note", "build", note))
-            if difference:
-                verdict = build_environment(
-                    job, lambda prefix: way.change(old, new, prefix, job.how), copied=True,
-                    packages=compare_locks(old, new).into,
-                )  # fmt: skip
-                result = job.created(verdict, changed=True)
-            else:
-                result = _record_options(job)
-            result = dataclasses.replace(result, packages=list_changes(old, job.lock))
-    except FailedProofError as error:
-        failed = (
-            f"{job.env} failed with these changes. Its previous packages were restored"
-            if old
-            else f"the new environment failed. {job.env} was not changed"
-        )
-        job.emit(Event("warning", "build", failed))
-        return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
-    except BuildError:
-        if old:
-            job.emit(Event("note", "build", f"{job.env} is as it was before"))
-        raise
-    finally:
-        if old is None:
-            with contextlib.suppress(BuildError):  # the next run at this path tries again
-                registry.remove_unused_pythons(job.env)
-    if job.context and is_good(result) and renew_project_lock(job.choices, job.lock, job.emit):
-        files = list_watched_files(job.choices, job.context)
-        record.write_vouched(job.env, "request.json", recall.make_request_file(job.choices, None, files))
-    return result
-
-
-def _record_options(job: BuildJob) -> CreateResult:
-    """Record the options of this run. The packages stay as they are."""
-    with make_scratch("record") as draft:
-        (draft / place.MARK).mkdir()
-        job.record(draft)
-        record.vouch(job.env.resolve(), record.digest_record(draft))
-    job.record(job.env)
-    _complete(job.lock, job.env, job.choices, job.emit)
-    return job.created(prove_if_changed(job, machine_for_verdict()), changed=False)
-
-
-def reuse(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> CreateResult:
-    """Return an existing environment that is as the options say, with its verdict."""
-    machine, built = machine_for_verdict(), record.read_lock(env)
-    before, given = record.read(env, "request.json"), redact_value(choices.typed)
-    if before.get("given") != given and record.is_vouched(env):
-        record.write_vouched(env, "request.json", {**before, "given": given})
-    _complete(built, env, choices, emit)  # an earlier run may have been killed before this step
-    job = BuildJob(
-        options=options, env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit,
-        machine=None if choices.elsewhere else machine,
-    )  # fmt: skip
-    verdict = prove_if_changed(job, machine)
-    environment = record.read_environment(env, changed=False)
-    if verdict is None:
-        from ..verify import drift
-
-        environment = dataclasses.replace(environment, drift=drift.find_drift(env, built).changes)
-    plan = record.read_plan(env)
-    return CreateResult(machine=machine, plan=plan, lock=built, environment=environment, verdict=verdict)
-
-
-class FailedProofError(Exception):
-    """The proof of a new build failed. Raised inside the transaction to roll it back."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.verdict)
-        self.verdict = verdict
-
-
-def build_environment(
-    job: BuildJob,
-    work: Callable[[Path], None],
-    *,
-    copied: bool = False,
-    packages: Sequence[LockedPackage] = (),
-    keep_failed: bool = False,
-) -> Verdict | None:
-    """Do the work in a transaction, prove the result, and keep the verdict.
-
-    `work` fills or changes the prefix, which is a copy of the environment if `copied`. `packages` are downloaded first. Raises
-    FailedProofError if the proof fails, unless no environment exists yet, or with `keep_failed`. What was there is then unchanged.
-    """
-    device, way = job.lock.plan.device, manager(job.lock.manager)
-    keep_failed = keep_failed or not place.made_by_gpuenv(job.env)
-    proving, verdict = False, None
-    if job.options.verify is not False:
-        proving = can_prove(job.lock, job.machine, job.emit)
-    bundle = job.choices.bundle
-    if bundle:
-        from ..bundle.install import check_files
-
-        check_files(bundle, job.emit)
-    warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
-    if device == "cuda":
-        for text in disagreements_of(job.lock, rows.load(job.choices)):
-            job.emit(Event("warning", "lock", text))
-    try:
-        if packages:
-            way.fetch(job.local_lock, tuple(packages), job.how)
-        with way.transaction(job.env, copied=copied) as prefix:
-            work(prefix)
-            measure(job.local_lock, prefix, job.choices, job.emit)
-            if bundle:
-                from ..bundle.files import name_origins
-
-                name_origins(prefix, job.lock.packages, bundle)
-            job.record(prefix)
-            written = record.digest_record(prefix)
-            if proving:
-                verdict = prove_build(job, prefix)
-                if not (keep_failed or is_expected(verdict, device)):
-                    raise FailedProofError(verdict)
-            record.vouch(job.env, written)
-    except GpuenvError as error:
-        error.device = error.device or device
-        project = job.choices.project
-        if project and isinstance(error, BuildError) and error.folder == str(project.resolve()):
-            error.hint = hint_dependencies_alone(
-                project
-            )  # its own folder failed: name the key that leaves it out
-        raise
-    note = _complete(job.lock, job.env, job.choices, job.emit)
-    if note and not copied:
-        job.emit(Event("note", "build", note))
-    return with_later_stages(job, verdict) if verdict else None
-
-
-def _complete(lock: Lock, env: Path, choices: Choices, emit: Emit) -> str | None:
-    """Finish an environment in its final place, and return a note on its guard. Raises BuildError."""
-    if note := manager(lock.manager).finish(env):
-        emit(Event("note", "build", note))
-    return guard.write(env, lock, on=read_config(choices.config).guard if choices.config else True)
-
-
-# --- the proof of a build ------------------------------------------------------------------------
-
-
-def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
-    """Return whether this machine can prove the environment.
-
-    It cannot if the environment is for the GPU of another machine and this machine has none.
-    """
-    if lock.plan.device == "cpu" or machine is not None:
-        return True
-    here = machine_for_verdict()
-    if here.gpus and not here.driver.problem:
-        return True
-    warning = "unproven on this machine: the environment is for the GPU of another machine, and this machine has no GPU"
-    emit(Event("warning", "verify", warning))
-    return False
-
-
-def prove_if_changed(job: BuildJob, machine: Machine) -> Verdict | None:
-    """Return the kept verdict on an environment if nothing changed since, otherwise a new one.
-
-    Return None if verification is off or this machine cannot prove it.
-    """
-    options, kept = job.options, None
-    if not options.verify:
-        digest, checks = record.lock_digest(job.lock), options.checks and not options.quick
-        kept = recall.find_kept_verdict(job.env, job.choices, machine, digest, checks=checks)
-    if kept:
-        record.note_kept(job.env, job.emit)
-    if kept is not None or options.verify is False or not can_prove(job.lock, job.machine, job.emit):
-        return kept
-    return with_later_stages(job, prove_build(job, job.env))
-
-
-def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
-    """Add the stages after the commit to a verdict, and keep it in the environment. They roll nothing back."""
-    from . import prove
-
-    examined = job.examine(job.env)
-    project = prove.read_project_checks(job.env, examined.options, allowed=job.options.checks)
-    whole = prove.add_packages(examined, verdict, job.emit)
-    whole = prove.run_checks(examined, whole, project, job.emit)
-    if whole.failed and whole.verdict == "fails" != verdict.verdict:
-        text = f"{job.env} was kept: its frameworks passed. A failure in stage {whole.failed.stage} does not cause a rollback"
-        job.emit(Event("warning", "verify", text))
-    if not job.options.quick:
-        prove.keep_verdict(job.env, job.lock, whole, project)
-    return whole
-
-
-def prove_build(job: BuildJob, prefix: Path) -> Verdict:
-    """Prove the environment at `prefix`, and keep the verdict in it.
-
-    `prefix` may be a draft of the environment. Everything shown and kept names the final place.
-    """
-    from . import prove
-
-    def settled(text: str) -> str:
-        return text.replace(str(prefix), str(job.env))
-
-    def emit(event: Event) -> None:
-        job.emit(dataclasses.replace(event, text=settled(event.text)))
-
-    try:
-        verdict = prove.run_verification(job.examine(prefix), emit)
-    except GpuenvError as error:
-        error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
-        raise
-    verdict = _at_place(verdict, prefix, job.env)
-    if not job.options.quick:
-        prove.keep_verdict(prefix, job.lock, verdict)
-    return verdict
-
-
-def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
-    """Return the verdict with the path of the draft replaced by the environment's final path."""
-    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
-    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

@@ -15,7 +15,7 @@ from ..config.project import apply_project
 from ..environment import place, record, registry
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import CreateResult, Emit, Event, Lock, Plan, StepFailure, drop_event, is_good
+from ..model import CreateResult, Emit, Event, Lock, Plan, StepFailure, drop_event, find_lock_manager, is_good
 from ..model.declare import (
     BUILD,
     SOURCES,
@@ -70,16 +70,15 @@ class CreateOptions(BuildOptions, Value):
     @property
     def is_plain(self) -> bool:
         """Whether an up-to-date environment can satisfy the command without further work."""
-        changes = (
-            self.recreate
+        return self.checks and not (
+            self.takes_lock
+            or self.recreate
             or self.adopt
             or self.verify is not None
             or self.quick
             or self.dry_run
             or self.kernel
-            or not self.checks
         )
-        return not (self.takes_lock or changes)
 
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
@@ -89,18 +88,16 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if options.adopt:
         from .adopt import adopt
 
-        return finish(emit, env, adopt(options, env, options.choices, emit))
+        return register(emit, env, adopt(options, env, options.choices, emit))
     choices = recall.recall_for_create(
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
-    if options.is_plain and (there := _find_up_to_date(env, choices, brief=options.brief)):
+    if options.is_plain and (kept := _find_up_to_date(env, choices, brief=options.brief)):
         record.note_kept(env, emit)
-        return finish(emit, env, there)
+        return register(emit, env, kept)
     # The rest is imported here, so that an environment that is up to date is reported at once.
-    from ..lock.formats import check_choices, get_locks
-    from ..lock.project import find_lock_to_install
-    from ..model import find_lock_manager
-    from . import build
+    from ..lock.project import find_named_lock
+    from .build import Build, is_current
 
     lock_file = options.lock
     if options.bundle:
@@ -111,28 +108,37 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     if with_kernel:
         choices = recall.add_kernel_package(choices)
     place.check_place(env)
-    read_user_grants(choices)
-    if lock_file is None or choices.target:
-        choices = apply_project(choices)
-    choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
-    check_choices(choices)
-    get_locks(choices.manager).require()
+    choices = _complete_choices(choices, lock_file)
     if options.dry_run:
-        return _preview(
-            options, env, choices, find_lock_to_install(options, env, choices, lock_file, emit), emit
-        )
+        named = find_named_lock(options, env, choices, lock_file, emit)
+        return _preview(options, env, choices, named, emit)
     with place.lock_place(env, emit, wait=True):
         place.recover(env)
-        new = options.recreate or not place.made_by_gpuenv(env)
-        lock = find_lock_to_install(options, env, choices, lock_file, emit)
-        old = None if new else build.read_lock_to_change(env, choices, lock)
-        if new or old:
-            result = build.run_build(options, env, choices, lock, old, emit)
+        named = find_named_lock(options, env, choices, lock_file, emit)
+        build = Build(options=options, env=env, choices=choices, emit=emit)
+        there = place.made_by_gpuenv(env) and not options.recreate
+        if there and is_current(env, choices, named):
+            result = build.reuse()
         else:
-            result = build.reuse(options, env, choices, emit)
+            build.old = record.read_lock(env) if there else None
+            if named:
+                build.accept(named)
+            else:
+                plan = build.solve(build.make_request())
+                if not plan.builds:
+                    return CreateResult(machine=build.machine, plan=plan)
+            if build.find_changes():
+                with build.transaction() as prefix:
+                    build.install(prefix)
+                    build.record(prefix)
+                    build.prove(prefix)  # a failure rolls back
+                build.run_later_stages()
+            else:
+                build.record_options()
+            result = build.finish()
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
-    return finish(emit, env, result)
+    return register(emit, env, result)
 
 
 def _refuse_contradictions(options: CreateOptions) -> None:
@@ -159,6 +165,19 @@ def _refuse_contradictions(options: CreateOptions) -> None:
             "--bundle and --lock cannot be used together: a bundle contains its own lock",
             hint="leave one of them out",
         )
+
+
+def _complete_choices(choices: Choices, lock_file: Path | None) -> Choices:
+    """Return the options with those of gpuenv.yaml, unless a lock file decides, and its manager. Raises UsageError, DataError."""
+    from ..lock.formats import check_choices, get_locks
+
+    read_user_grants(choices)
+    if lock_file is None or choices.target:
+        choices = apply_project(choices)
+    choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
+    check_choices(choices)
+    get_locks(choices.manager).require()
+    return choices
 
 
 def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
@@ -228,7 +247,7 @@ def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResul
     return dataclasses.replace(result, kernel=name)
 
 
-def finish(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
+def register(emit: Emit, env: Path, result: CreateResult) -> CreateResult:
     """Add the environment to the registry, if there is one, and emit the next step."""
     if result.environment:
         try:

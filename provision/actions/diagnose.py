@@ -121,7 +121,7 @@ def find_likely_env() -> tuple[Path, str] | None:
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
-    from .prove import Examination, add_packages, make_options, run_verification
+    from .prove import Examination, add_packages, make_options, run_verification, start_probes
 
     located = locate_environment(make_absolute(env))
     lock = None
@@ -132,7 +132,8 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     examined = Examination(
         env=located, lock=lock, choices=choices, options=make_options(choices), always_read=True
     )
-    return add_packages(examined, run_verification(examined, emit), emit)
+    with start_probes(examined, packages=True) as early:
+        return add_packages(examined, run_verification(examined, emit, early), emit, early)
 
 
 def read_installed(env: Path, why: str) -> Installed:

@@ -117,11 +117,22 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
 
 def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
-    from . import build  # imported late, for fast shell completion of ENV
-    from .create import finish
+    from .build import Build  # imported late, for fast shell completion of ENV
+    from .create import register
 
-    record.require_vouched(env)
-    return finish(emit, env, build.run_build(options, env, choices, None, record.read_lock(env), emit))
+    build = Build(options=options, env=env, choices=choices, emit=emit, old=record.read_lock(env))
+    plan = build.solve(build.make_request())
+    if not plan.builds:
+        return CreateResult(machine=build.machine, plan=plan)
+    if build.find_changes():
+        with build.transaction() as prefix:
+            build.install(prefix)
+            build.record(prefix)
+            build.prove(prefix)
+        build.run_later_stages()
+    else:
+        build.record_options()
+    return register(emit, env, build.finish())
 
 
 def _read(file: Path) -> bytes | None:
@@ -146,12 +157,14 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
     if file is None:
-        from . import build
+        from .build import Build
 
-        job = build.prepare(options, path, _remembered(emit, choices, path, edit), None, env_lock, emit)
-        if isinstance(job, CreateResult):
-            raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
-        return changes.preview_lock(command, path, env_lock, job.lock)
+        choices = _remembered(emit, choices, path, edit)
+        build = Build(options=options, env=path, choices=choices, emit=emit, old=env_lock)
+        plan = build.solve(build.make_request())
+        if not plan.builds:
+            raise ResolveError("no build fits", hint=plan.hint)
+        return changes.preview_lock(command, path, env_lock, build.lock)
     have = apply_project(choices).with_
     edit.check(have, file, emit)
     solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
@@ -177,9 +190,9 @@ def _in_project(
 
     Return the options for the environment, and the lock.
     """
-    from ..lock import project
+    from ..lock import changes, project
 
-    env_lock = record.read_lock(env) if place.made_by_gpuenv(env) else None
+    env_lock = changes.read_lock_inside(env)
     edit.check(apply_project(choices).with_, file, emit)
     solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock

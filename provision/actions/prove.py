@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +45,33 @@ _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
 
 
-def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes | None = None) -> Verdict:
-    """Return the verdict on an environment, compared with its lock if it has one."""
-    wanted = examined.options
-    read = early.machine.result if early and early.machine else functools.cache(make_machine_reader(wanted))
-    return verify.verify(
-        examined.env, wanted, emit=emit, early=early, lock=examined.lock, read_machine=read,
-        releases=rows.load(examined.choices).cudnn, diagnose=find_causes_in_log,
+def start_probes(
+    examined: Examination, *, driver: bool = True, packages: bool = False
+) -> AbstractContextManager[verify.EarlyProbes]:
+    """Start the first probes of an environment. Its packages are read while they run, if the stage `packages` follows."""
+    env, wanted = examined.env, examined.options
+
+    def read(python_paths: PythonPaths) -> Reading:
+        from ..verify import packages
+
+        return packages.read_packages(
+            env.python, python_paths, process.environ(), rows.load(examined.choices)
+        )
+
+    return verify.begin(
+        env, wanted, driver=driver and verify.device_of(wanted, examined.lock)[0] != "cpu",
+        machine=make_machine_reader(wanted), meanwhile=read if packages else None,
     )  # fmt: skip
+
+
+def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes) -> Verdict:
+    """Return the verdict on an environment, compared with its lock if it has one."""
+    releases = rows.load(examined.choices).cudnn
+    return verify.verify(
+        verify.prepare(
+            early, examined.options, emit, examined.lock, releases=releases, diagnose=find_causes_in_log
+        )
+    )
 
 
 def make_machine_reader(options: verify.Options) -> Callable[[], Machine]:
@@ -77,26 +97,9 @@ class Examination(Value):
     always_read: bool = False
 
 
-def make_reader(env: Environment, choices: Choices) -> Callable[[PythonPaths], Reading]:
-    """Return a function that reads the installed packages while child processes run."""
-
-    def read(python_paths: PythonPaths) -> Reading:
-        from ..verify import packages
-
-        return packages.read_packages(env.python, python_paths, process.environ(), rows.load(choices))
-
-    return read
-
-
-def add_packages(
-    examined: Examination, verdict: Verdict, emit: Emit, early: verify.EarlyProbes | None = None
-) -> Verdict:
+def add_packages(examined: Examination, verdict: Verdict, emit: Emit, early: verify.EarlyProbes) -> Verdict:
     """Add the stage `packages` to a verdict. After a failed stage it imports nothing, and is skipped if that stage came
     before the frameworks."""
-    if early is None:
-        reader = make_reader(examined.env, examined.choices)
-        with verify.begin(examined.env, examined.options, driver=False, meanwhile=reader) as own:
-            return add_packages(examined, verdict, emit, own)
     failed = verdict.failed
     findings: Sequence[Finding] = ()
     if failed and not failed.framework and not examined.always_read:
@@ -128,7 +131,7 @@ def _judge_packages(
     return packages.judge(
         reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early),
         known=lambda: _read_libraries(lock, choices),
-        required=_select_required(env, lock, choices, surroundings.version) if lock else None,
+        required=functools.partial(_list_required, env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
 
 
@@ -214,21 +217,17 @@ def _read_libraries(lock: Lock | None, choices: Choices) -> Profiles:
     return dataclasses.replace(known, satellites=(*known.satellites, *read_rows(lock, choices)))
 
 
-def _select_required(
-    env: Environment, lock: Lock, choices: Choices, python: str
-) -> Callable[[Sequence[Package]], Collection[str]]:
-    """Return a function that selects the named packages and those that they always require."""
+def _list_required(
+    env: Environment, lock: Lock, choices: Choices, python: str, installed: Sequence[Package]
+) -> Collection[str]:
+    """Return the named packages and those that they always require. Without names, what no other package requires is named."""
+    from ..verify.packages import list_required
 
-    def required(installed: Sequence[Package]) -> Collection[str]:
-        from ..verify.packages import list_required
-
-        names = list_named_packages(Path(env.path), lock, choices)
-        if names is None:
-            always = {n for p in installed for n in p.requires_always(python)}
-            names = frozenset(p.name for p in installed if p.name not in always)
-        return list_required(installed, names, python)
-
-    return required
+    names = list_named_packages(Path(env.path), lock, choices)
+    if names is None:
+        always = {n for p in installed for n in p.requires_always(python)}
+        names = frozenset(p.name for p in installed if p.name not in always)
+    return list_required(installed, names, python)
 
 
 def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:

@@ -33,7 +33,7 @@ from ..model.values import Value
 from ..system import process
 
 if TYPE_CHECKING:
-    from .build import BuildJob
+    from .build import Build
 
 _ROUNDS = 3
 
@@ -60,7 +60,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     With `dry_run` return what would change.
     """
     from ..verify.drift import find_drift  # imported late, for fast shell completion of ENV
-    from .build import BuildJob, build_environment
+    from .build import Build
 
     env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
@@ -72,29 +72,26 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         record.require_vouched(env)
         choices = _as_created(env, options.choices)
         lock = _lock_of(env)
-        job = BuildJob(
-            options=options, env=env, lock=lock, choices=choices, sources=read_sources(choices), emit=emit
-        )
+        # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
+        build = Build(options=options, env=env, choices=choices, emit=emit, old=lock, keep_failed=True)
+        build.use(lock, read_sources(choices))
         emit(Event("start", "repair", f"comparing {env} with its lock"))
-        done, verdict = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)), None
-        changed = bool(done.packages or done.removed)
+        done = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep))
         _check_python(env, lock)
-        if changed:
-
-            def restore(prefix: Path) -> None:
-                nonlocal done
-                done = _restore(job, done, prefix, deep=options.deep)
-
-            # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
-            verdict = build_environment(job, restore, copied=True, packages=done.packages, keep_failed=True)
+        if done.packages or done.removed:
+            with build.transaction(done.packages) as prefix:
+                done = _restore(build, done, prefix, deep=options.deep)
+                build.record(prefix)
+                build.prove(prefix)
+            build.run_later_stages()
         repaired = RepairResult(
             packages=done.restored,
             removed=done.removed,
             left=done.left,
-            environment=record.read_environment(env, changed=changed),
-            verdict=verdict,
+            environment=record.read_environment(env, changed=build.changed),
+            verdict=build.verdict,
         )
-    if verdict is None or is_expected(verdict, lock.plan.device):
+    if build.verdict is None or is_expected(build.verdict, lock.plan.device):
         emit(Event("next", "repair", activate_line(env, process.environ())))
     return repaired
 
@@ -141,7 +138,7 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _restore(job: BuildJob, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
+def _restore(build: Build, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
     """Restore packages until nothing differs, and return all that was done. Raises BuildError.
 
     Removing a package can remove files of another one. If the cached copy of a package was modified too (it
@@ -149,15 +146,15 @@ def _restore(job: BuildJob, done: RepairWork, prefix: Path, *, deep: bool) -> Re
     """
     from ..verify.drift import find_drift
 
-    lock, todo, fresh = job.lock, done, False
+    lock, todo, fresh = build.lock, done, False
     for _ in range(_ROUNDS):
-        manager(lock.manager).put_back(lock, todo, prefix, job.how, fresh=fresh)
+        manager(lock.manager).put_back(lock, todo, prefix, build.how, fresh=fresh)
         left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=done.names, deep=deep))
         if not left.packages and not left.removed:
             return done
         if spoiled := sorted(left.names & todo.names):
             text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
-            job.emit(Event("warning", "build", text))
+            build.emit(Event("warning", "build", text))
             fresh = True
         todo, done = left, join_work(done, left)
     differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)

@@ -29,7 +29,7 @@ from ..model.declare import checks_option, env_argument, force_option, group, op
 from ..model.values import Value
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
-from ..verify import begin, check_options
+from ..verify import EarlyProbes, Options, begin, check_options
 from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
 from .prove import (
@@ -39,11 +39,11 @@ from .prove import (
     keep_verdict,
     make_machine_reader,
     make_options,
-    make_reader,
     read_checks,
     read_project_checks,
     run_checks,
     run_verification,
+    start_probes,
 )
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
@@ -89,43 +89,23 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
 
     An environment that gpuenv made keeps it.
     """
-    choices, report = options.choices, options.report
     if options.node:
         return _verify_node(options, emit)
-    if options.expect_gpus is not None:
-        raise UsageError("--expect-gpus needs --node", hint="gpuenv verify --quick --node ENV")
-    typed = read_checks(options.check)
-    wanted = make_options(
-        choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
-        device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
-    )  # fmt: skip
-    check_options(wanted)
-    if options.quick and options.deep:
-        raise UsageError("--quick and --deep cannot be used together", hint="leave one of them out")
-    if report:
-        refuse_to_replace(report, force=options.force)
-        require_folder("--report", report)
+    typed, wanted = read_checks(options.check), _make_stage_options(options)
     named = choose_env_to_read(emit, options.env)
     root = make_absolute(named)
     place.roll_back_interrupted(emit, root)
     if place.made_by_gpuenv(root) and not place.find_python(root):
         raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
     env = locate_environment(root)
-    path = Path(env.path)
-    project = read_project_checks(path, wanted, allowed=options.checks)
+    project = read_project_checks(Path(env.path), wanted, allowed=options.checks)
+    examined = Examination(env=env, lock=None, choices=options.choices, options=wanted)
     # Lock and profiles are read while the environment's Python and the driver are queried.
-    with begin(
-        env, wanted, driver=bool(options.device) or not _is_for_cpu(env), machine=make_machine_reader(wanted),
-        meanwhile=make_reader(env, choices),
-    ) as early:  # fmt: skip
-        lock = _read_lock(env, locked=options.locked, choices=choices)
+    with start_probes(examined, driver=bool(options.device) or not _is_for_cpu(env), packages=True) as early:
+        lock = _read_lock(env, locked=options.locked, choices=options.choices)
         if lock is None and options.device is None:
-            # Where nothing is made for a GPU, a machine without one is no failure.
-            builds = read_installed(early.python_paths.result()).builds
-            if not any(builds.values()) and (note := explain_no_gpu("testing on the CPU")):
-                wanted = dataclasses.replace(wanted, device="cpu")
-                emit(Event("note", "verify", note))
-        examined = Examination(env=env, lock=lock, choices=choices, options=wanted)
+            wanted = _choose_device(wanted, early, emit)
+        examined = dataclasses.replace(examined, lock=lock, options=wanted)
         verdict = _add_causes(run_verification(examined, emit, early), lock)
         verdict = add_packages(examined, verdict, emit, early)
     verdict = run_checks(examined, verdict, project, emit, typed)
@@ -136,18 +116,45 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
             emit(Event("note", "verify", f"the verdict is not recorded: {link}"))
         else:
             try:
-                keep_verdict(path, lock, verdict, project)
+                keep_verdict(Path(env.path), lock, verdict, project)
             except GpuenvError as error:  # an environment can be read-only
                 emit(Event("note", "verify", error.message))
-    if report:
+    if options.report:
         from ..export.pages import verdict_page, write_html_page
 
-        write_html_page(report, "--report", lambda footer: verdict_page(verdict, footer))
-        emit(Event("note", "verify", f"report written to {report}"))
+        write_html_page(options.report, "--report", lambda footer: verdict_page(verdict, footer))
+        emit(Event("note", "verify", f"report written to {options.report}"))
     expected = is_expected(verdict, verdict.made_for, asked_cpu=options.device == "cpu")
+    path = Path(env.path)
     if expected and ((path / "bin" / "activate").exists() or (path / "conda-meta").is_dir()):
         emit(Event("next", "verify", activate_line(path, process.environ())))
     return verdict
+
+
+def _make_stage_options(options: VerifyOptions) -> Options:
+    """Return the options of the stage. Raises UsageError for options that exclude each other."""
+    if options.expect_gpus is not None:
+        raise UsageError("--expect-gpus needs --node", hint="gpuenv verify --quick --node ENV")
+    wanted = make_options(
+        options.choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
+        device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
+    )  # fmt: skip
+    check_options(wanted)
+    if options.quick and options.deep:
+        raise UsageError("--quick and --deep cannot be used together", hint="leave one of them out")
+    if options.report:
+        refuse_to_replace(options.report, force=options.force)
+        require_folder("--report", options.report)
+    return wanted
+
+
+def _choose_device(wanted: Options, early: EarlyProbes, emit: Emit) -> Options:
+    """Return the options for the CPU where nothing is made for a GPU and the machine has none, which is no failure then."""
+    builds = read_installed(early.python_paths.result()).builds
+    if any(builds.values()) or not (note := explain_no_gpu("testing on the CPU")):
+        return wanted
+    emit(Event("note", "verify", note))
+    return dataclasses.replace(wanted, device="cpu")
 
 
 def _is_for_cpu(env: Environment) -> bool:
@@ -210,7 +217,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
     def examine(seconds: float, ask: node.Ask) -> NodeVerdict:
         node.assert_own(path)
         env = locate_environment(path)
-        lock = record.read_lock(Path(env.path)) if env.made_by_gpuenv else None
+        lock = _read_lock(env, locked=False, choices=options.choices)
         if lock and lock.plan.device == "cpu":
             text = f"{env.path} is for the CPU: no GPU was examined"
             return NodeVerdict(fault=False, text=node.shorten_line(text))
@@ -219,7 +226,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
         read = make_machine_reader(wanted)
         with begin(env, wanted, driver=True, machine=lambda: ask(read)) as early:
             verdict = run_verification(examined, emit, early)
-            machine = early.machine.result() if early.machine else None
+            machine = early.machine().result()
         expected = node.count_expected(options.expect_gpus, lock)
         judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
         none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus

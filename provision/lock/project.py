@@ -203,13 +203,13 @@ def lock_name(choices: Choices) -> str:
 # --- the lock that `create` installs ---------------------------------------------------------------
 
 
-def find_lock_to_install(
+def find_named_lock(
     options: BuildOptions, env: Path, choices: Choices, file: Path | None, emit: Emit
 ) -> Lock | None:
-    """Return the lock of `file` (--lock, --bundle), otherwise the project's (--locked, --frozen).
+    """Return the lock that decides what is installed, or None where the options do, which have to be solved.
 
-    Without these options return the lock inside the environment if nothing else names its contents, otherwise None: packages
-    must be solved. Raises LockError.
+    It is that of `file` (--lock, --bundle), otherwise the project's (--locked, --frozen), otherwise the lock inside the environment
+    if nothing else names its contents. Raises LockError.
     """
     if not (file or options.locked or options.frozen):
         # It is compared with what is there. It is installed only if it counts.

@@ -14,28 +14,23 @@ import dataclasses
 import re
 import resource
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment.place import locate_environment
 from ..model import (
     CONFIDENCES,
     FRAMEWORKS,
-    CudnnRelease,
     Emit,
-    Environment,
     Event,
     Evidence,
     Finding,
-    Lock,
-    Machine,
     Outcome,
     StageResult,
     Verdict,
 )
 from ..system.redaction import clean
 from .verification import (
-    Diagnose,
     EarlyProbes,
     Options,
     Verification,
@@ -43,7 +38,6 @@ from .verification import (
     check_options,
     child_environ,
     device_of,
-    find_nothing,
     prepare,
 )
 
@@ -55,38 +49,18 @@ __all__ = [
     "begin",
     "check_options",
     "child_environ",
+    "device_of",
     "locate_environment",
+    "prepare",
     "verify",
 ]
 
 
-def verify(
-    env: Environment,
-    options: Options,
-    *,
-    emit: Emit,
-    early: EarlyProbes | None = None,
-    lock: Lock | None = None,
-    releases: Sequence[CudnnRelease] = (),
-    read_machine: Callable[[], Machine] | None = None,
-    diagnose: Diagnose = find_nothing,
-) -> Verdict:
-    """Prove an environment, or name the layer that is broken. `early` is the result of `begin`.
-
-    `Verification` says what the others are.
-    Raise UsageError for an unknown device or framework, and if the environment's Python does not start. Every other
-    failure is part of the verdict.
-    """
-    if early is None:
-        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as own:
-            return verify(
-                env, options, emit=emit, early=own, lock=lock, releases=releases,
-                read_machine=read_machine, diagnose=diagnose,
-            )  # fmt: skip
-    run = prepare(early, options, emit, lock, releases=releases, read_machine=read_machine, diagnose=diagnose)
+def verify(run: Verification) -> Verdict:
+    """Prove the environment of a verification that `begin` and `prepare` made, or name the layer that is broken."""
     from . import layers
 
-    if options.quick:
+    if run.options.quick:
         layers.run_layers(run)  # driver, runtime, libraries, cudnn
         if run.device == "cpu":
             from . import frameworks

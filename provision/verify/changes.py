@@ -61,8 +61,8 @@ def judge_drift(run: Verification) -> None:
         Path(run.env.path), lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     )
     changes = list(drift.changes)
-    if locked and run.device != "cpu" and run.read_machine:
-        changes += compare_machine(lock, run.read_machine().target)
+    if locked and run.device != "cpu":
+        changes += compare_machine(lock, early.machine().result().target)
     failure = run.failed.detail if run.failed else ""
     changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
     run.drift = tuple(changes)

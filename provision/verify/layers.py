@@ -52,8 +52,7 @@ def run_layers(run: Verification) -> None:
         on_disk = judge_libraries(run)
         disk_seconds = time.perf_counter() - start
         run.early.read_ahead()
-        if run.read_machine:
-            run.machine = run.read_machine()
+        run.machine = run.early.machine().result()
         report = run.lowlevel = pending.result()
     for number, stage in enumerate(STAGES, 1):
         if stage == "libraries":

@@ -57,11 +57,6 @@ Diagnose = Callable[[str, Device], tuple[Finding, ...]]
 T = TypeVar("T")
 
 
-def find_nothing(_text: str, _device: Device) -> tuple[Finding, ...]:
-    """Find no cause, where nothing is to be diagnosed."""
-    return ()
-
-
 class Options(Value):
     """Options of a verification. `timeout` is in seconds, for each child.
 
@@ -112,7 +107,7 @@ class EarlyProbes(Value):
     """The first reports of a verification, which may still be under way.
 
     `driver_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
-    `machine` is this machine as gpuenv reads it. `reading` and `sizes` start work for the time in which gpuenv
+    `machine` reads this machine as gpuenv sees it. It, `reading` and `sizes` start work for the time in which gpuenv
     waits for children.
     """
 
@@ -121,7 +116,7 @@ class EarlyProbes(Value):
     python_paths: Future[PythonPaths]
     libraries: Future[LibraryPaths | None]
     driver_report: Future[ProbeReport] | None
-    machine: Future[Machine] | None = None
+    machine: Callable[[], Future[Machine]]
     reading: Callable[[], Future[Any]] | None = None
     sizes: Callable[[], Future[WrongFiles]] | None = None
 
@@ -143,7 +138,7 @@ def begin(
     options: Options,
     *,
     driver: bool = True,
-    machine: Callable[[], Machine] | None = None,
+    machine: Callable[[], Machine],
     meanwhile: Callable[[PythonPaths], Any] | None = None,
 ) -> Iterator[EarlyProbes]:
     """Start the first two probes. They run when the block begins, and no child is left at its end.
@@ -155,7 +150,7 @@ def begin(
     check_options(options)
     environ, libraries = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
-    pool, report, read = ThreadPoolExecutor(5), None, None
+    pool, report = ThreadPoolExecutor(5), None
 
     def once(call: Callable[[], Any]) -> Callable[[], Future[Any]]:
         return functools.cache(lambda: pool.submit(call))
@@ -165,21 +160,20 @@ def begin(
 
         return read_wrong_sizes(Path(env.path))
 
-    paths, path_child = start_in_thread(
-        pool, lambda on_start: read_python_paths(env, environ, options.timeout, on_start)
-    )
+    read_paths = functools.partial(read_python_paths, env, environ, options.timeout)
+    paths, path_child = start_in_thread(pool, read_paths)
     try:
-        if driver and options.device != "cpu":
-            report, driver_child = start_in_thread(
-                pool,
-                lambda on_start: ask_driver(env, environ, options, libraries.result, on_start),
-            )
+        if driver:
+            ask = functools.partial(ask_driver, env, environ, options, libraries.result)
+            report, driver_child = start_in_thread(pool, ask)
             driver_child.wait()
         # Imports in this thread would delay the start of these two children.
         path_child.wait()
-        read = pool.submit(machine) if report and machine else None
+        read_machine = once(machine)
+        if report:
+            read_machine()
         yield EarlyProbes(
-            env=env, environ=environ, python_paths=paths, libraries=libraries, driver_report=report, machine=read,
+            env=env, environ=environ, python_paths=paths, libraries=libraries, driver_report=report, machine=read_machine,
             reading=once(lambda: meanwhile(paths.result())) if meanwhile else None,
             sizes=once(read_sizes) if env.made_by_gpuenv else None,
         )  # fmt: skip
@@ -335,8 +329,8 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 
-    The environment is compared with its lock. `releases` are the known cuDNN releases. `read_machine` reads the driver and the
-    GPUs that the environment's reports must agree with. `machine` is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
+    The environment is compared with its lock. `releases` are the known cuDNN releases. `machine` has the driver and the
+    GPUs that the environment's reports must agree with. It is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
     UUIDs of MIG devices, each of which needs its own process. `diagnose` finds causes in a text: no stage imports another. `imported` lets a framework's probe that was started
     before its turn continue, and returns its report.
     """
@@ -349,10 +343,9 @@ class Verification:
     ordinal: int | None
     environ: dict[str, str]
     installed: InstalledLibraries
+    diagnose: Diagnose
     lock: Lock | None = None
     releases: Sequence[CudnnRelease] = ()
-    read_machine: Callable[[], Machine] | None = None
-    diagnose: Diagnose = find_nothing
     stages: list[StageResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     verdicts: list[FrameworkVerdict] = field(default_factory=list)

@@ -10,7 +10,7 @@ from elf_files import package
 from environment_facts import own
 from framework_envs import venv
 
-from provision.actions.prove import Examination, add_packages
+from provision.actions.prove import Examination, add_packages, start_probes
 from provision.config.options import Choices
 from provision.model import StageResult, Verdict
 from provision.verify import Options, locate_environment, modules
@@ -47,7 +47,8 @@ def judged(env, lock=None, **options):
     wanted = Options(cache_dir=env.parent / "cache", **options)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(PASSED,))
     examined = Examination(env=locate_environment(env), lock=lock, choices=Choices(), options=wanted)
-    return add_packages(examined, before, lambda _: None)
+    with start_probes(examined, driver=False, packages=True) as early:
+        return add_packages(examined, before, lambda _: None, early)
 
 
 def test_a_missing_import_is_a_warning_that_names_file_and_package(env):

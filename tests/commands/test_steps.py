@@ -68,7 +68,7 @@ def test_an_adoption_that_fails_leaves_the_environment_without_a_mark(tmp_path):
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
     for error in (BuildError("no"), KeyboardInterrupt()):
         with pytest.raises(type(error)):
-            adopt._record(SimpleNamespace(env=tmp_path, record=fails(error)))
+            adopt._record(SimpleNamespace(env=tmp_path, write_record=fails(error)))
         assert not (tmp_path / place.MARK).exists()
 
 
@@ -99,14 +99,15 @@ def test_two_distributions_of_one_name_are_not_adopted(tmp_path, monkeypatch):
 
 def job(**more):
     return SimpleNamespace(
-        lock=el.of(), machine=None, env=Path("/w/.venv"), emit=lambda _: None, options=SimpleNamespace(quick=True), **more
+        lock=el.of(), machine=None, env=Path("/w/.venv"), options=SimpleNamespace(quick=True, verify=None),
+        **{"emit": lambda _: None, **more},
     )  # fmt: skip
 
 
 def test_a_python_that_is_not_here_comes_out_of_the_bundle_or_is_not_downloaded_offline(monkeypatch):
     monkeypatch.setattr(build.detect, "find_python", lambda *_, **__: None)
     monkeypatch.setattr("provision.bundle.install.unpack_python", lambda folder, *_: f"{folder}/python")
-    provide = build.BuildJob.provide_python
+    provide = build.Build.provide_python
     offline = Choices(offline=True)
     assert provide(job(choices=dataclasses.replace(offline, bundle=Path("/b")))) == "/b/python"
     with pytest.raises(BuildError, match=r"Python 3\.12 is not on this machine, and --offline forbids"):
@@ -125,7 +126,7 @@ def test_an_environment_without_the_record_of_its_options_is_not_changed(tmp_pat
 def test_an_environment_for_another_machine_is_proved_where_a_gpu_works(monkeypatch, here, can):
     monkeypatch.setattr(build, "machine_for_verdict", lambda: here)
     said = []
-    assert build.can_prove(el.of(), None, said.append) == can
+    assert build.Build._can_prove(job(emit=said.append)) == can
     assert [e.kind for e in said] == ([] if can else ["warning"])
 
 
@@ -150,9 +151,9 @@ def test_a_kernel_or_an_idle_gpu_needs_more_than_a_look_at_the_files(
 
 def test_an_error_of_the_proof_names_the_final_place_and_not_the_draft(monkeypatch):
     failed = VerifyError("/draft/bin/python does not start", hint="remove /draft")
-    monkeypatch.setattr(prove, "run_verification", fails(failed))
+    monkeypatch.setattr(prove, "start_probes", fails(failed))
     with pytest.raises(VerifyError) as seen:
-        build.prove_build(job(examine=lambda _: None), Path("/draft"))
+        build.Build.verify_at(job(examine=lambda _: None), Path("/draft"))
     assert (seen.value.message, seen.value.hint) == ("/w/.venv/bin/python does not start", "remove /w/.venv")
 
 
@@ -256,8 +257,8 @@ def test_without_recorded_names_what_nothing_requires_counts_as_named(monkeypatc
     needs = {"a": ["b"], "b": [], "c": []}
     installed = [SimpleNamespace(name=n, requires_always=lambda _, n=n: needs[n]) for n in needs]
     monkeypatch.setattr(prove, "list_named_packages", lambda *_: named)
-    select = prove._select_required(SimpleNamespace(path=str(tmp_path)), el.of(), Choices(), "3.12")
-    assert set(select(installed)) == required
+    env = SimpleNamespace(path=str(tmp_path))
+    assert set(prove._list_required(env, el.of(), Choices(), "3.12", installed)) == required
 
 
 def test_what_was_removed_before_a_failure_is_told(monkeypatch, tmp_path):

@@ -29,15 +29,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import spoil
 from matrix import Fault, faults
 from spoil import Place
+from verified import verify
 
-from provision.actions.prove import Examination, add_packages
+from provision.actions.prove import Examination, add_packages, start_probes
 from provision.config.options import Choices
 from provision.model import as_document
-from provision.verify import Options, locate_environment, verify
+from provision.verify import Options, locate_environment
 
 # --- in the process of one fault -------------------------------------------------------------------
 
@@ -118,7 +120,8 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
             verdict = verify(env, options, emit=lambda _: None)
             if fault and fault.packages:
                 examined = Examination(env=env, lock=None, choices=Choices(), options=options)
-                verdict = add_packages(examined, verdict, lambda _: None)
+                with start_probes(examined, driver=False, packages=True) as early:
+                    verdict = add_packages(examined, verdict, lambda _: None, early)
             row = judged(fault, verdict)
             if fault and fault.heals and verdict.verdict == "works" and Path(fault.heals).exists():
                 row |= {"ok": None, "title": f"the driver made {fault.heals} again"}

@@ -20,9 +20,12 @@ import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from verified import verify
 
 from provision.model import Event, Verdict, as_document
-from provision.verify import Options, frameworks, locate_environment, verify
+from provision.verify import Options, frameworks, locate_environment
 
 BARE = Path(__file__).with_name("bare.py")
 STAGES = {"driver", "runtime", "libraries", "cudnn", *frameworks.STAGES}

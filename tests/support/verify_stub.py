@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from framework_envs import venv
+from verified import verify
 
 from driver_stub import H200, build, build_runtime, scenario, spec
 from provision.actions.causes import find_causes_in_log
 from provision.model import Environment
-from provision.verify import Options, locate_environment, verify
+from provision.verify import Options, locate_environment
 from provision.verify.libraries import InstalledLibraries, PythonPaths
 from provision.verify.verification import Verification
 

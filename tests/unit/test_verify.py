@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from framework_envs import framework_env, venv
+from verified import verify
 from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Environment, Verdict, as_document, from_plain
-from provision.verify import Options, begin, frameworks, locate_environment, verification, verify
+from provision.verify import Options, begin, frameworks, locate_environment, verification
 from provision.verify.verification import prepare
 
 CPU = Options(device="cpu", timeout=120)
@@ -358,8 +359,8 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     found = locate_environment(env)
     assert found.python_version == "3.4.5"
     options = Options(device="cpu", quick=True)
-    with begin(found, options) as begun:
-        assert prepare(begun, options, lambda event: None, None).env.python_version == real
+    with begin(found, options, machine=lambda: None) as begun:
+        assert prepare(begun, options, lambda event: None, None, diagnose=None).env.python_version == real
 
 
 def test_a_pipe_in_the_place_of_pyvenv_cfg_holds_nobody(tmp_path):

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from verified import verify
 
 from provision.actions.causes import find_causes_in_log
-from provision.verify import Options, changes, locate_environment, verify
+from provision.verify import Options, changes, locate_environment
 
 MADE = 1_790_000_000  # the image's day
 LATER = MADE + 9 * 86400

@@ -6,12 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from verified import verify
 from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage, verification  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, V100, build, build_runtime, spec
 from provision.detect import machine_for_verdict
 from provision.system.process import Finished
-from provision.verify import Options, layers, locate_environment, verify
+from provision.verify import Options, layers, locate_environment
 from provision.verify.layers import judge_peers
 from provision.verify.probe import ProbeReport
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from framework_envs import venv, write_jax
 from hypothesis import given, strategies as st
+from verified import verify
 
 from driver_stub import build_runtime, scenario, spec
-from provision.verify import Options, locate_environment, verify
+from provision.verify import Options, locate_environment
 from provision.verify.settings import Suspect, list_suspects, remove_suspects, search_guilty
 
 
