@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.downloads import is_right, part, writing
+from ..index.downloads import is_right, part
 from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
@@ -27,6 +27,7 @@ from ..system.files import (
     refuse_links_out,
     remove_file,
     write_file,
+    writing,
 )
 from ..system.redaction import redact_value
 from ..system.untrusted import UnsafeNameError, check_relative

@@ -19,9 +19,8 @@ from .. import profiles
 from ..environment.distributions import format_sha256
 from ..errors import BuildError, LockError
 from ..index import archives, uv
-from ..index.downloads import writing
 from ..model import LockedPackage, PackageSources
-from ..system.files import write_file
+from ..system.files import write_file, writing
 from ..system.redaction import clean
 from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative

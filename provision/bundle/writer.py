@@ -17,7 +17,7 @@ from ..environment.install import refuse_builds
 from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.config import pip_settings
-from ..index.downloads import Download, writing
+from ..index.downloads import Download
 from ..index.http import Http
 from ..lock.archives import without_builds
 from ..lock.changes import measure_free_space
@@ -39,7 +39,7 @@ from ..model import (
     format_bytes,
 )
 from ..system import process
-from ..system.files import hash_file, write_file
+from ..system.files import hash_file, write_file, writing
 from . import (
     README,
     archives_of,

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import templates
-from ..environment.place import writing
 from ..errors import BuildError
 from ..model import LockedPackage
 from ..system import process, untrusted
-from ..system.files import open_part, write_file
+from ..system.files import open_part, write_file, writing
 
 _SCRIPTS = {
     "activate": "conda-activate.sh", "activate.fish": "conda-activate.fish", "activate.csh": "conda-activate.csh",

@@ -11,8 +11,8 @@ from pathlib import Path
 from ..index.config import GUARD_FILE
 from ..model import TORCH_COMPANIONS, Lock, is_stack_package, normalize_name
 from ..system import untrusted
-from ..system.files import write_file
-from .place import MARK, writing
+from ..system.files import write_file, writing
+from .place import MARK
 
 ADDRESS = "guard"
 """The file of MARK with the address of the constraints, for the activation scripts and `gpuenv run`."""

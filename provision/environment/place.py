@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
 from ..system import untrusted
-from ..system.files import FULL, suggest_fix
+from ..system.files import FULL, explain_write, writing
 from . import place_lock
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
                 notes = lock.enter_context(place_lock.locked(real))
                 break
             except OSError as error:
-                raise not_writable(real.parent, error) from error
+                raise explain_write(real.parent, error) from error
             except place_lock.InUseError as error:
                 if not wait:
                     raise
@@ -251,32 +251,8 @@ def _get_sibling(place: Path, end: str) -> Path:
 def explain_failure(path: Path, error: OSError) -> BuildError | None:
     """Return the error for a run whose build folder failed, or None for an error of another folder."""
     if error.errno in (*FULL, errno.EROFS) or str(error.filename).startswith(str(path)):
-        return not_writable(path, error)
+        return explain_write(path, error)
     return None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise a BuildError for an error of the file system in the block."""
-    try:
-        yield
-    except OSError as error:
-        raise not_writable(path, error) from error
-
-
-def not_writable(path: Path, error: OSError) -> BuildError:
-    """Return a BuildError for a file system error: full, read-only, no permission, or removed."""
-    if error.errno == errno.ENOENT:
-        return BuildError(
-            f"{error.filename or path} was removed by another process while gpuenv used it",
-            hint="run the command again",
-        )
-    if error.errno in FULL:
-        return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
-    return BuildError(
-        f"cannot write in {path}: {error.strerror or error}",
-        hint=suggest_fix(error, "choose a path for ENV in a folder with write permission"),
-    )
 
 
 # --- folders that are never removed: the home folder, file system roots, mount points --------------

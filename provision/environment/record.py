@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BuildError, UsageError
 from ..model import VENV_LOCK, Emit, Event, as_document, from_plain, normalize_name
 from ..system import trust, untrusted
-from ..system.files import write_file
+from ..system.files import write_file, writing
 from ..system.redaction import redact_value
 from . import registry
 from .distributions import find_sites, list_info_folders, list_installed
-from .place import MARK, find_python, get_old_path, made_by_gpuenv, writing
+from .place import MARK, find_python, get_old_path, made_by_gpuenv
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from ..errors import BuildError
 from ..system import trust, untrusted
-from ..system.files import write_file
-from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv, writing
+from ..system.files import write_file, writing
+from .place import MARK, get_draft_path, get_old_path, made_by_gpuenv
 
 _MOST = 1 << 16  # bytes of an entry
 _KEPT = 30 * 24 * 3600.0  # seconds that the entry of an environment that is gone stays unchanged

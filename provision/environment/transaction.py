@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
-from ..system.files import TooDeepError, find_links_out
+from ..system.files import TooDeepError, explain_write, find_links_out, writing
 from . import place, record
 from .place import MARK, refuse_mounts
 
@@ -87,7 +87,7 @@ def _set_aside(env: Path) -> int:
             draft.rename(env)  # over an empty folder too
         except OSError as error:
             place.recover(env)
-            raise place.not_writable(env.parent, error) from error
+            raise explain_write(env.parent, error) from error
     return begun
 
 
@@ -140,7 +140,7 @@ def check_writable(env: Path) -> None:
 
 def copy_environment(source: Path, target: Path) -> None:
     """Copy an environment into a folder. Raises BuildError."""
-    with place.writing(target):
+    with writing(target):
         _copy_folder(source, target, written=False)
 
 
@@ -211,43 +211,30 @@ _LISTED = "`gpuenv list` shows the environments that gpuenv made"
 
 def check_removal(env: Path) -> None:
     """Refuse a folder that must not be removed. Raises UsageError, and BuildError if it cannot be read."""
-    with place.writing(env):
+    with writing(env):
         _check_is_ours(env)
         if os.path.lexists(env):
             _check_nobody_needs(env)
 
 
 def _check_is_ours(env: Path) -> None:
-    there, hint = os.path.lexists(env), None
-    if there and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
-        problem, hint = f"{env} {_explain_refusal(env)}; gpuenv never removes it", _LISTED
+    hint = None
+    if env.is_dir() and not place.made_by_gpuenv(env):
+        problem = f"{env} is a folder that gpuenv did not make; it is left alone"
+        more = place.holds_more_than_an_environment(env)
+        hint = _LISTED if more else "to delete it anyway, remove the folder yourself"
     elif env.is_symlink():
         problem = f"{env} is a symbolic link to {env.readlink()}; it is left alone"
         hint = "pass the path of the environment itself, or remove the link with rm"
-    elif not there and not list(list_leftovers(env)):
-        problem, hint = f"{env} does not exist", _LISTED
-    elif there and not env.is_dir():
+    elif env.exists() and not env.is_dir():
         problem = f"{env} is a file, not an environment"
-    elif there and not place.made_by_gpuenv(env):
-        problem = f"{env} is a folder that gpuenv did not make; it is left alone"
-        hint = "to delete it anyway, remove the folder yourself"
-    elif there and not place.has_been_made(env):
+    elif not env.exists() and not list(list_leftovers(env)):
+        problem, hint = f"{env} does not exist", _LISTED
+    elif env.exists() and not place.has_been_made(env):
         problem = f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
     else:
         return
     raise UsageError(problem, hint=hint)
-
-
-def _explain_refusal(env: Path) -> str:
-    """Return why a folder that holds more than an environment is never removed."""
-    home, real = place.find_home_folder(), env.resolve()
-    if home and home.resolve() == real:
-        return "is your home folder"
-    return (
-        "contains your home folder"
-        if home and home.resolve().is_relative_to(real)
-        else "is not an environment of gpuenv"
-    )
 
 
 def _check_nobody_needs(env: Path) -> None:
@@ -296,6 +283,6 @@ def removal(env: Path) -> Iterator[None]:
         for path in list_leftovers(env):
             place.discard(path)
     except OSError as error:
-        failure = place.not_writable(env.parent, error)
+        failure = explain_write(env.parent, error)
         failure.hint = f"to remove the remaining files, run again: gpuenv remove {env}"
         raise failure from error

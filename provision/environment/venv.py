@@ -11,13 +11,13 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
-from ..system.files import write_file
+from ..system.files import write_file, writing
 from ..system.redaction import clean
 from ..wheels import pylock
 from . import record
 from .install import install_wheels, put_back as put_back_wheels, take_out
 from .managers import Building, RepairWork, compare_locks
-from .place import MARK, writing
+from .place import MARK
 from .transaction import beside
 from .uv_install import UvInstall
 

@@ -8,7 +8,6 @@ import os
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import field
 from http import client as http_client
 from pathlib import Path
@@ -17,7 +16,7 @@ from ..errors import BuildError, LockError
 from ..model import LockedPackage
 from ..model.values import Value
 from ..system import process, trust
-from ..system.files import FULL, hash_file, open_part, rename, suggest_fix
+from ..system.files import hash_file, open_part, rename, writing
 from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
@@ -194,21 +193,6 @@ def _forget(half: Path, report: Progress) -> None:
 
 def _get_size(half: Path) -> int:
     return half.stat().st_size if half.exists() else 0
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raise errors in this block as errors of the disk, not of the network."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in FULL:
-            raise BuildError(
-                f"the disk of {folder} is full",
-                hint="free space and run the same command again: downloaded files are kept",
-            ) from error
-        hint = suggest_fix(error, "choose another folder")
-        raise BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint) from error
 
 
 class Addresses:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, final
 
-from ..errors import UsageError
+from ..errors import BuildError, UsageError
 from . import untrusted
 from .redaction import clean_line
 
@@ -56,6 +56,30 @@ def suggest_fix(error: OSError, otherwise: str) -> str:
     if error.errno in FULL:
         return f"free space on the disk of {error.filename}" if error.filename else "free space on the disk"
     return error.hint if isinstance(error, LinkError) else otherwise
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise a BuildError for an error of the file system in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise explain_write(path, error) from error
+
+
+def explain_write(path: Path, error: OSError) -> BuildError:
+    """Return a BuildError for a file system error: full, read-only, no permission, or removed."""
+    if error.errno == errno.ENOENT:
+        return BuildError(
+            f"{error.filename or path} was removed by another process while gpuenv used it",
+            hint="run the command again",
+        )
+    if error.errno in FULL:
+        return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
+    return BuildError(
+        f"cannot write in {path}: {error.strerror or error}",
+        hint=suggest_fix(error, "choose a path in a folder with write permission"),
+    )
 
 
 class TooDeepError(OSError):

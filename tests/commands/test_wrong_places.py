@@ -83,7 +83,7 @@ def test_no_advice_to_remove_the_system_or_a_home_by_hand(gpuenv, place):
     named = {"~": str(home), "home/..": str(home.parent)}.get(place, place)
     (home / "thesis.tex").write_text("x")
     ran = gpuenv("remove", named)
-    assert ran.code == 2 and "never removes it" in ran.err
+    assert ran.code == 2 and "gpuenv did not make; it is left alone" in ran.err
     assert "hint: `gpuenv list`" in ran.err
     ran = gpuenv("create", named, "--framework", "jax", "--device", "cpu")
     assert ran.code == 2
