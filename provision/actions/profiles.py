@@ -112,7 +112,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     def say(text: str) -> None:
         emit(Event("progress", "profiles", text))
 
-    where = options.index or default_index(environ, cache_dir=cache)
+    where = options.index or default_index(environ)
     reader = Reader(http, where, cache_folder(cache, "measured"), say=say)
     tables = []
     for name in options.names or measure.DEFAULT:

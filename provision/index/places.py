@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -20,17 +15,13 @@ from packaging.utils import (
 )
 
 from ..errors import LockError
-from ..model import LockedPackage, PackageSources, Plan, PlannedBuild, RequirementLine, normalize_name
-from ..system import process, trust
+from ..model import PYPI, LockedPackage, PackageSources, Plan, PlannedBuild, RequirementLine, normalize_name
+from ..system import process
 from ..system.redaction import redact
-from ..system.scratch import make_scratch
 from ..system.untrusted import path_of_url
 from ..system.wheel_file import parse_wheel
-from . import uv
 from .config import (
-    is_on,
     is_pytorch,
-    own_cache,
     pip_settings,
     pytorch_address,
     pytorch_packages,
@@ -39,15 +30,14 @@ from .config import (
     uv_variables,
     without_name,
 )
-from .refusals import find_failure
-from .simple_api import parse_project, project_files, project_url, read_folder_page
+from .simple_api import project_files
 
 _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 
 
 def main_index(sources: PackageSources) -> str:
-    """Return the default index of a run. Raises LockError if uv does not report it."""
-    return sources.default or default_index(process.environ(), cache_dir=own_cache(sources))
+    """Return the default index of a run."""
+    return sources.default or default_index(process.environ())
 
 
 def list_indexes(sources: PackageSources) -> list[str]:
@@ -57,23 +47,14 @@ def list_indexes(sources: PackageSources) -> list[str]:
     return [url for url in named if not is_pytorch(url, sources.pytorch)]
 
 
-def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) -> str:
-    """Return the URL of the default index, without a slash at its end.
-
-    It is configured for pip or uv, else uv's default. The latter is kept in `cache_dir`. Raises LockError if uv does
-    not report it.
-    """
-    settings = uv_variables(environ)
-    configured = environ.get("GPUENV_INDEX_PYPI") or uv_default(settings) or pip_settings(environ).index_url
-    if configured:
-        return configured.rstrip("/")
-    kept = cache_dir / f"default-index-{_digest_settings(settings)}" if cache_dir else None
-    if kept and (url := _read_kept(kept)):
-        return url
-    url = _ask_uv()
-    if kept:
-        trust.write_cached(kept, url + "\n")
-    return url
+def default_index(environ: Mapping[str, str]) -> str:
+    """Return the URL of the default index without a slash at its end: that of uv or pip, else PyPI as uv does."""
+    configured = (
+        environ.get("GPUENV_INDEX_PYPI")
+        or uv_default(uv_variables(environ))
+        or pip_settings(environ).index_url
+    )
+    return configured.rstrip("/") if configured else PYPI
 
 
 def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
@@ -87,47 +68,6 @@ def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
         return []
     lasting = {"api": "max-age=600", "files": "max-age=365000000, immutable"}
     return [{"url": main_index(sources) + "/", "default": True, "cache-control": lasting}]
-
-
-def _digest_settings(settings: Mapping[str, str]) -> str:
-    """Return a digest of everything that decides uv's default: its settings from files and variables, and its
-    version."""
-    program = Path(uv.program())
-    status = program.stat()
-    decided = [sorted(settings.items()), str(program.resolve()), status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]
-
-
-def _read_kept(path: Path) -> str | None:
-    """Return the address that an earlier run wrote, or None for a missing or damaged file."""
-    try:
-        url = trust.read_cached(path).decode("utf-8", "replace").strip()
-    except OSError:
-        return None
-    return url if re.fullmatch(r"(?:https?|file)://[^\s@]+", url) else None
-
-
-@functools.cache
-def _ask_uv() -> str:
-    options = ["--no-deps", "--no-header", "--emit-index-annotation", "--quiet"]
-    settings = uv.Settings(alone=True, locked=True, timeout=120)
-    with make_scratch("index") as folder:
-        requirements = folder / "requirements.in"
-        requirements.write_text("packaging\n", encoding="utf-8")
-        words = ["pip", "compile", str(requirements), *options]
-        done = uv.run_uv(words, PackageSources(), python=sys.executable, settings=settings)
-    index = re.search(r"#\s*from\s+(\S+)", done.stdout)
-    if not index:
-        raise _explain_unknown_index(done.stderr)
-    return index[1].rstrip("/")
-
-
-def _explain_unknown_index(log: str) -> LockError:
-    """Return the error for an index that did not answer, or for any other failure of uv."""
-    if failure := find_failure(redact(log)):
-        return LockError(failure.message, hint=failure.hint, unreachable=failure.address)
-    hint = "name a reachable index in PIP_INDEX_URL"
-    return LockError("uv did not report the default package index", hint=hint, log=log)
 
 
 # --- the builds of a plan --------------------------------------------------------------------------
@@ -150,10 +90,7 @@ def name_configured(plan: Plan, sources: PackageSources, needs: Sequence[Require
     `needs` are the project's requirements, which can name the only index of a package.
     """
     bound = {n.package: n.index for n in needs if n.index}
-    try:
-        default = main_index(sources)
-    except LockError:
-        default = ""  # uv does not say which one it would ask
+    default = main_index(sources)
 
     def places(build: PlannedBuild) -> Sequence[str]:
         if build.index not in ("pypi", "pytorch", "find-links"):
@@ -178,64 +115,6 @@ def _named(plan: Plan, places: Callable[[PlannedBuild], Sequence[str]]) -> Plan:
 
 
 # --- uv's answer -----------------------------------------------------------------------------------
-
-
-def indexes_of_files(
-    packages: Sequence[LockedPackage],
-    sources: PackageSources,
-    bound: Mapping[str, str],
-    *,
-    only_wheels: bool = False,
-) -> dict[str, str] | None:
-    """Return the index of each package by its address, or None if one can belong to several places or to none.
-
-    uv states indexes only in another form of its answer, which takes a second run. `bound` are packages with their
-    only index. With `only_wheels` no index is used.
-    """
-    configured = uv_variables(process.environ())
-    links = [*sources.find_links, *filter(None, configured.get("UV_FIND_LINKS", "").split(","))]
-    without = only_wheels or sources.no_index or is_on(configured.get("UV_NO_INDEX"))
-    every = [] if without else list_indexes(sources)
-    found = {}
-    for package in packages:
-        indexes = [bound[package.name]] if package.name in bound else every
-        could = {index for index in indexes if _may_list(index, package)}
-        could |= {_as_url(link) for link in links if _may_hold(link, package.url)}
-        if len(could) != 1 or not all(map(_is_shown_by_uv, [*indexes, *links])):
-            return None
-        found[package.name] = could.pop()
-    return found
-
-
-def _may_list(index: str, package: LockedPackage) -> bool:
-    """Return whether an index can list a package's address.
-
-    Pages of a folder are read. Any other index is assumed to list every downloadable file.
-    """
-    if not index.startswith("file:"):
-        return not package.url.startswith("file:")
-    page = project_url(index, package.name)
-    try:
-        return any(file.url == package.url for file in parse_project(page, read_folder_page(page)))
-    except LockError:
-        return True
-
-
-def _may_hold(link: str, url: str) -> bool:
-    """Return whether a file can belong to a folder of wheels, or to a page of them, which can list every address."""
-    if link.startswith(("http:", "https:")):
-        return True
-    return url.startswith("file:") and path_of_url(url).parent == path_of_url(_as_url(link))
-
-
-def _is_shown_by_uv(place: str) -> bool:
-    """Return whether uv's answer has a place unchanged: a folder, or an address without credentials."""
-    scheme = place.partition("://")[0] if "://" in place else "file"
-    return scheme in ("http", "https", "file") and "@" not in place and "$" not in place
-
-
-def _as_url(place: str) -> str:
-    return place if "://" in place else Path(place).absolute().as_uri()
 
 
 def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:

@@ -11,7 +11,7 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import pytorch_address, pytorch_packages
-from ..index.places import UploadTimes, drop_pages, indexes_of_files, lasting_index
+from ..index.places import UploadTimes, drop_pages, lasting_index
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
@@ -66,27 +66,18 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 """What uv logs beside its errors: the sources whose build code it runs, and the files that it reads."""
 
 
-Annotations = tuple[dict[str, str], dict[str, tuple[str, ...]]]
-"""The index of each package, and the packages that require it."""
-
-
 class Answer(Value):
     """uv's solution of a query.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
     the day of the upload of each package whose index states it. `required_by` are the packages that require each
-    package. uv states them in a second run, at their first use: `annotations` runs it.
+    package.
     """
 
     packages: tuple[LockedPackage, ...]
     archives: Mapping[str, SourceArchive | None] = field(default_factory=dict)
     uploaded: Mapping[str, str] = field(default_factory=dict)
-    annotations: Callable[[], Annotations] = lambda: ({}, {})
-
-    @functools.cached_property
-    def required_by(self) -> dict[str, tuple[str, ...]]:
-        """The packages that require each package."""
-        return self.annotations()[1]
+    required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, LockedPackage]:
@@ -148,18 +139,11 @@ class Query:
             finally:
                 took = ", ".join(f"{s:.2f} s" for s in self._seconds)
                 self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
-            annotations = functools.cache(lambda: parse_annotations(self._annotate(text)))
-            of_index = parse_versions(text)
-            packages = parse_pylock(text, self.plan)
-            indexes = indexes_of_files(
-                [p for p in packages if p.name in of_index], self.sources, self._places(), only_wheels=only_files(self.sources)
-            )  # fmt: skip
-            if (
-                indexes is None or self._variants
-            ):  # the annotations need the files of variants, which go with the folder
-                own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
-                annotated = {n: u.removesuffix("/") if u in own else u for n, u in annotations()[0].items()}
-                indexes = annotated if indexes is None else indexes
+            # here, because the files of variants go with the folder
+            indexes, required_by = parse_annotations(self._annotate(text))
+        own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
+        indexes = {name: url.removesuffix("/") if url in own else url for name, url in indexes.items()}
+        packages = parse_pylock(text, self.plan)
         packages = tuple(
             self._variants[p.name].package if p.name in self._variants else
             dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None, url=_address(p))
@@ -172,7 +156,7 @@ class Query:
         return Answer(
             packages=tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages),
             archives={name: archive for name, (_, archive) in archives.items()},
-            uploaded=parse_uploads(text), annotations=annotations,
+            uploaded=parse_uploads(text), required_by=required_by,
         )  # fmt: skip
 
     def newest(self) -> Answer:
@@ -506,7 +490,7 @@ def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     ))  # fmt: skip
 
 
-def parse_annotations(text: str) -> Annotations:
+def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Return the index of each package and the packages that require it, from the annotations of `uv pip compile`.
 
     `# from URL` and `# via NAME` stand under each pin. Files and the plan require nothing.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..model import format_bytes, name_few
+from ..model import PYPI, format_bytes, name_few
 from ..system.redaction import clean
 from .terminal import Screen, count, show_table
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 _KNOWN = {
-    "https://pypi.org/simple": "PyPI",
+    PYPI: "PyPI",
     "https://download.pytorch.org/whl": "the PyTorch index",
     "https://conda.anaconda.org/conda-forge": "conda-forge",
 }

@@ -13,7 +13,7 @@ import pytest
 from known import KNOWN
 from rows import rows
 
-from provision.index import places
+from provision.index.refusals import find_failure
 from provision.resolve import gpu_named
 from provision.system.files import suggest_fix
 
@@ -218,14 +218,9 @@ UV_LOG = """error: Request failed after 3 retries in 7.4s
     ],
 )
 def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, last, reason, hint):
-    error = places._explain_unknown_index(UV_LOG.format(tunnel=tunnel, last=last))
-    assert f"the package index https://index.example/simple {reason}" in error.message
-    assert hint in str(error.hint) and error.log is None and error.unreachable
-
-
-def test_any_other_failure_of_uv_is_shown_with_its_log():
-    error = places._explain_unknown_index("error: no Python")
-    assert error.message == "uv did not report the default package index" and error.log == "error: no Python"
+    failure = find_failure(UV_LOG.format(tunnel=tunnel, last=last))
+    assert f"the package index https://index.example/simple {reason}" in failure.message
+    assert hint in failure.hint and failure.address and failure.index_unavailable
 
 
 def test_a_full_disk_is_not_a_question_of_permissions():

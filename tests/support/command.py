@@ -122,8 +122,8 @@ def _warm(target):
         made.env["PIP_INDEX_URL"] = index.url
         ran = made("create", *ask, "--no-verify")
         assert ran.code == 0, ran.err
-        kept = (f"cache/gpuenv/{name}" for name in ("pythons.json", "default-index-*"))
-        for path in (p for pattern in (*kept, "uv-cache/interpreter-*") for p in made.folder.glob(pattern)):
+        kept = ("cache/gpuenv/pythons.json", "uv-cache/interpreter-*")
+        for path in (p for pattern in kept for p in made.folder.glob(pattern)):
             place = target / path.relative_to(made.folder)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, place)

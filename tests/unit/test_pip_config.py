@@ -2,6 +2,8 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import dataclasses
+import os
+import subprocess
 import sys
 
 import pytest
@@ -9,11 +11,13 @@ import tomli_w
 from index_server import server, wheel  # noqa: F401  # fixtures
 from rows import rows
 
-from provision.errors import LockError
+from provision.config.options import Choices
+from provision.config.sources import read_sources
+from provision.errors import LockError, UsageError
 from provision.index import places, uv
 from provision.index.config import PipConfig, pip_files, pip_settings, uv_variables
 from provision.index.places import default_index
-from provision.model import PackageSources
+from provision.model import PYPI, PackageSources
 
 
 @pytest.fixture
@@ -106,30 +110,11 @@ def test_the_default_index_is_what_is_configured(home):
     )
 
 
-def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, monkeypatch):
-    body = wheel("packaging", "24.0")
-    link = '<a href="/f/packaging-24.0-py3-none-any.whl">packaging-24.0-py3-none-any.whl</a>'
-    server.pages["/simple/packaging/"] = (200, {"Content-Type": "text/html"}, link.encode())
-    server.pages["/f/packaging-24.0-py3-none-any.whl"] = (200, {}, body)
-    conf(tmp_path / "config/uv/uv.toml", f'index-url = "{server.url}/simple"\n')
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    places._ask_uv.cache_clear()
-    try:
-        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
-        asked = len(server.seen)
-        places._ask_uv.cache_clear()
-        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
-        assert len(server.seen) == asked
-        (kept,) = (tmp_path / "cache").glob("default-index-*")
-        kept.write_bytes(b"\xff no address\n")  # damaged: asked again, and written anew
-        places._ask_uv.cache_clear()
-        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
-        assert kept.read_text() == f"{server.url}/simple\n"
-    finally:
-        places._ask_uv.cache_clear()
+def test_where_nothing_is_configured_the_default_is_that_of_uv():
+    assert default_index({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}) == PYPI
+    helped = uv.program(), "pip", "compile", "--help"
+    said = subprocess.run(helped, capture_output=True, text=True, check=True).stdout
+    assert f"by default: <{PYPI}>" in " ".join(said.split())
 
 
 def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkeypatch):
@@ -153,12 +138,8 @@ def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkey
     assert asked[0] == asked[1] > 1
 
 
-def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):
-    program = tmp_path / "uv"
-    program.write_bytes(b"one")
-    monkeypatch.setattr("provision.index.uv.program", lambda: str(program))
-    settings = {"UV_INDEX": "https://a/simple"}
-    keys = [places._digest_settings(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
-    program.write_bytes(b"another uv")
-    keys.append(places._digest_settings(settings))
-    assert len(set(keys)) == len(keys) and keys[-1] == places._digest_settings(dict(settings))
+def test_an_option_names_a_folder_or_a_page_of_wheels(tmp_path):
+    page = "https://pages.example/torch.html"
+    assert read_sources(Choices(find_links=[page, str(tmp_path)])).find_links[:2] == (page, str(tmp_path))
+    with pytest.raises(UsageError, match="no such folder"):
+        read_sources(Choices(find_links=[str(tmp_path / "none")]))
