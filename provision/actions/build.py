@@ -57,7 +57,6 @@ from ..model import (
     is_good,
     name_few,
 )
-from ..resolve.extras import disagreements_of
 from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
 from .resolve import explain_cpu_choice, warn_of_host_compiler
@@ -189,9 +188,6 @@ class Build:
 
             check_files(bundle, emit)
         warn_of_host_compiler(emit, lock.plan, self.choices)
-        if device == "cuda":
-            for text in disagreements_of(lock, rows.load(self.choices)):
-                emit(Event("warning", "lock", text))
         try:
             if self.old and (first := packages or compare_locks(self.old, self.local_lock).into):
                 way.fetch(self.local_lock, tuple(first), self.how)

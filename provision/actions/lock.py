@@ -26,7 +26,6 @@ from ..lock.request import make_request
 from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
 from ..model.declare import argument, force_option, group, option
 from ..model.values import Value
-from ..resolve.extras import disagreements_of
 from ..system.files import is_stdout, refuse_to_replace
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
@@ -102,8 +101,6 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         return old_lock
     locks.write_lock(output, new_lock)
     warn_of_host_compiler(emit, new_lock.plan, choices)
-    for text in disagreements_of(new_lock, context.profiles):
-        emit(Event("warning", "lock", text))
     emit(step)
     # The note is on this machine, so it is not in the file.
     return dataclasses.replace(new_lock, plan=add_notes(new_lock.plan, context, choices))

@@ -30,10 +30,10 @@ from ..model import (
 from ..system.versions import is_exact, major, version
 from .boards import gpu_named
 from .choice import candidates, clash, fit, planned, toolkit_note
-from .extras import add_extras
 from .hints import hint_for
 from .objections import fits, objections
 from .question import Question, ask
+from .satellites import add_extras
 from .toolkit import is_toolkit_part, toolkit_packages
 
 __all__ = ["gpu_named", "plan_request", "resolve"]

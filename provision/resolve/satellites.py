@@ -1,7 +1,11 @@
-"""Compare packages with builds: companions, and packages whose needs were measured (profiles/satellites.yaml)."""
+"""Compare packages with builds: companions, and packages whose needs were measured (profiles/satellites.yaml).
+
+Some packages have extras that bring their CUDA libraries: those that nothing requests are added.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
@@ -9,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ..model import Build, Profiles, Satellite, TargetGpu
+from ..model import Build, Plan, Profiles, RequestContext, Satellite, TargetGpu, requirement_name
 from ..model.values import Value
 from ..system.kernels import how_they_run
 from ..system.versions import exact, has_prefix, major, meets, version
@@ -202,3 +206,85 @@ def _named(text: str) -> tuple[str, str]:
 def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
     """Return the companions that other versions of a framework have and this one does not."""
     return companion_names(b for b in builds if b.framework == build.framework) - companion_names([build])
+
+
+# --- the extras (`name[cuda12]`) that bring the CUDA libraries of a package ---------------
+
+
+def add_extras(plan: Plan, context: RequestContext) -> Plan:
+    """Return the plan with the missing extras of its packages and of the project's packages, and one note on
+    them."""
+    if not plan.builds or plan.device != "cuda" or plan.manager != "venv":
+        return plan  # the CPU needs no CUDA libraries, and conda packages require their own
+    rows = SatelliteRows(context.profiles, plan.platform)
+    lines = [n for n in context.demands.needs if n.name and not (n.local or n.vcs or n.editable)]
+    wanted = [n.text for n in lines if not n.constraint]
+    needs = group_needs(
+        (*plan.packages, *wanted), (*(n.text for n in lines if n.constraint), *context.request.pins)
+    )
+    for line in lines:
+        if line.override:
+            needs.pop(line.package, None)
+    found = {name: missing_extras(name, theirs, rows, plan.cuda_major) for name, theirs in needs.items()}
+    missing = {name: extras for name, extras in found.items() if extras}
+    if not missing:
+        return plan
+    packages = [_with(text, missing) for text in plan.packages]
+    have = {requirement_name(text) for text in packages}
+    packages += [
+        _bare(text, missing)
+        for text in wanted
+        if (name := requirement_name(text)) in missing and name not in have
+    ]
+    added = ", ".join(f"{name}[{','.join(extras)}]" for name, extras in missing.items())
+    note = f"{added}: adding these extras, because they install required CUDA libraries"
+    return dataclasses.replace(plan, packages=tuple(dict.fromkeys(packages)), notes=(*plan.notes, note))
+
+
+def group_needs(requirements: Iterable[str], constraints: Iterable[str] = ()) -> dict[str, list[Requirement]]:
+    """Return all requirements and constraints on each required package, without those with an address."""
+    needs: dict[str, list[Requirement]] = {}
+    for need in map(Requirement, requirements):
+        if not need.url:
+            needs.setdefault(canonicalize_name(need.name), []).append(need)
+    for need in map(Requirement, constraints):
+        if not need.url and canonicalize_name(need.name) in needs:
+            needs[canonicalize_name(need.name)].append(need)
+    return needs
+
+
+def missing_extras(
+    name: str, needs: Sequence[Requirement], rows: SatelliteRows, cuda_major: str | None
+) -> tuple[str, ...]:
+    """Return the extras that the newest release of a package within its bounds needs and nothing requests.
+
+    Return none if that release is for another CUDA than the plan's, because its libraries would be too.
+    """
+    bounds = ",".join(sorted({str(s) for need in needs for s in need.specifier}))
+    newest = next((row for row in rows.newest_first(name) if _admits(bounds, row)), None)
+    if newest is None or cuda_major is None or major(newest.cuda or "") != cuda_major:
+        return ()
+    have = {extra for need in needs for extra in need.extras}
+    return tuple(e for e in newest.extras if e not in have)
+
+
+def _admits(bounds: str, row: Satellite) -> bool:
+    """Return whether bounds allow a release of a row's series. A row is the newest release of its series."""
+    pinned = exact(bounds)
+    return meets(row.version, bounds) or (pinned is not None and series(pinned) == series(row.version))
+
+
+def _with(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
+    need = Requirement(text)
+    extras = missing.get(canonicalize_name(need.name), ())
+    if need.url or not extras:
+        return text
+    need.extras |= set(extras)
+    return str(need)
+
+
+def _bare(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the extras of a requirement as a line without bounds and hashes. Those stay in their own line."""
+    need = Requirement(text)
+    marker = f"; {need.marker}" if need.marker else ""
+    return f"{need.name}[{','.join(missing[canonicalize_name(need.name)])}]{marker}"

@@ -1,11 +1,10 @@
-"""Extras that a satellite needs for its CUDA libraries: which are missing, and what a lock has in their place."""
+"""Extras that a satellite needs for its CUDA libraries, and which of them are missing."""
 
 from known import KNOWN
 from rows import rows
 
 from provision.model import Profiles, Satellite
-from provision.resolve.extras import disagreements, missing_extras, named_in
-from provision.resolve.satellites import SatelliteRows
+from provision.resolve.satellites import SatelliteRows, group_needs, missing_extras
 
 LINUX = "linux-x86_64"
 
@@ -28,8 +27,8 @@ MADE = (
 
 
 def missing(*texts, cuda="13", constraints=(), rows=MADE):
-    (named,) = named_in(texts, constraints)
-    return missing_extras(named, SatelliteRows(Profiles(satellites=tuple(rows)), LINUX), cuda)
+    ((name, needs),) = group_needs(texts, constraints).items()
+    return missing_extras(name, needs, SatelliteRows(Profiles(satellites=tuple(rows)), LINUX), cuda)
 
 
 @rows(
@@ -59,23 +58,7 @@ def test_the_newest_release_within_the_bounds_decides(texts, cuda, extras):
 def test_constraints_bound_and_addresses_are_left_alone():
     assert missing("sat", constraints=["sat<2"], cuda="12") == ("cuda", "cudnn")
     assert missing("sat", constraints=["sat<2"], cuda="13") == ()
-    assert named_in(["sat @ https://host/sat-3.0-py3-none-any.whl"]) == ()
-
-
-def said(text, release, cuda="13"):
-    rows = SatelliteRows(Profiles(satellites=MADE), LINUX)
-    return list(disagreements(named_in([text]), {"sat": release}, rows, cuda))
-
-
-def test_a_lock_of_another_release_is_compared():
-    assert said("sat[cuda,cudnn]", "3.0.1") == said("sat", "2.0.4") == []
-    assert said("sat[cuda]", "3.0.0") == ["sat 3.0.0 needs CUDA libraries of its extras: sat[cudnn]"]
-    assert said("sat[cuda,cudnn]", "2.0.4") == [
-        "sat 2.0.4 has no extras cuda,cudnn for its CUDA libraries; a later release has them"
-    ]
-    assert said("sat[own]", "2.0.4") == [], "an extra that is not about CUDA"
-    assert said("sat", "1.9.2") == [], "of another CUDA than the plan's: extras do not help"
-    assert said("sat", "9.0") == [], "not measured"
+    assert group_needs(["sat @ https://host/sat-3.0-py3-none-any.whl"]) == {}
 
 
 @rows(
