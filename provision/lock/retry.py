@@ -27,7 +27,7 @@ from ..system.redaction import redact
 from ..system.versions import major, meets, version
 from .archives import source_rules
 from .attempt import attempt_or_refuse
-from .builds import Fitting, name_builds
+from .builds import Fitting
 from .candidates import first_candidate
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
@@ -52,7 +52,7 @@ def next_request(state: State, error: LockError) -> RequestContext | None:
         state.close_index(index, error)
         return state.context
     if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
-        _offer_without(state, error, index)
+        _name_line(state, error, index)
     return None
 
 
@@ -174,32 +174,15 @@ def _in_silence(state: State, context: RequestContext, *, no_code: bool) -> Stat
     return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
 
 
-def _offer_without(state: State, error: LockError, address: str) -> None:
-    """Name the line of a closed address, and say in the hint whether there is a solution without it."""
-    demands, sources = state.context.demands, state.context.sources
-    closed = [n for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address]
-    extra = tuple(url for url in sources.extra if redact(url) != address)
-    if not closed and extra == sources.extra:
-        return
-    where = ", ".join(n.origin for n in closed) or _line_with(address, demands.files)
+def _name_line(state: State, error: LockError, address: str) -> None:
+    """Name the line of the project that has a closed address."""
+    demands = state.context.demands
+    closed = (
+        n.origin for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address
+    )
+    where = ", ".join(closed) or _line_with(address, demands.files)
     if where not in error.message:
         error.message = f"{error.message} ({where})"
-    left = tuple(n for n in demands.needs if n not in closed)
-    context = dataclasses.replace(
-        state.context, demands=dataclasses.replace(demands, needs=left), sources=dataclasses.replace(sources, extra=extra)
-    )  # fmt: skip
-    without = _in_silence(state, context, no_code=context.no_code)
-    if address.startswith(redact(sources.pytorch)):
-        without.close_index("pytorch", error)
-    outcome = attempt_or_refuse(without, first_candidate(without))
-    if isinstance(outcome, Solution):
-        builds = name_builds(outcome.builds)
-        lines = ", ".join(n.origin for n in closed)
-        lacks = f"the other requirements have a solution with {builds}, which lacks what it brings"
-        alone = (
-            f"Without {lines} {lacks}" if closed else f"Without this index there is a solution with {builds}"
-        )
-        error.hint = f"{error.hint}. {alone}"
 
 
 def _line_with(address: str, files: Sequence[str]) -> str:

@@ -330,18 +330,16 @@ def test_an_index_of_the_project_that_is_closed_is_named_with_its_line(torches, 
     index.add("plain", "1.0")
     stated = '[project]\nname = "own"\nversion = "1"\ndependencies = ["torch", "plain"]\n'
     closed = '[[tool.uv.index]]\nname = "corp"\nurl = "http://127.0.0.1:9/simple"\n'
-    for more, where, without in (
-        ("", "line 7", "Without this index there is a solution with torch 2.15.0"),
-        ('explicit = true\n[tool.uv.sources]\nplain = { index = "corp" }\n', "line 4",
-         "the other requirements have a solution with torch 2.15.0, which lacks what it brings"),
-    ):  # fmt: skip
+    for more, where in (
+        ("", "line 7"),
+        ('explicit = true\n[tool.uv.sources]\nplain = { index = "corp" }\n', "line 4"),
+    ):
         (torches.work / "pyproject.toml").write_text(stated + closed + more)
         ran = torches("lock", "--json", "--project", ".", *ASK[2:])
         assert ran.code == 9, ran.out
         error = ran.json["error"]
         assert "127.0.0.1:9/simple refuses the connection" in error["message"]
         assert error["message"].endswith(f"(pyproject.toml {where})") and "(pip)" not in error["message"]
-        assert error["hint"].endswith(without)
 
 
 def test_a_package_that_may_only_come_from_the_closed_pytorch_index_is_named_with_its_line(torches, index):
@@ -356,9 +354,6 @@ def test_a_package_that_may_only_come_from_the_closed_pytorch_index_is_named_wit
     error = ran.json["error"]
     assert ran.code == 9 and "127.0.0.1:9/whl/cu130 refuses the connection" in error["message"]
     assert error["message"].endswith("(pyproject.toml line 4)")
-    assert error["hint"].endswith(
-        "the other requirements have a solution with torch 2.15.0, which lacks what it brings"
-    )
     assert "refuses the connection" not in ran.err
 
 
