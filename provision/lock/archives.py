@@ -8,7 +8,6 @@ read, and uv runs again.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,13 +26,6 @@ from .named import requirement
 
 _MOST_VERSIONS = 8
 """The most archives of one package to read in a search."""
-_DEPENDS = re.compile(
-    r"(?:all versions of )?(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:==([\w.+!-]{1,100}))? depends? on "
-    r"([A-Za-z0-9._-]{1,200})"
-)
-_OURS = "gpuenv-plan"  # the project with the roots
-
-
 _HINT = "request releases that have wheels, or remove {}"
 _MOST_FAILED = 5
 """Packages of which the archives are read in one solve after uv could not build their metadata."""
@@ -46,8 +38,7 @@ class SourceRules:
     With `no_code` nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
     the option that forbids all builds, and `only_binary` are packages that are never built. `allowed` are packages
     without a wheel whose archives are read in place of a build, `failures` are those of their builds. `read` has what was
-    read, by package and version.
-    `refused` are the versions without wheels that a refusal named, and `required_by` who requires a package.
+    read, by package and version. `refused` are the versions without wheels that a refusal named.
     """
 
     emit: Emit
@@ -60,7 +51,6 @@ class SourceRules:
     failures: dict[str, LockError] = field(default_factory=dict)
     read: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    required_by: dict[str, str] = field(default_factory=dict)
 
     @property
     def builds(self) -> bool:
@@ -128,11 +118,7 @@ class SourceRules:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
         from .uv_errors import find_unusable  # most solves need no words of uv
 
-        log = " ".join((error.log or "").split())
-        self.refused |= find_unusable(log)
-        for release, version, required in _DEPENDS.findall(log):
-            if release != _OURS:
-                self.required_by[str(canonicalize_name(required))] = f"{release} {version}".rstrip()
+        self.refused |= find_unusable(error.log or "")
         if self.builds:
             self._refuse_forbidden(error, plan)
             if error.failed is None or not self._read_in_place(error.failed, needs):
@@ -144,13 +130,8 @@ class SourceRules:
         name = error.no_wheel
         if name is None or name in (*self.allowed, *self.unread) or not self.archives.listed(name):
             return False
-        where = f"Python {plan.python} on {plan.platform}"
-        requirer = self.required_by.get(name)
-        why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
         if forbidden := self.forbids(name):
-            raise LockError(
-                f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
-            )
+            raise self._explain_forbidden(name, forbidden, error, plan)
         self.allowed.append(name)
         return True
 
@@ -158,15 +139,19 @@ class SourceRules:
         """Raise LockError for a package that an option or uv's configuration does not let uv build."""
         name = error.no_wheel or (error.unbuilt or "").partition(" ")[0]
         if name in self.only_binary:
-            raise LockError(
-                f"{name} has no wheel for Python {plan.python} on {plan.platform}, and --only-binary {name} forbids a build "
-                "of its source archive", log=error.log, hint=_HINT.format(f"--only-binary {name}"),
-            )  # fmt: skip
+            raise self._explain_forbidden(name, f"--only-binary {name}", error, plan)
         if error.unbuilt is not None:
             raise LockError(
                 f"{clean(error.unbuilt) or 'a package'} needs a build, which uv's configuration forbids (UV_NO_BUILD)",
                 log=error.log, hint="unset UV_NO_BUILD and UV_NO_BUILD_PACKAGE, or request releases that have wheels",
             )  # fmt: skip
+
+    @staticmethod
+    def _explain_forbidden(name: str, option: str, error: LockError, plan: Plan) -> LockError:
+        return LockError(
+            f"{name} has no wheel for Python {plan.python} on {plan.platform}, and {option} forbids a build of its source "
+            "archive", log=error.log, hint=_HINT.format(option),
+        )  # fmt: skip
 
     def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""
@@ -313,13 +298,12 @@ def _describe_build(package: LockedPackage, archive: SourceArchive | None, plan:
     text += f" (only for Python {pythons}): " if pythons else ": "
     if archive is None:
         text += "built from source during installation, with a compiler if it contains compiled code"
-    elif archive.needs_compiler:
-        text += f"built from source during installation, which needs {archive.compiler}"
+    elif archive.compiles:
+        text += f"built from source during installation, which needs a compiler: {archive.compiles}"
     else:
-        pure = "needs no compiler" if archive.compiled_files else "is Python only"
-        text += f"installed from source, which {pure}"
+        text += "installed from source, which needs no compiler"
     text += ". What builds it is not checked by hash"
     if archive and package.depends:
         text += f". Its requirements are those of its {archive.stated_in}"
-    kind = "note" if archive and not archive.needs_compiler else "warning"
+    kind = "note" if archive and not archive.compiles else "warning"
     return Event(kind, "lock", text)

@@ -195,6 +195,6 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
     return Solution(
         asked=candidate, plan=plan, builds=builds, answer=answer,
         conflicts=tuple(state.facts.conflicts(builds, answer)),
-        compiles=tuple(n for n, archive in answer.archives.items() if archive and archive.needs_compiler),
+        compiles=tuple(n for n, archive in answer.archives.items() if archive and archive.compiles),
         behind=state.ages(answer),
     )  # fmt: skip

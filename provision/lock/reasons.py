@@ -52,7 +52,7 @@ def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:
         newest = max(newer, key=version, default=locked)
         if version(newest) > version(locked):
             archive = newer[newest]
-            needs = f", and a build needs {archive.compiler}" if archive else ""
+            needs = f", and a build needs a compiler: {archive.compiles}" if archive else ""
             yield HeldBackPackage(
                 package=name, locked=locked, newest=newest, because=f"{name} {newest} has no wheel for {where}{needs}"
             )  # fmt: skip

@@ -3,7 +3,7 @@
     archives = SourceArchives(sources)
     described = archives.describe(packages)  # {Package: SourceArchive}, without archives that cannot be fetched
     described[package].requires              # Requires-Dist as stated, or None if only build code knows them
-    described[package].compiler              # "" for Python only, else what the build needs, with evidence
+    described[package].compiles              # "" for Python only, else what compiles code in the build
 
 An archive is downloaded once, compared with its hash and read. Nothing of it is executed.
 """

@@ -32,8 +32,7 @@ class SourceArchive(Value):
 
     `requires` is Requires-Dist as stated, or None if no file states it. `changeable` says that a build may state
     other requirements (metadata that is dynamic, or older than 2.2). `stated_in` is the file that states them.
-    `compiles` is a clause about compiled code, or "" for none. `tools` are the needed programs ("a C/C++ compiler",
-    "nvcc"). `compiled_files` counts files of compiled languages, including unused ones.
+    `compiles` is a clause about compiled code, or "" for none.
     """
 
     name: str
@@ -44,18 +43,6 @@ class SourceArchive(Value):
     changeable: bool = True
     stated_in: str = ""
     compiles: str = ""
-    tools: tuple[str, ...] = ()
-    compiled_files: int = 0
-
-    @property
-    def needs_compiler(self) -> bool:
-        """Return whether a build compiles code."""
-        return bool(self.compiles)
-
-    @property
-    def compiler(self) -> str:
-        """The needed programs with the evidence, as a clause, or "" if no compiler is needed."""
-        return f"{' and '.join(self.tools)}: {self.compiles}" if self.compiles else ""
 
 
 def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive:
@@ -75,14 +62,12 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     requires, stated_in, changeable = _read_requires(about, files)
     stated = requires is not None and all(map(_is_requirement, requires))
     named = list(filter(_EXTRA.fullmatch, about.get("provides_extra") or ()))
-    languages = _group_by_language(files)
-    compiles, tools = _describe_build(files, languages)
     return SourceArchive(
         name=name or str(canonicalize_name(about.get("name") or "")), version=version or about.get("version") or "",
         requires=requires if stated else None,
         requires_python=_parse_specifier(about.get("requires_python")),
         extras=tuple(dict.fromkeys(named or extras_in(requires or ()))), changeable=changeable,
-        stated_in=stated_in, compiles=compiles, tools=tools, compiled_files=sum(map(len, languages.values())),
+        stated_in=stated_in, compiles=_find_compiler(files),
     )  # fmt: skip
 
 
@@ -228,10 +213,6 @@ _LANGUAGES = {
     **dict.fromkeys((".f", ".for", ".f77", ".f90", ".f95"), "Fortran"),
     ".rs": "Rust", ".go": "Go",
 }  # fmt: skip
-_TOOLS = {"C/C++": "a C/C++ compiler", "CUDA": "nvcc", "Cython": "a C/C++ compiler", "Rust": "a Rust compiler",
-          "Fortran": "a Fortran compiler", "Go": "a Go compiler"}  # fmt: skip
-_FEW = 0.02
-"""The share of files up to which a language is ignored, because bundled libraries have their own bindings."""
 _ASIDE = re.compile(
     r"(?:^|/)(?:tests?|testing|examples?|docs?|doc|benchmarks?|samples?|demos?)/", re.IGNORECASE
 )
@@ -258,39 +239,16 @@ _TORCH = re.compile(r"(?m)^ *(?:import|from) torch\b")
 _TRY = re.compile(r"(?m)^( *)try:\n(?:\1 .*\n|\n)*")
 
 
-def _group_by_language(files: Files) -> dict[str, list[str]]:
-    """Return the files in compiled languages by language, without those of tests, examples and documentation."""
-    by_language: dict[str, list[str]] = {}
-    for path in files:
-        language = _LANGUAGES.get(path[path.rfind(".") :].lower()) if "." in path else None
-        if language and not _ASIDE.search(path):
-            by_language.setdefault(language, []).append(path)
-    return by_language
+def _find_languages(files: Files) -> list[str]:
+    """Return the compiled languages of the files, without those of tests, examples and documentation."""
+    named = (path for path in files if "." in path and not _ASIDE.search(path))
+    found = (_LANGUAGES.get(path[path.rfind(".") :].lower()) for path in named)
+    return list(dict.fromkeys(filter(None, found)))
 
 
-def _describe_build(files: Files, native: Mapping[str, list[str]]) -> tuple[str, tuple[str, ...]]:
-    """Return a clause about the code that a build compiles ("" for none), and the needed programs.
-
-    `native` are the files in compiled languages.
-    """
-    evidence = _find_compiler(files, native)
-    if not evidence:
-        return "", ()
-    paths = [path for some in native.values() for path in some]
-    named = [t for w, t in (("Rust", "a Rust compiler"), ("CUDAExtension", "nvcc")) if w in evidence]
-    tools = [_TOOLS[n] for n in _TOOLS if len(native.get(n, ())) > len(paths) * _FEW]
-    if "nvcc" in tools and len(tools) > 1 and not re.search("CppExtension|CUDAExtension", evidence):
-        tools.remove("nvcc")  # CUDA files beside C++ are mostly optional without a CUDA extension
-    if len(paths) > 1:
-        # a CUDA file if there is one, and the one in the uppermost folder
-        shown = (native.get("CUDA") if "CUDA" in evidence else None) or paths
-        example = min(shown, key=lambda p: (p.endswith((".h", ".hpp", ".cuh", ".pxd")), p.count("/"), p))
-        evidence += f" ({len(paths)} files such as {example})"
-    return evidence, tuple(dict.fromkeys([*tools, *named])) or ("a compiler",)
-
-
-def _find_compiler(files: Files, native: Mapping[str, list[str]]) -> str:
-    """Return what compiles: the build backend, a requirement of the build, or a script that it runs."""
+def _find_compiler(files: Files) -> str:
+    """Return what compiles: the build backend, a requirement of the build, or a script that it runs; "" for nothing."""
+    native = _find_languages(files)
     pyproject = _read_toml(files.get("pyproject.toml"))
     system = _table(pyproject, "build-system")
     requires = {requirement_name(text) for text in _texts(system.get("requires"))}

@@ -54,7 +54,7 @@ def test_what_a_build_says_is_solved_and_its_package_is_named(gpuenv, jax, index
     assert ran.code == 0, ran.err
     assert marks.left() == ["built"]
     told = " ".join(ran.err.split())
-    assert "built 1.0 has no wheel" in told and "installed from source, which is Python only" in told
+    assert "built 1.0 has no wheel" in told and "installed from source, which needs no compiler" in told
     assert told.count("uv runs the build code of built") == 1 and told.count("built 1.0") == 1
     held = locked(gpuenv)
     assert "plain" in held and "other" in held, "the build decides, and not PKG-INFO"
@@ -134,7 +134,7 @@ def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, j
     assert ran.code == 0, ran.err
     told = " ".join(ran.err.split())
     assert told.count(f"uv cannot build stated {IN_PLACE}") == 1
-    assert "stated 1.0 has no wheel" in told and "installed from source, which is Python only" in told
+    assert "stated 1.0 has no wheel" in told and "installed from source, which needs no compiler" in told
     assert "requirements are those of its PKG-INFO" in told
     held = locked(gpuenv)
     assert "plain" in held and "other" not in held
@@ -224,7 +224,8 @@ def test_no_build_names_the_release_that_requires_a_source(gpuenv, jax, index, m
     index.add("brings", "2.0", requires=("stated>=1",))
     ran = gpuenv("lock", *ask(gpuenv, "brings==2.0"), "--no-build")
     told = " ".join(ran.err.split())
-    assert ran.code == 6 and "stated (required by brings) has no wheel for Python" in told, ran.err
+    assert ran.code == 6 and "stated has no wheel for Python" in told, ran.err
+    assert "all versions of brings depend on stated" in told, ran.err
 
 
 def test_an_older_python_and_framework_are_taken_where_a_compiler_is_spared(gpuenv, index):
@@ -273,8 +274,7 @@ def test_the_warning_says_what_compiling_needs(gpuenv, jax, index):
     told = " ".join(ran.err.split())
     assert ran.code == 0 and "plain" in locked(gpuenv), ran.err
     assert "warning: kernels 1.0 has no wheel" in told
-    assert "which needs a C/C++ compiler and nvcc: setup.py uses CUDAExtension" in told
-    assert "such as csrc/k.cu" in told
+    assert "which needs a compiler: setup.py uses CUDAExtension" in told
 
 
 def test_an_older_wheel_in_place_of_what_has_to_be_compiled_has_its_reason(gpuenv, jax, index):
@@ -293,7 +293,7 @@ def test_an_older_wheel_in_place_of_what_has_to_be_compiled_has_its_reason(gpuen
     for name in ("sampling", "brought"):
         assert (held[name]["locked"], held[name]["newest"]) == ("1.0", "2.0")
         assert held[name]["because"].startswith(f"{name} 2.0 has no wheel for Python")
-        assert "a build needs a C/C++ compiler" in held[name]["because"]
+        assert "a build needs a compiler: " in held[name]["because"]
     assert ran.json["plan"]["held_back"] == ran.json["held_back"]
 
 
