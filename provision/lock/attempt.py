@@ -1,4 +1,4 @@
-"""Asks uv one candidate of a search, and judges the answer."""
+"""A candidate of a search: what it is, uv's answer to it, and the judgement."""
 
 from __future__ import annotations
 
@@ -30,6 +30,30 @@ from .builds import chosen_pins, pins
 from .compile import Answer, Query
 from .pinned import differs
 from .search_state import Candidate, Outcome, Refusal, Solution, State
+
+
+def first_candidate(state: State) -> Candidate:
+    """Return the first candidate: the newest fitting builds, and all others of their index."""
+    plan = state.fitting.newest
+    python = plan.python or ""
+    if paged := state.pages.builds(python):
+        return with_builds(state, paged, python)
+    builds, context = state.fitting.rows(plan), state.context
+    local = any(b.index == "find-links" for b in builds)
+    fixed = local or context.request.pre or context.supply.only_wheels
+    return Candidate(plan=plan, builds=builds, fixed=fixed)
+
+
+def with_builds(
+    state: State,
+    builds: tuple[Build, ...],
+    python: str,
+    wanted: tuple[str, str] = ("", ""),
+    leading: tuple[str, ...] = (),
+) -> Candidate:
+    """Return the candidate with exactly these builds. uv decides the packages of `leading` first."""
+    plan = state.fitting.plan(builds, python)
+    return Candidate(plan=plan, builds=builds, first=leading, wanted=wanted)
 
 
 def attempt(state: State, candidate: Candidate) -> Outcome:

@@ -18,9 +18,8 @@ from ..index.wheel_names import tags_of, wheel_tags
 from ..model import Plan
 from ..system.versions import allows, version
 from ..wheels.pylock import is_source
-from .attempt import attempt
+from .attempt import attempt, first_candidate, with_builds
 from .builds import Fitting, chosen_pins
-from .candidates import first_candidate, with_builds
 from .named import NamedPackage
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 

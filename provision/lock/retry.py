@@ -26,9 +26,8 @@ from ..model import (
 from ..system.redaction import redact
 from ..system.versions import major, meets, version
 from .archives import source_rules
-from .attempt import attempt_or_refuse
+from .attempt import attempt_or_refuse, first_candidate
 from .builds import Fitting
-from .candidates import first_candidate
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .search_state import Refusal, Solution, State

@@ -6,16 +6,17 @@ A lock with which the request is solved again stays near: first all of its versi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ..errors import LockError, ResolveError
 from ..index.places import name_locked
-from ..model import Build, Emit, Event, Lock, Plan, RequestContext, requirement_name
+from ..model import Build, Emit, Event, Lock, LockedPackage, Plan, RequestContext, requirement_name
 from ..system.versions import meets
-from . import candidates, pythons, reasons, retry
+from . import pythons, reasons, retry
 from .archives import source_rules
-from .attempt import attempt, attempt_or_refuse
+from .attempt import attempt, attempt_or_refuse, first_candidate, with_builds
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
@@ -69,7 +70,7 @@ def _solve(state: State) -> Solution:
     best = _first_solution(state)
     state.tried.append(best)
     more = MOST_MORE
-    while more and (better := candidates.better_candidates(state, best)[: min(more, _AT_ONCE)]):
+    while more and (better := _better_candidates(state, best)[: min(more, _AT_ONCE)]):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             outcomes = list(pool.map(partial(attempt_or_refuse, state), better))
         for outcome in outcomes:
@@ -93,7 +94,7 @@ def _solve(state: State) -> Solution:
 
 def _first_solution(state: State) -> Solution:
     """Return the first solution. After a refusal: without pins of gpuenv's own, another CUDA, an older local build, another Python."""
-    first = candidates.first_candidate(state)
+    first = first_candidate(state)
     outcome = pythons.attempt_each_cuda(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _older_local(state, outcome)
@@ -111,7 +112,7 @@ def _older_local(state: State, refusal: Refusal) -> Outcome:
         builds = state.fitting.beside(build, refusal.builds) if build.index == "find-links" else None
         if builds and builds != refusal.builds and python in state.fitting.question.pythons(build):
             wanted = (build.framework, build.version)
-            outcome = attempt(state, candidates.with_builds(state, builds, python, wanted))
+            outcome = attempt(state, with_builds(state, builds, python, wanted))
             if isinstance(outcome, Solution):
                 return outcome
     return refusal
@@ -129,7 +130,7 @@ def _solve_again(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:
             raise outcome.error
-    outcome = attempt(state, dataclasses.replace(candidates.first_candidate(state), prefer=keep))
+    outcome = attempt(state, dataclasses.replace(first_candidate(state), prefer=keep))
     if isinstance(outcome, Refusal) or outcome.conflicts:
         outcome = _solve(state)
     new = [n.name for n in state.named if n.name not in keep or not meets(keep[n.name], n.specifier)]
@@ -164,6 +165,95 @@ def _rank(state: State, solution: Solution) -> tuple[object, ...]:
     ]
     ages = sorted(solution.behind.values(), reverse=True)
     return bool(solution.conflicts), bool(solution.compiles), max(ages, default=0), order, ages
+
+
+# --- candidates whose answers could be better ------------------------------------------------------
+
+
+def _better_candidates(state: State, best: Solution) -> list[Candidate]:
+    """Return the candidates that were not tried and whose answers could be better, the most promising first."""
+    asked = {outcome.asked for outcome in state.tried}
+    found = (
+        *_without_conflicts(state, best),
+        *_without_compiler(state, best),
+        *_for_packages(state, best),
+        *_for_framework(state, best),
+    )
+    # A candidate for another solution builds nothing that the first answer does not build: uv may consider many old
+    # releases there.
+    folders = (p.name for p in best.answer.packages if p.unhashed)
+    built = frozenset([*best.answer.archives, *folders])
+    for_wheels = (
+        dataclasses.replace(c, only_binary=c.only_binary | {":all:"}, built=built - c.only_binary)
+        for c in found
+    )
+    return [c for c in dict.fromkeys(for_wheels) if c not in asked]
+
+
+def _without_conflicts(state: State, best: Solution) -> Iterator[Candidate]:
+    """For a release that does not go with the builds: the newest builds that it fits, or the answer without it."""
+    python = best.plan.python or ""
+    for conflict in best.conflicts[:2]:
+        package = best.answer.by_name[conflict.name]
+        wanted = (conflict.name, package.version)
+        sets = (
+            state.fitting.beside(b, best.builds) for b in state.fitting.chains[0] if b is not best.builds[0]
+        )
+        fit = next((s for s in sets if s and _goes_with(state, package, s[0], s, python)), None)
+        if fit and not any(t.asked.builds == fit for t in state.tried):
+            yield with_builds(state, fit, python, wanted)
+            continue
+        left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
+        limits = (*best.asked.limits, left_out)
+        yield dataclasses.replace(with_builds(state, best.builds, python, wanted), limits=limits)
+
+
+def _goes_with(
+    state: State, package: LockedPackage, build: Build, builds: tuple[Build, ...], python: str
+) -> bool:
+    """Return whether a release goes with a build by its metadata, and with a set by its measured row."""
+    return (
+        meets(build.version, state.bounds_of(package).get(build.framework, ""))
+        and python in state.fitting.question.pythons(build)
+        and state.facts.why_unfit(package, builds) is None
+    )
+
+
+def _without_compiler(state: State, best: Solution) -> Iterator[Candidate]:
+    names = frozenset(n for n in best.compiles if state.rules.archives.wheel_files(n))
+    if names:
+        only_binary = best.asked.only_binary | names
+        yield dataclasses.replace(best.asked, only_binary=only_binary, wanted=(min(names), ""))
+
+
+def _for_packages(state: State, best: Solution) -> Iterator[Candidate]:
+    """For a package that is behind: the build that its newest release asks for, with the package listed first."""
+    python = best.plan.python or ""
+    for name in sorted(best.behind, key=lambda n: -best.behind[n]):
+        newer = state.newest.by_name[name]
+        for chain, chosen in zip(state.fitting.chains, best.builds, strict=True):
+            build = next((b for b in chain if _goes_with(state, newer, b, (b,), python)), chosen)
+            builds = state.fitting.beside(build, best.builds) if build is not chosen else None
+            if builds:
+                yield with_builds(state, builds, python, (name, newer.version), (name,))
+        bounds = state.bounds_of(newer)
+        if all(meets(b.version, bounds.get(b.framework, "")) for b in best.builds):
+            yield dataclasses.replace(best.asked, first=(name,), wanted=(name, newer.version))
+
+
+def _for_framework(state: State, best: Solution) -> Iterator[Candidate]:
+    """For a framework that is not in its newest fitting build: that build.
+
+    It cannot be better where no package is behind and one of them excludes it: that one would be behind.
+    """
+    builds = state.fitting.rows(state.fitting.newest)
+    newest, named = builds[0], state.facts.named
+    if newest.version == best.builds[0].version:
+        return
+    if best.behind or not reasons.who_excludes(
+        state, best.answer, newest.framework, newest.version, builds, named
+    ):
+        yield with_builds(state, builds, best.plan.python or "", (newest.framework, newest.version))
 
 
 # --- results ---------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from rows import rows
 from provision.errors import LockError
 from provision.lock import pythons, reasons, retry, search
 from provision.lock.archives import source_rules
-from provision.lock.attempt import _make_query
+from provision.lock.attempt import _make_query, first_candidate
 from provision.lock.builds import Fitting
-from provision.lock.candidates import first_candidate
 from provision.lock.compile import Answer
 from provision.lock.fleet import FleetPackages
 from provision.lock.pinned import TwoBuildsError
