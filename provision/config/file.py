@@ -327,8 +327,6 @@ def _check_command(line: str) -> str | None:
 
 TABLE = "tool.gpuenv"
 _WORD = b"gpuenv"
-_HEADER = r"\s*\[\[?([^\[\]]+)\]"
-_KEY = r"\s*([\w.\"'-]+)\s*="
 
 
 class _Number(str):
@@ -369,24 +367,11 @@ def remove_table(data: bytes) -> dict[str, Any]:
 def parse_table(data: bytes) -> YamlNode | None:
     """Return the table `tool.gpuenv` as nodes with the lines of their keys. Raises NotReadError."""
     table = read_table_of(data)
-    return None if table is None else _build_node(table, TABLE, 1, _locate_keys(decode_yaml(data)))
+    if table is None:
+        return None
+    from ..requirements.toml import TomlLocations  # most projects have a gpuenv.yaml
 
-
-def _locate_keys(text: str) -> dict[str, int]:
-    """Return the lines of headers and keys below `tool.gpuenv`, by their dotted names."""
-    lines_of_keys: dict[str, int] = {}
-    table = ""
-    for number, row in enumerate(text.splitlines(), 1):
-        if header := re.match(_HEADER, row):
-            table = _unquote(header[1])
-            lines_of_keys.setdefault(table, number)
-        elif table.startswith(TABLE) and (key := re.match(_KEY, row)):
-            lines_of_keys.setdefault(f"{table}.{_unquote(key[1])}", number)
-    return lines_of_keys
-
-
-def _unquote(dotted: str) -> str:
-    return re.sub(r"[\s\"']", "", dotted)
+    return _build_node(table, TABLE, 1, TomlLocations(PYPROJECT, decode_yaml(data)).keys)
 
 
 def _build_node(value: Any, name: str, line: int, lines: dict[str, int], depth: int = 0) -> YamlNode:

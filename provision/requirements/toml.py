@@ -147,7 +147,8 @@ def _name_function(node: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
-_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?")
+_HEADER = re.compile(r"\s*\[\[?([^\[\]]+)\]")
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
 
 
@@ -164,13 +165,17 @@ class TomlLocations:
         return cls(name, untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n"))
 
     @functools.cached_property
-    def headers(self) -> dict[str, int]:
-        """Return the line index of each [table]."""
-        lines_of_tables: dict[str, int] = {}
-        for i, line in enumerate(self.lines):
-            if match := _HEADER.fullmatch(line):
-                lines_of_tables.setdefault(re.sub(r"[\s\"']", "", match[1]), i)
-        return lines_of_tables
+    def keys(self) -> dict[str, int]:
+        """Return the line of each table and key by its dotted name."""
+        lines_of_keys: dict[str, int] = {}
+        table = ""
+        for number, line in enumerate(self.lines, 1):
+            if header := _HEADER.match(line):
+                table = _unquote(header[1])
+                lines_of_keys.setdefault(table, number)
+            elif key := _KEY.match(line):
+                lines_of_keys.setdefault(f"{table}.{_unquote(key[1])}", number)
+        return lines_of_keys
 
     @functools.cached_property
     def strings(self) -> dict[str, list[int]]:
@@ -183,20 +188,18 @@ class TomlLocations:
 
     def locate_value(self, value: str, table: str, fallback: str) -> str:
         """Return the origin of a quoted value: file and line, else file and `fallback`, a path of keys."""
-        start = self.headers.get(table, 0)
+        start = self.keys.get(table, 0)
         for i in self.strings.get(value, ()):
-            if i >= start and (i, value) not in self.taken:
+            if i + 1 >= start and (i, value) not in self.taken:
                 self.taken.add((i, value))
                 return f"{self.name} line {i + 1}"
         return f"{self.name} [{fallback}]"
 
     def locate_key(self, key: str, table: str) -> str:
         """Return the origin of a key of a table."""
-        start = self.headers.get(table)
-        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
-        for i in range(len(self.lines) if start is None else start + 1, len(self.lines)):
-            if _HEADER.fullmatch(self.lines[i]):
-                break
-            if pattern.match(self.lines[i]):
-                return f"{self.name} line {i + 1}"
-        return f"{self.name} [{table}.{key}]"
+        number = self.keys.get(f"{table}.{key}")
+        return f"{self.name} line {number}" if number else f"{self.name} [{table}.{key}]"
+
+
+def _unquote(dotted: str) -> str:
+    return re.sub(r"[\s\"']", "", dotted)
