@@ -24,7 +24,7 @@ from ..model import (
 )
 from ..resolve import gpu_named
 from ..system import trust
-from ..system.versions import has_prefix, version
+from ..system.versions import has_prefix, minor, version
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, Choices, get_cache_dir
 from .rows import load
 
@@ -204,7 +204,7 @@ def get_minor_version(python: str | None) -> str | None:
     """Return the minor version of a Python ("3.11", free-threaded "3.14t"), or None for None."""
     if not python:
         return None
-    return ".".join(python.rstrip("t").split(".")[:2]) + "t" * python.endswith("t")
+    return minor(python.rstrip("t")) + "t" * python.endswith("t")
 
 
 def list_pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[str, ...]:

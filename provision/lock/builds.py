@@ -13,7 +13,7 @@ from ..resolve.choice import against, candidates, is_planned
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.question import Question, ask_on_all
-from ..system.versions import major, version
+from ..system.versions import major, public, version
 
 
 class Fitting(Value, kw_only=False):
@@ -66,7 +66,7 @@ class Fitting(Value, kw_only=False):
     ) -> tuple[Build, ...] | None:
         """Return the builds of an answer's versions, or None if one is not among the fitting ones."""
         chosen = [
-            next((b for b in group if b.version == versions.get(b.package_name, "").partition("+")[0]), None)
+            next((b for b in group if b.version == public(versions.get(b.package_name, ""))), None)
             for group in groups
         ]
         return tuple(b for b in chosen if b) if all(chosen) else None

@@ -25,7 +25,7 @@ from ..resolve.satellites import (
     series,
     without_kernels,
 )
-from ..system.versions import major, meets, version
+from ..system.versions import major, meets, public, version
 from .compile import Answer
 from .named import requirement
 from .pages import pages_of
@@ -149,7 +149,7 @@ class Facts(Value, kw_only=False):
         return None if why and not self._has_own_row(package) and self.bounds_of(package) else why
 
     def _has_own_row(self, package: LockedPackage) -> bool:
-        release = package.version.partition("+")[0]
+        release = public(package.version)
         return release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
@@ -159,7 +159,7 @@ class Facts(Value, kw_only=False):
 
     def _judge_companion(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return for which framework release a companion without a row is compiled, if the builds have another."""
-        release = package.version.partition("+")[0]
+        release = public(package.version)
         compiled_for = companions_of_builds(self.question.profiles.builds).get((package.name, f"=={release}"))
         fitting = {None, *(f"{b.framework} {b.version}" for b in builds)}
         if compiled_for in fitting or self._has_own_row(package):

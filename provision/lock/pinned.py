@@ -22,6 +22,7 @@ from ..model import (
     RequirementLine,
 )
 from ..system.redaction import redact
+from ..system.versions import meets
 from ..wheels.pylock import file_name
 from .archives import SourceRules
 from .builds import pins
@@ -156,9 +157,7 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
 def _assert_pin(locked: Mapping[str, LockedPackage], text: str) -> None:
     need = Requirement(text)
     package = locked.get(canonicalize_name(need.name))
-    exact = next((s.version for s in need.specifier if s.operator == "==="), None)
     if package is None:
         raise LockError(f"the plan needs {text}, which the solved packages do not include", hint=_OTHER_PLACE)
-    fits = package.version == exact if exact else need.specifier.contains(package.version, prereleases=True)
-    if not fits:
+    if not meets(package.version, str(need.specifier)):
         raise LockError(f"the plan needs {text}; the solver chose {package.version}", hint=_OTHER_PLACE)

@@ -21,7 +21,7 @@ from ..model import (
 )
 from ..resolve.objections import objections
 from ..resolve.satellites import lone_companions
-from ..system.versions import meets, version
+from ..system.versions import meets, public, version
 from .attempt import exceeded
 from .builds import name_builds
 from .compile import Answer
@@ -187,9 +187,7 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
     locked = {**chosen.answer.versions, **frameworks}
 
     def unmet(needed: Iterable[str]) -> str | None:
-        found = (
-            n for n in needed if n in locked and not meets(locked[n].partition("+")[0], stated.get(n, ""))
-        )
+        found = (n for n in needed if n in locked and not meets(public(locked[n]), stated.get(n, "")))
         return next((f"{name} {newest.version} requires {n}{stated[n]}" for n in found), None)
 
     if why := unmet(frameworks):
@@ -236,7 +234,7 @@ def _of_outcomes(state: State, chosen: Solution, name: str, release: str) -> str
             continue
         if outcome is chosen:
             continue
-        brings = outcome.answer.versions.get(name, "").partition("+")[0] == release
+        brings = public(outcome.answer.versions.get(name, "")) == release
         conflict = next((c for c in outcome.conflicts if not c.roots or name in c.roots), None)
         if brings and conflict:
             if not conflict.roots:
@@ -262,7 +260,7 @@ def _price(state: State, chosen: Solution, name: str, release: str) -> str | Non
         if any(name in (c.name, *c.roots) for c in outcome.conflicts):
             continue
         versions = {b.framework: b.version for b in outcome.builds} | dict(outcome.answer.versions)
-        if versions.get(name, "").partition("+")[0] != release:
+        if public(versions.get(name, "")) != release:
             continue
         if name in {b.framework for b in chosen.builds}:
             if outcome.compiles and not chosen.compiles:
@@ -287,10 +285,7 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
 
 
 def _kept(state: State, package: str, locked: str) -> str:
-    if (
-        package in state.locked
-        and state.locked[package].version.partition("+")[0] == locked.partition("+")[0]
-    ):
+    if package in state.locked and public(state.locked[package].version) == public(locked):
         return _KEPT.format(locked=locked, package=package)
     if state.context.sources.exclude_newer:
         return f"another requirement or --exclude-newer {state.context.sources.exclude_newer} excludes it"

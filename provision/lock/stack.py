@@ -9,6 +9,7 @@ from ..config.options import Choices
 from ..environment import place, record
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..model import Emit, Lock, Plan, RequestContext
+from ..system.versions import minor
 from .formats import get_locks
 from .request import make_request
 
@@ -49,7 +50,7 @@ def _with_stack(choices: Choices, plan: Plan) -> Choices:
 
 def _cuda(plan: Plan) -> str | None:
     """Return the CUDA version of all builds of a plan in the form of `--cuda`, or None."""
-    versions = {".".join(b.cuda.split(".")[:2]) for b in plan.builds if b.cuda}
+    versions = {minor(b.cuda) for b in plan.builds if b.cuda}
     return versions.pop() if len(versions) == 1 else plan.cuda_major if versions else None
 
 
@@ -62,7 +63,7 @@ def is_kept(plan: Plan | None, option: str, value: str | None) -> bool:
     if value is None:
         return True
     if option == "python":  # a plan has only the minor version
-        return plan.python == ".".join(value.split(".")[:2])
+        return plan.python == minor(value)
     return bool(plan.builds) and all(f"{b.cuda}.".startswith(f"{value}.") for b in plan.builds)
 
 

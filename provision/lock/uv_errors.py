@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -21,7 +20,7 @@ from ..index.uv import LONGEST_SOLVE
 from ..model import FRAMEWORKS, PROJECT_FOLDER, PackageSources, RequirementLine, name_few, requirement_name
 from ..system import process
 from ..system.redaction import clean, redact
-from ..system.versions import exact
+from ..system.versions import exact, meets
 from ..wheels.releases import SourceArchives
 
 _REPOSITORY = re.compile(r"Failed to (?:\w+ and )?(?:build|download|resolve)[^`]*`([^`]*?)(git\+[^`\s]+)`")
@@ -305,11 +304,7 @@ def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> b
 
     `releases` are those of the index, with True for withdrawn ones.
     """
-    try:
-        specifiers = [SpecifierSet(text) for text in bounds]
-    except InvalidSpecifier:
-        return False
-    of_each = [[gone for v, gone in releases.items() if s.contains(v, prereleases=True)] for s in specifiers]
+    of_each = [[gone for v, gone in releases.items() if meets(str(v), text)] for text in bounds]
     return bool(of_each) and all(withdrawn and all(withdrawn) for withdrawn in of_each)
 
 

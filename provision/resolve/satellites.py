@@ -16,7 +16,7 @@ from packaging.version import Version
 from ..model import Build, Plan, Profiles, RequestContext, Satellite, TargetGpu, requirement_name
 from ..model.values import Value
 from ..system.kernels import how_they_run
-from ..system.versions import exact, has_prefix, major, meets, version
+from ..system.versions import exact, has_prefix, major, meets, public, version
 from .boards import named
 from .question import Question
 
@@ -47,7 +47,7 @@ class SatelliteRows(Value, kw_only=False):
         Its local label does not count. They are those of the profiles, otherwise those `measured` on this machine, otherwise those of its
         minor series.
         """
-        versions, release = self.packages.get(package, {}), release.partition("+")[0]
+        versions, release = self.packages.get(package, {}), public(release)
         if release in versions or measured:
             return versions.get(release, measured)
         if not release:  # installed from a folder or a commit

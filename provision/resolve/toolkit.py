@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease, requirement_name
 from ..model.values import Value
-from ..system.versions import major, meets, version
+from ..system.versions import major, meets, minor, version
 from .question import Question
 
 NVCC = "nvcc"
@@ -61,8 +61,7 @@ def is_toolkit_part(question: Question, name: str) -> bool:
 
 def compiler_of(question: Question, cuda: str) -> CudaCompiler | None:
     """Return the profile row of nvcc of a CUDA release, or None."""
-    minor = ".".join(cuda.split(".")[:2])
-    return next((row for row in question.profiles.compilers if row.cuda == minor), None)
+    return next((row for row in question.profiles.compilers if row.cuda == minor(cuda)), None)
 
 
 def asks_for_nvcc(question: Question) -> bool:
@@ -169,11 +168,11 @@ def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease
     built = max((b.cuda for b in chosen if b.cuda), key=version)
     minors: dict[str, list[ToolkitRelease]] = {}
     for release in question.profiles.toolkits:
-        minor = ".".join(release.version.split(".")[:2])
-        if major(minor) == major(built) and version(minor) >= version(built):
-            minors.setdefault(minor, []).append(release)
-    for minor in sorted(minors, key=version):
-        for release in sorted(minors[minor], key=lambda r: version(r.version), reverse=True):
+        cuda = minor(release.version)
+        if major(cuda) == major(built) and version(cuda) >= version(built):
+            minors.setdefault(cuda, []).append(release)
+    for cuda in sorted(minors, key=version):
+        for release in sorted(minors[cuda], key=lambda r: version(r.version), reverse=True):
             parts = toolkit_parts(release)
             needs = [pair for b in chosen for pair in bounds_of(b.requires).items() if pair[0] in parts]
             if all(overlap(bounds, parts[name][1]) for name, bounds in needs):

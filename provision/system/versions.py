@@ -61,6 +61,16 @@ def major(text: str) -> str:
     return text.split(".", 1)[0]
 
 
+def minor(text: str) -> str:
+    """Return the first two numbers: "12.6" of "12.6.3"."""
+    return ".".join(text.split(".")[:2])
+
+
+def public(text: str) -> str:
+    """Return a version without its local label: "2.15.0" of "2.15.0+cu126"."""
+    return text.partition("+")[0]
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """Return the numbers of a version, which PEP 440 need not allow."""
     return tuple(int(n) for n in re.findall(r"\d+", text))
