@@ -19,8 +19,8 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError
 from ..model.values import Value
 from ..system.redaction import clean_line, redact
-from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url, path_of_url
-from .refusals import UNREADABLE_HINT, unreadable
+from ..system.untrusted import UnsafeNameError, check_file_name, file_name_of_url
+from .refusals import UNREADABLE_HINT
 
 if TYPE_CHECKING:
     from .http import Http
@@ -59,16 +59,6 @@ def project_url(index: str, project: str) -> str:
     """Return the URL of a project's page. An index in a folder has a page per project."""
     base = index.rstrip("/") + "/" + canonicalize_name(project) + "/"
     return base + "index.html" if base.startswith("file:") else base
-
-
-def read_folder_page(url: str) -> bytes:
-    """Return a page of an index in a folder, empty if it is missing. Raises LockError for an unreadable one."""
-    try:
-        return path_of_url(url).read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise unreadable(url, error.strerror or str(error)) from None
 
 
 def parse_project(url: str, body: bytes) -> list[File]:

@@ -37,7 +37,6 @@ from ..index.simple_api import (
     parse_links,
     parse_project,
     project_url,
-    read_folder_page,
     version_of,
 )
 from ..index.wheel_names import applies, cpython_markers, tags_of, wheel_tags
@@ -114,8 +113,6 @@ class IndexMetadata:
 
     def _read_page_once(self, url: str) -> tuple[str, bytes]:
         """Read the list at an address, from the cache while its server allows it."""
-        if url.startswith("file:"):
-            return url, read_folder_page(url)
         name = f"{hashlib.sha256(url.encode()).hexdigest()}.json"
         kept, now = cache_folder(self._cache, "pages") / name, time.time()
         known = _recall(kept)
