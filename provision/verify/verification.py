@@ -420,8 +420,15 @@ def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
-def prepare(early: EarlyProbes, options: Options, emit: Emit, lock: Lock | None, **more: Any) -> Verification:
-    """Return a verification without stages. `more` are its other values. Raise UsageError if the environment's Python does not start."""
+def prepare(
+    early: EarlyProbes,
+    options: Options,
+    emit: Emit,
+    lock: Lock | None,
+    diagnose: Diagnose,
+    releases: Sequence[CudnnRelease] = (),
+) -> Verification:
+    """Return a verification without stages. Raise UsageError if the environment's Python does not start."""
     env = early.env
     device, ordinal = device_of(options, lock)
     emit(Event("start", "verify", f"verifying {env.path}"))
@@ -438,5 +445,6 @@ def prepare(early: EarlyProbes, options: Options, emit: Emit, lock: Lock | None,
         ordinal=ordinal,
         environ=child_environ(early),
         installed=read_installed(paths),
-        **more,
+        diagnose=diagnose,
+        releases=releases,
     )
