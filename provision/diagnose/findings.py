@@ -39,25 +39,24 @@ _CUDA_LIBRARY = re.compile(
 )
 
 
-def _allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
-    """Return the candidates that count in an environment for the CPU.
+def _allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> Iterator[Candidate]:
+    """Yield the candidates that count in an environment for the CPU.
 
     There frameworks print that they find no GPU, so causes about GPUs (`about_gpu` in failures.yaml) are dropped. A
     program or package that requests a GPU remains a cause.
     """
     excluded = _list_excluded(case)
-    found = [c for c in candidates if c.cause not in excluded]
+    yield from (c for c in candidates if c.cause not in excluded)
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing:
         shows = case.facts.matching("missing", re.compile(re.escape(missing)))[:1]
         title = f"This environment is for the CPU, but a package in it requires {missing}"
-        found.append(candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu"))
+        yield candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu")
     # groups of messages of a program that requires a GPU and ends without one
     shows = case.said("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
     if shows:
         title = "This environment is for the CPU, but the program requests a GPU"
-        found.append(candidate("cpu_only_build", 80, shows[:1], title, device="cpu"))
-    return found
+        yield candidate("cpu_only_build", 80, shows[:1], title, device="cpu")
 
 
 def _list_excluded(case: Case) -> set[str]:
@@ -74,7 +73,7 @@ def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> 
     is `ruled_out`. Facts that are not of the text prove nothing, unless the text is of this machine.
     """
     causes = {c.cause: c for c in case.profiles.causes}
-    candidates = _allow_for_cpu(found, case) if case.circumstances.device == "cpu" else found
+    candidates = [*_allow_for_cpu(found, case)] if case.circumstances.device == "cpu" else found
     if not case.circumstances.is_of_machine:
         candidates = [
             replace(c, confidence="likely")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import cast
 
 from ..errors import DataError
@@ -17,27 +17,18 @@ from .messages import compile_pattern, list_rows
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
 
 
-def apply_rules(case: Case) -> list[Candidate]:
-    """Return a candidate for every rule whose messages and conditions match."""
-    found = []
+def apply_rules(case: Case) -> Iterator[Candidate]:
+    """Yield a candidate for every rule whose messages and conditions match."""
     for rule in case.profiles.failures:
         shown = case.messages.find(rule.says)
         if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
             continue
         also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
         confidence = cast("Confidence", rule.confidence)  # one of three words: profiles/files.py
-        found.append(
-            candidate(
-                rule.cause,
-                int(rule.weight),
-                (*shown, *also),
-                rule.title,
-                confidence=confidence,
-                rule=rule.name,
-                decides=rule.decides,
-            )
-        )
-    return found
+        yield candidate(
+            rule.cause, int(rule.weight), (*shown, *also), rule.title, confidence=confidence, rule=rule.name,
+            decides=rule.decides,
+        )  # fmt: skip
 
 
 def apply_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:

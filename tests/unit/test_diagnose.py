@@ -31,7 +31,7 @@ def fires(rule):
     facts = read_facts(lines, KNOWN.gpus)
     case = Case(lines=lines, facts=facts, profiles=known, circumstances=Circumstances())
     add_signs(case)
-    return bool(apply_rules(case))
+    return bool([*apply_rules(case)])
 
 
 # --- the rows -----------------------------------------------------------------------------------
