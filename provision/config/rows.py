@@ -36,12 +36,12 @@ def list_overlays(c: Choices) -> list[Path]:
 
 def load(c: Choices) -> Profiles:
     """Return the profiles with the user's rows, read once in a run. Raises DataError, UsageError."""
-    folders = list_overlays(c)
+    folders, cache = list_overlays(c), get_cache_dir(c)  # each cache is checked, also where nothing is read
     files = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.iterdir()))
     if files not in _read:
         from .. import profiles  # few commands that find everything in place read rows
 
-        _read[files] = profiles.load(folders, cache_dir=get_cache_dir(c))
+        _read[files] = profiles.load(folders, cache_dir=cache)
     return _read[files]
 
 
