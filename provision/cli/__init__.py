@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
 # A few lines longer than most functions: one try shows every way in which a command can end.
 def _run(screen: show.Screen, words: CommandWords) -> int:
     ours, command, note = words
-    _end_with_signals()
+    process.handle_signals()
     if _find_command_name(ours) != "run":  # the user's program keeps its processes and its umask
         process.adopt_orphans()
         trust.narrow_umask()
@@ -126,15 +125,6 @@ def _show_error(screen: show.Screen, error: GpuenvError) -> int:
     code = exit_codes.get_error_code(error)
     show.show_error(screen, error, code)
     return code
-
-
-def _end_with_signals() -> None:
-    """Handle signals by unwinding the run. Ignored signals (nohup, background jobs of a shell) stay ignored."""
-    signal.signal(signal.SIGTERM, process.unwind)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, process.unwind)
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, process.unwind)
 
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:

@@ -59,7 +59,7 @@ def test_a_call_in_a_fork_ends_with_its_answer_its_exception_or_a_signal(capfd):
 IN_A_FORK = """
 import os, signal
 from provision.system import process
-signal.signal(signal.SIG, process.unwind)
+process.handle_signals()
 os.register_at_fork(after_in_parent=lambda: [os.kill(os.getpid(), signal.SIG), [i for i in range(1000)]])
 process.run(["sleep", "600"])
 """
@@ -102,7 +102,7 @@ class Thing: pass
 def gone(_):
     os.kill(os.getpid(), signal.SIGNAL)
     [i for i in range(1000)]
-signal.signal(signal.SIGNAL, process.unwind)
+process.handle_signals()
 thing = Thing()
 held = weakref.ref(thing, gone)
 del thing
@@ -134,7 +134,10 @@ def before():
     os.kill(os.getpid(), signal.SIGTERM)
     [i for i in range(1000)]
     noted.append(1)
-signal.signal(signal.SIGTERM, process.unwind if "signal" in sys.argv else lambda *_: 1 / 0)
+if "signal" in sys.argv:
+    process.handle_signals()
+else:
+    signal.signal(signal.SIGTERM, lambda *_: 1 / 0)
 os.register_at_fork(before=before, after_in_parent=lambda: noted.pop())
 process.run(["sleep", "30"], timeout=1)
 """
@@ -154,7 +157,7 @@ class Last:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
         [i for i in range(1000)]
-signal.signal(signal.SIGTERM, process.unwind)
+process.handle_signals()
 for _ in range(50):
     Last()
 time.sleep(600)
@@ -166,6 +169,36 @@ def test_signals_in_a_row_that_python_drops_end_without_a_traceback():
     done = process.run([PY, "-c", SECOND_SIGNALS], timeout=300)
     assert (done.returncode, done.stderr) == (process.TERMINATED, "")
     assert time.monotonic() - began < 300
+
+
+MANY_SIGNALS = """
+import time
+from provision.system import process
+class Last:
+    def __del__(self):
+        [i for i in range(100)]
+process.handle_signals()
+print("ready", flush=True)
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    Last()
+"""
+
+
+@rows("pause", [0, 0.003, 0.012])
+def test_signals_at_every_moment_until_the_end_leave_the_exit_code_of_a_signal(pause):
+    """The last ones meet a Python that has removed its handlers. The timer of `unwind` must not ring then."""
+    for _ in range(10):
+        argv = [PY, "-c", MANY_SIGNALS]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout.readline() == b"ready\n"
+            for _ in range(300):
+                child.send_signal(signal.SIGTERM)
+                time.sleep(pause)
+                if child.poll() is not None:
+                    break
+            _, err = child.communicate(timeout=50)
+        assert (child.returncode in (process.TERMINATED, -signal.SIGTERM), err) == (True, b"")
 
 
 def test_a_deadline_ends_the_whole_family(tmp_path):

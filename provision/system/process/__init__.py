@@ -24,6 +24,7 @@ from .children import (
     adopt_orphans,
     die_of,
     die_with_parent,
+    handle_signals,
     kill_family,
     signal_name,
     unwind,
@@ -41,10 +42,10 @@ __all__ = [
     "die_of",
     "end_children",
     "environ",
+    "handle_signals",
     "has_borrowed_rights",
     "replace",
     "run",
-    "unwind",
 ]  # fmt: skip
 
 KEEP = 1 << 20

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
@@ -239,32 +238,41 @@ HUNG_UP = 129
 """The exit code of a run whose terminal was closed (SIGHUP)."""
 ENDING: list[int] = []
 """The signals received so far that end this run."""
+_DROPPED: list[sys.UnraisableHookArgs] = []
+"""What Python dropped since the first signal: exceptions in a destructor, in a callback of the garbage collector, in a fork."""
+_SOON_AGAIN = 0.01
+"""Seconds until a dropped signal is raised again."""
 
-_AGAIN = 0.01
-"""Seconds until a signal is raised again after Python dropped its exception."""
-_DROPPED: deque[sys.UnraisableHookArgs] = deque()
-"""What Python dropped since the first signal."""
+
+def handle_signals() -> None:
+    """Unwind this run at SIGTERM, SIGINT and SIGHUP. Ignored signals (nohup, background jobs of a shell) stay ignored."""
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # Python removes the handlers before it ends
+    signal.signal(signal.SIGTERM, unwind)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, unwind)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, unwind)
 
 
 def unwind(number: int, _frame: FrameType | None = None) -> None:
     """Raise an exception for SIGTERM, SIGHUP and SIGINT, so that drafts are removed and locks freed.
 
-    Python drops exceptions in a destructor, a callback of the garbage collector or a hook of a fork. The signal is then
-    raised again a moment later. Other errors that are dropped after a signal follow from code that it interrupted.
+    Where Python drops it, it is raised again a moment later. A signal can interrupt a hook written in Python, but not
+    a list's `append`, so the hook only collects, and a timer looks at what it collected.
     """
-    if not ENDING:
-        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     ENDING.append(number)
-    sys.unraisablehook = _DROPPED.append  # a function of Python could itself be interrupted
-    signal.signal(signal.SIGALRM, _unwind_again)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
+    sys.unraisablehook = _DROPPED.append
+    signal.signal(signal.SIGALRM, _raise_dropped)
+    signal.setitimer(signal.ITIMER_REAL, _SOON_AGAIN, _SOON_AGAIN)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def _unwind_again(_alarm: int, _frame: FrameType | None = None) -> None:
-    dropped = [one.exc_value for one in _DROPPED]
-    _DROPPED.clear()
-    if any(isinstance(error, KeyboardInterrupt | SystemExit) for error in dropped):
+def _raise_dropped(_alarm: int, _frame: FrameType | None = None) -> None:
+    """Raise a dropped signal again. Other dropped errors follow from code that the signal interrupted, such as a hook before a fork."""
+    errors: list[BaseException | None] = []
+    while _DROPPED:
+        errors.append(_DROPPED.pop().exc_value)
+    if any(isinstance(error, KeyboardInterrupt | SystemExit) for error in errors):
         unwind(ENDING[-1])
 
 
