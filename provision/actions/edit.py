@@ -214,14 +214,14 @@ def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> C
             "one: gpuenv create --framework torch",
         )
     if not (choices.framework or choices.requirement or choices.project):
-        choices = _of_its_lock(choices, record.read_lock(env))
+        choices = _request_lock(choices, record.read_lock(env))
     check_choices(choices)
     edit.check(choices.with_, None, emit)
     changed = dataclasses.replace(choices, with_=edit.change(choices.with_))
     return dataclasses.replace(changed, typed=recall.list_typed(changed))
 
 
-def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
+def _request_lock(choices: Choices, lock: Lock) -> Choices:
     """Return the options for an environment that was made from a lock alone.
 
     They name its frameworks and all other packages that the plan does not include. Raises UsageError for a

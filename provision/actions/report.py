@@ -77,7 +77,9 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
                 f"{'--format' if form else '--output'} requires --hosts",
                 hint="name the results of a fleet: --hosts FILE. To save a report of this machine, redirect standard output",
             )
-        return write_report(_known(emit, options.env, include_checks=options.include_checks), _whose())
+        return write_report(
+            _collect_facts(emit, options.env, include_checks=options.include_checks), _find_personal_data()
+        )
     if options.env is not None:
         raise UsageError("ENV and --hosts are both given", hint="give one of them")
     if form not in (None, "prometheus"):
@@ -98,7 +100,7 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
 
 
 # Longer than most functions: half of it is the list of facts.
-def _known(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts:
+def _collect_facts(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []
     path = make_absolute(choose_env_to_read(emit, env))
@@ -150,7 +152,7 @@ def _words(sources: PackageSources) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _whose() -> PersonalData:
+def _find_personal_data() -> PersonalData:
     """Return the names that would identify the owner of this machine."""
     environ = process.environ()
     homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}

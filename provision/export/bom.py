@@ -202,7 +202,7 @@ def _relations(subject: Subject, parts: list[dict[str, Any]], refs: list[str]) -
         theirs = sorted({r for n in known[name] for r in by_name.get(n, ()) if r != ref})
         required |= set(theirs)
         rows.append({"ref": ref, "dependsOn": theirs})
-    direct = {r for name in _asked_for(subject.lock) for r in by_name.get(name, ())}
+    direct = {r for name in _list_required(subject.lock) for r in by_name.get(name, ())}
     top = sorted({r for r in refs if r not in required} | direct)
     relations: dict[str, Any] = {"dependencies": [{"ref": _ROOT, "dependsOn": top}, *rows]}
     if unknown:
@@ -221,7 +221,7 @@ def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
     return required | {p.name: p.requires for p in subject.installed or ()}
 
 
-def _asked_for(lock: Lock) -> set[str]:
+def _list_required(lock: Lock) -> set[str]:
     """Return the names that the plan requires."""
     needs = (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages)
     return set(map(requirement_name, needs))

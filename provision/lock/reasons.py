@@ -154,9 +154,9 @@ def _excluded(state: State, chosen: Solution, build: Build) -> str:
     return (
         _decided(state, chosen, name, release, builds)
         or _clash(state, build)
-        or _of_outcomes(state, chosen, name, release)
+        or _explain_failure(state, chosen, name, release)
         or who_excludes(state, chosen.answer, name, release, builds)
-        or _kept(state, name, next(b.version for b in chosen.builds if b.framework == name))
+        or _explain_older(state, name, next(b.version for b in chosen.builds if b.framework == name))
     )
 
 
@@ -175,7 +175,7 @@ def _package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
     newest = state.newest.by_name[name]
     locked = chosen.answer.versions[name]
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=_why_older(state, chosen, newest) or _kept(state, name, locked),
+        package=name, locked=locked, newest=newest.version, because=_why_older(state, chosen, newest) or _explain_older(state, name, locked),
         alternative=_price(state, chosen, name, newest.version),
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
     return (
         who_excludes(state, chosen.answer, name, newest.version)
         or unmet(n.name for n in state.named if n.is_exact)
-        or _of_outcomes(state, chosen, name, newest.version)
+        or _explain_failure(state, chosen, name, newest.version)
         or state.facts.why_left_out(name, chosen.builds)
         or unmet(stated)
     )
@@ -224,7 +224,7 @@ def _without(state: State, name: str, release: str) -> str | None:
     return ended
 
 
-def _of_outcomes(state: State, chosen: Solution, name: str, release: str) -> str | None:
+def _explain_failure(state: State, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a candidate for a release ended with: the solver's reason, or what the other solution lacks."""
     for outcome in sorted(state.tried, key=lambda o: isinstance(o, Solution)):
         if isinstance(outcome, Refusal):
@@ -284,7 +284,7 @@ def _limits(outcome: Solution, chosen: Solution) -> str:
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
 
 
-def _kept(state: State, package: str, locked: str) -> str:
+def _explain_older(state: State, package: str, locked: str) -> str:
     if package in state.locked and public(state.locked[package].version) == public(locked):
         return _KEPT.format(locked=locked, package=package)
     if state.context.sources.exclude_newer:

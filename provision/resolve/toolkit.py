@@ -33,7 +33,7 @@ class RequestedPart(Value):
 
 def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the lines for the parts of the toolkit that options and files name, and notes on what changed."""
-    parts = list(_asked_for(question))
+    parts = list(_requested_parts(question))
     if not parts or question.request.device != "cuda":
         return (), tuple(f"{NVCC} is left out: the environment is for the CPU" for p in parts if _is_nvcc(p))
     release = next(toolkits(question, chosen), None)
@@ -81,7 +81,7 @@ def compiler_objections(question: Question, build: Build) -> Iterator[RejectionR
             )
 
 
-def _asked_for(question: Question) -> Iterator[RequestedPart]:
+def _requested_parts(question: Question) -> Iterator[RequestedPart]:
     for text in question.request.packages:
         need = Requirement(text)
         if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):

@@ -162,11 +162,11 @@ def test_an_error_of_the_proof_names_the_final_place_and_not_the_draft(monkeypat
 
 def test_a_lock_that_does_not_say_what_was_asked_for_cannot_be_edited():
     with pytest.raises(UsageError, match="conda lock, which does not record the requested packages"):
-        edit._of_its_lock(Choices(), el.of_conda())
+        edit._request_lock(Choices(), el.of_conda())
     own = dataclasses.replace(el.PACKAGES[2], name="mine", editable=True)
     with pytest.raises(UsageError, match="mine is an editable package"):
-        edit._of_its_lock(Choices(), el.of((*el.PACKAGES, own)))
-    kept = edit._of_its_lock(Choices(), el.of())
+        edit._request_lock(Choices(), el.of((*el.PACKAGES, own)))
+    kept = edit._request_lock(Choices(), el.of())
     assert (kept.framework, kept.with_) == (["torch"], ["numpy", "filelock"])
 
 

@@ -190,7 +190,8 @@ def test_a_release_that_would_hold_another_package_back_says_so():
     other = solution(el.wheel("a", "2"), el.wheel("b", "1"), wanted=("a", "2"), behind={"b": 30})
     unasked = dataclasses.replace(other, asked=chosen.asked)
     found = [
-        reasons._of_outcomes(SimpleNamespace(tried=[chosen, o]), chosen, "a", "2") for o in (other, unasked)
+        reasons._explain_failure(SimpleNamespace(tried=[chosen, o]), chosen, "a", "2")
+        for o in (other, unasked)
     ]
     assert found == ["it would limit b to 1", None]
 
@@ -201,7 +202,7 @@ def test_a_release_that_would_hold_another_package_back_says_so():
 )
 def test_a_limit_may_be_what_excludes_a_release(newer, said):
     known = SimpleNamespace(locked={}, context=SimpleNamespace(sources=SimpleNamespace(exclude_newer=newer)))
-    assert said in reasons._kept(known, "a", "1")
+    assert said in reasons._explain_older(known, "a", "1")
 
 
 # --- fleets --------------------------------------------------------------------------------------------
