@@ -219,9 +219,10 @@ def check_removal(env: Path) -> None:
 
 def _check_is_ours(env: Path) -> None:
     hint = None
-    if env.is_dir() and not place.made_by_gpuenv(env):
+    foreign = env.is_dir() and not place.made_by_gpuenv(env)
+    more = foreign and place.holds_more_than_an_environment(env)
+    if more or (foreign and not env.is_symlink()):
         problem = f"{env} is a folder that gpuenv did not make; it is left alone"
-        more = place.holds_more_than_an_environment(env)
         hint = _LISTED if more else "to delete it anyway, remove the folder yourself"
     elif env.is_symlink():
         problem = f"{env} is a symbolic link to {env.readlink()}; it is left alone"

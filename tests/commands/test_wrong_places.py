@@ -92,6 +92,14 @@ def test_no_advice_to_remove_the_system_or_a_home_by_hand(gpuenv, place):
     assert (home / "thesis.tex").read_text() == "x"
 
 
+def test_a_link_to_a_folder_is_called_a_link(gpuenv):
+    (gpuenv.work / "thesis").mkdir()
+    (gpuenv.work / "link").symlink_to("thesis")
+    ran = gpuenv("remove", "link")
+    assert ran.code == 2 and "link is a symbolic link to thesis; it is left alone" in ran.err
+    assert "remove the folder yourself" not in ran.err
+
+
 def test_a_link_to_a_home_is_no_environment_either(gpuenv):
     link = gpuenv.work / "link"
     link.symlink_to(gpuenv.env["HOME"])
