@@ -124,7 +124,7 @@ def real_uv(monkeypatch):
     """uv itself answers: for what is about uv, or counts what is read of an index."""
     monkeypatch.setattr(_ANSWERS, "off", True)
     for running in LIVE.values():
-        running.answered = False  # what is read from here on is counted
+        running.answered = False
 
 
 @pytest.fixture

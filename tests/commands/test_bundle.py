@@ -301,7 +301,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(site):
         + "0" * 14
         + lock.read_text()[first + 6 :].lstrip("0123456789 =")
     )
-    site.index.requests.clear()
+    site.index.forget()
     ran = site.make(ask=())
     assert ran.code == 7 and "free; the bundle needs 900" in ran.json["error"]["message"]
     assert not site.index.downloads()
@@ -355,7 +355,7 @@ def test_a_bundle_can_be_made_offline_from_a_folder_of_wheels(site, tmp_path):
     for held in site.index.wheels.values():
         for name, data in held.items():
             (links / name).write_bytes(data)
-    site.index.requests.clear()
+    site.index.forget()
     ran = site.make("--offline", "--find-links", links)
     assert ran.code == 0, ran.err
     assert not site.index.requests and manifest(site.out)["complete"]

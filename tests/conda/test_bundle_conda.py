@@ -147,7 +147,7 @@ def test_a_conda_environment_is_made_from_a_bundle_whatever_the_cache_holds(made
         damage(target.folder / "uv-cache")
         damage(target.folder / "rattler")
     server.requests.clear()
-    site.index.requests.clear()
+    site.index.forget()
     ran = target("create", "--bundle", target.bundle, "--no-verify")
     assert ran.code == 0, ran.err
     module = target.work / ".venv/lib/python3.11/site-packages/jaxlib/__init__.py"

@@ -93,7 +93,7 @@ def bundle(made):
 @pytest.fixture
 def again(made, tmp_path):
     """The same site with a copy of its bundle, so that what is done to it stays here."""
-    made.index.requests.clear()
+    made.index.forget()
     copy = shutil.copytree(made.out, tmp_path / "copy")
 
     def make(*more):

@@ -149,6 +149,11 @@ class Index:
         assert not self.answered, "recorded answers of uv read nothing: this test needs the fixture real_uv"
         return self._requests
 
+    def forget(self) -> None:
+        """Count from here on."""
+        self._requests.clear()
+        self.answered = False
+
     def plain(self) -> bool:
         """Whether nothing but wheels and pages decides an answer of uv."""
         return not (self.faults or self.needs) and all(

@@ -24,6 +24,7 @@ FILE = Path(__file__).parent.parent / "data" / "uv_answers.json"
 NEVER_THE_SAME = 20
 """At most so many questions of `make test` are new in each run: they have the time or a folder of the test in them."""
 _ADDRESS = re.compile(r"(?:file:|[a-z]+\+|https?://)[^\s\"'<>]*")
+_NOWHERE = "file:///nowhere"  # an index of many tests that is not there
 _DECIDES = re.compile(r"UV_|NV_|\w+_proxy$", re.IGNORECASE)
 _WITHOUT_PROXY = ("UV_CACHE_DIR", "NO_PROXY", "no_proxy")
 
@@ -139,14 +140,17 @@ def _ask(argv, env, cwd):
     if any(re.search(r"(?m)^(-e |[./])| @ ", part) for part in parts[-len(paths) :]):
         return None  # a folder or an archive
     indexes: dict[str, loopback.Index] = {}
-    for address in _ADDRESS.findall("\n".join(parts)):
+    addresses = _ADDRESS.findall("\n".join(parts))
+    for address in addresses:
+        if address.startswith(_NOWHERE):
+            continue
         place = re.match(r"http://(127\.0\.0\.1:\d+)/", address)
         index = loopback.LIVE.get(place[1]) if place else None
         if index is None or not index.plain():
             return None
         indexes[place[1]] = index
-    if not indexes:
-        return None  # uv's own default
+    if not addresses:
+        return None  # uv's own default index
     names |= {f"<index {i}>": place for i, place in enumerate(indexes)}
     masked = {real: name for name, real in names.items()}
     asked = [
