@@ -161,12 +161,14 @@ def _no_solution(
     named = tuple(n for n in dict.fromkeys(map(requirement_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.package in named]
     without = refusals.find_absent_package(log)
+    holdings, newest, _ = _read_holdings(without, sources)
     old = _PLATFORM.search(plain := _plain(log))
     pin = _pin(without, [*roots, *(n.text for n in needs)])
-    newest, _ = _find_newest(without if pin else None, sources)
-    if newest:
+    if pin and newest:
         message = f"{without} has no version {pin}; the newest is {newest}"
         lines = [f"{n.text} ({n.origin})" for n in needs if _pin(without, [n.text])]
+    elif holdings:
+        message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
     elif old and old[1]:
         needed = min((int(n) for n in _GLIBC.findall(plain) if int(n) > int(old[3])), default=None)
         message = f"{old[1]} {old[2]} has no wheel for glibc 2.{old[3]}{f'; it needs glibc 2.{needed}' if needed else ''}"
@@ -191,7 +193,7 @@ def _explain_absent(
 ) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
     message, hint, closed = f"the package {name}{where} was not found", None, None
-    _, unread = _find_newest(name, sources)
+    *_, unread = _read_holdings(name, sources)
     if unread:  # uv tells only some refusals, and this index may have the package
         message, hint, closed = f"{message}, and {unread.message}", unread.hint, unread.unreachable
     else:
@@ -205,23 +207,36 @@ def _explain_absent(
     )  # fmt: skip
 
 
-def _find_newest(name: str | None, sources: PackageSources) -> tuple[Version | None, LockError | None]:
-    """Return the newest version on the indexes (without prereleases if there are others), and the last error of one."""
+def _read_holdings(
+    name: str | None, sources: PackageSources
+) -> tuple[list[str], Version | None, LockError | None]:
+    """Return a sentence for each index (its versions, or that it has none, or its error), the newest version on the
+    indexes (without prereleases if there are others), and the last error."""
     if name is None or sources.offline or sources.no_index:
-        return None, None
+        return [], None, None
     from ..index.downloads import add_credentials
     from ..index.http import Http
 
     http = Http(tries=1, timeout=10.0)
-    every, unread = set[Version](), None
+    sentences, every, unread = [], set[Version](), None
     for index in list_indexes(sources):
         try:
             files = project_files(http, add_credentials(index, ()), name)
         except LockError as error:
             unread = error
+            sentences.append(error.message.rstrip("."))
             continue
         every |= {v for f in files if (v := version_of(f.name, name))}
-    return max([v for v in every if not v.is_prerelease] or every, default=None), unread
+        versions = sorted({v for f in files if f.name.endswith(".whl") and (v := version_of(f.name, name))})
+        if not versions:
+            held = f"no wheel of {name}"
+        elif len(versions) == 1:
+            held = f"only {name} {versions[0]}"
+        else:
+            held = f"{len(versions)} versions of {name}, {versions[0]} to {versions[-1]}"
+        sentences.append(f"{redact(index)} has {held}")
+    newest = max([v for v in every if not v.is_prerelease] or every, default=None)
+    return sentences, newest, unread
 
 
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:

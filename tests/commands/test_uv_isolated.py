@@ -185,9 +185,8 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 
 MAY_NAME_IT = {
     "index/uv.py": 2,
-    "index/places.py": 1,
 }
-"""Where the program's path is asked for: by what starts it, and for its size and date."""
+"""Where the program is named: by what starts it."""
 
 
 def test_one_module_starts_uv_and_git_and_build_programs_are_started_through_uv_alone():
