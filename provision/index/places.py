@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from packaging.utils import (
@@ -115,6 +115,23 @@ def _named(plan: Plan, places: Callable[[PlannedBuild], Sequence[str]]) -> Plan:
 
 
 # --- uv's answer -----------------------------------------------------------------------------------
+
+
+def sole_indexes(
+    names: Iterable[str], sources: PackageSources, bound: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Return the index of each package, or None where a package can come from several places.
+
+    `bound` are packages with their only index. uv shows an address with credentials or variables in its own way.
+    """
+    configured = uv_variables(process.environ())
+    others = sources.no_index or sources.extra or sources.find_links or uv_extra(configured)
+    if others or configured.keys() & {"UV_FIND_LINKS", "UV_NO_INDEX"}:
+        return None
+    index = main_index(sources)
+    if any("@" in url or "$" in url for url in (index, *bound.values())):
+        return None
+    return {name: bound.get(name, index) for name in names}
 
 
 def drop_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:

@@ -11,7 +11,7 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import pytorch_address, pytorch_packages
-from ..index.places import UploadTimes, drop_pages, lasting_index
+from ..index.places import UploadTimes, drop_pages, lasting_index, sole_indexes
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
@@ -66,18 +66,27 @@ _LOG = "uv_distribution::source=debug,uv_client::cached_client=debug"
 """What uv logs beside its errors: the sources whose build code it runs, and the files that it reads."""
 
 
+Annotations = tuple[dict[str, str], dict[str, tuple[str, ...]]]
+"""The index of each package, and the packages that require it."""
+
+
 class Answer(Value):
     """uv's solution of a query.
 
     `archives` are the packages that come from a source archive, with its description if it could be read. `uploaded` is
     the day of the upload of each package whose index states it. `required_by` are the packages that require each
-    package.
+    package. uv states them in a second run, at their first use: `annotations` runs it.
     """
 
     packages: tuple[LockedPackage, ...]
     archives: Mapping[str, SourceArchive | None] = field(default_factory=dict)
     uploaded: Mapping[str, str] = field(default_factory=dict)
-    required_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    annotations: Callable[[], Annotations] = lambda: ({}, {})
+
+    @functools.cached_property
+    def required_by(self) -> dict[str, tuple[str, ...]]:
+        """The packages that require each package."""
+        return self.annotations()[1]
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, LockedPackage]:
@@ -139,8 +148,11 @@ class Query:
             finally:
                 took = ", ".join(f"{s:.2f} s" for s in self._seconds)
                 self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
-            # here, because the files of variants go with the folder
-            indexes, required_by = parse_annotations(self._annotate(text))
+            # An index whose answers may not be stored is read again completely for the annotations.
+            annotations = functools.cache(lambda: parse_annotations(self._annotate(text)))
+            indexes = sole_indexes(parse_versions(text), self.sources, self._places())
+            if indexes is None or self._variants:  # here, because the files of variants go with the folder
+                indexes = annotations()[0]
         own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
         indexes = {name: url.removesuffix("/") if url in own else url for name, url in indexes.items()}
         packages = parse_pylock(text, self.plan)
@@ -156,7 +168,7 @@ class Query:
         return Answer(
             packages=tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages),
             archives={name: archive for name, (_, archive) in archives.items()},
-            uploaded=parse_uploads(text), required_by=required_by,
+            uploaded=parse_uploads(text), annotations=annotations,
         )  # fmt: skip
 
     def newest(self) -> Answer:
@@ -490,7 +502,7 @@ def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     ))  # fmt: skip
 
 
-def parse_annotations(text: str) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def parse_annotations(text: str) -> Annotations:
     """Return the index of each package and the packages that require it, from the annotations of `uv pip compile`.
 
     `# from URL` and `# via NAME` stand under each pin. Files and the plan require nothing.

@@ -212,7 +212,8 @@ class _Brought(Value, kw_only=False):
     def conflicts(self) -> Iterator[Conflict]:
         """Yield the packages that conflict with the builds.
 
-        Nothing is yielded if the solver did not state who requires what.
+        Nothing is yielded if the solver did not state who requires what. That is read last, because it can
+        take another solve.
         """
         on_gpu = self.facts.question.request.device == "cuda" and bool(self._majors)
         for package in self.answer.packages:

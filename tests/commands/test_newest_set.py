@@ -466,3 +466,13 @@ def test_a_package_that_works_without_its_kernels_keeps_its_release_and_gets_a_n
     ran = gpuenv("lock", "--json", "-f", "torch", "--with", "torchao==0.17.0", *a100)
     note = "torchao 0.17.0 has no kernels for A100 (8.0); built for 9.0 10.0; its other functions work"
     assert versions(ran)["torchao"] == "0.17.0" and note in ran.json["plan"]["notes"]
+
+
+@pytest.mark.usefixtures("real_uv")
+def test_the_pages_of_an_only_index_are_read_once_where_none_may_be_stored(torches, index):
+    index.held = "no-store"
+    index.requests.clear()
+    ran = torches("lock", "--json", *ASK)
+    assert versions(ran)["torch"] == "2.15.0"
+    assert {p["index"] for p in ran.json["packages"]} == {index.url}
+    assert index.requests["/simple/pip/"] == index.requests["/simple/triton/"] == 1

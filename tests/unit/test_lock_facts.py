@@ -104,7 +104,7 @@ NEWEST = (build("2.15.0"),)
 
 def conflicts(known, *packages, required_by=None, builds=NEWEST):
     by = {p.name: () for p in packages} | (required_by or {})
-    answer = Answer(packages=packages, required_by=by)
+    answer = Answer(packages=packages, annotations=lambda: ({}, by))
     return [c.sentence for c in known.conflicts(builds, answer)]
 
 

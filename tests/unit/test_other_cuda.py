@@ -53,7 +53,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     question = Question(asked, TARGET, known, AvailableWheels())
     facts = Facts(question, frozenset(named), lambda _: {}, lambda _: ())
-    answer = Answer(packages=tuple(packages), required_by=required_by)
+    answer = Answer(packages=tuple(packages), annotations=lambda: ({}, required_by))
     return [one.sentence for one in facts.conflicts((build,), answer)]
 
 
