@@ -21,7 +21,7 @@ from pathlib import Path
 import loopback
 
 FILE = Path(__file__).parent.parent / "data" / "uv_answers.json"
-NEVER_THE_SAME = 20
+NEVER_THE_SAME = 40
 """At most so many questions of `make test` are new in each run: they have the time or a folder of the test in them."""
 _ADDRESS = re.compile(r"(?:file:|[a-z]+\+|https?://)[^\s\"'<>]*")
 _NOWHERE = "file:///nowhere"  # an index of many tests that is not there
