@@ -1,8 +1,8 @@
 """Find the fewest plans for many hosts. This package does no I/O.
 
 `classes` groups the hosts. `kinds` finds the possible plans of each group of one platform and device. `cover` chooses the
-fewest, and splits those that no set of the named packages serves. Here stands what a fleet is told: why two plans are not
-one, and whom few plans hold back.
+fewest, and splits those that no set of the named packages serves. This module explains the result: why two plans are not
+one, and which hosts few plans hold back.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ EVERYONE = {"model", "errors", "system"}
 BELOW = {"environment", "index", "profiles"}
 MAY = {
     "cli": {"show", "actions", "config", "environment"},
-    "commands": {"config"},  # and what is asked of it, by name
+    "commands": {"config"},  # and the modules of `actions`, imported by name
     "actions": {
         "lock", "config", "conda", "fleet", "bundle", "export", "report", *STAGES, "requirements", "wheels", *BELOW,
     },
