@@ -15,11 +15,12 @@ from packaging.utils import (
 )
 
 from ..errors import LockError
-from ..model import PYPI, LockedPackage, PackageSources, Plan, PlannedBuild, RequirementLine, normalize_name
+from ..model import LockedPackage, PackageSources, Plan, PlannedBuild, RequirementLine, normalize_name
 from ..system import process
 from ..system.redaction import redact
 from ..system.untrusted import path_of_url
 from ..system.wheel_file import parse_wheel
+from . import uv
 from .config import (
     is_pytorch,
     pip_settings,
@@ -48,13 +49,13 @@ def list_indexes(sources: PackageSources) -> list[str]:
 
 
 def default_index(environ: Mapping[str, str]) -> str:
-    """Return the URL of the default index without a slash at its end: that of uv or pip, else PyPI as uv does."""
+    """Return the URL of the default index without a slash at its end: the configured one, else uv's own."""
     configured = (
         environ.get("GPUENV_INDEX_PYPI")
         or uv_default(uv_variables(environ))
         or pip_settings(environ).index_url
     )
-    return configured.rstrip("/") if configured else PYPI
+    return configured.rstrip("/") if configured else uv.own_index()
 
 
 def lasting_index(sources: PackageSources) -> list[dict[str, object]]:

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ..errors import LockError
 from ..model import PackageSources
 from ..model.values import Value
 from ..system import process, trust
@@ -87,6 +88,17 @@ def program() -> str:
         from uv import find_uv_bin
 
         return find_uv_bin()
+
+
+@cache
+def own_index() -> str:
+    """Return the default index of uv without a slash at its end, which its help states. Raises LockError if it does not."""
+    helped = run_uv(["help", "--no-pager", "pip", "compile"], PackageSources(), python=None)
+    stated = re.search(r"\(by\s+default:\s+<(https://[^\s>]+)>\)", helped.stdout)
+    if not stated:
+        hint = "name an index in PIP_INDEX_URL"
+        raise LockError("uv does not state its default package index", hint=hint, log=helped.stderr)
+    return stated[1].rstrip("/")
 
 
 def run_uv(

@@ -17,11 +17,12 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import Version
 
 from ..errors import LockError, ResolveError
+from ..index import uv
 from ..index.places import list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
 from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
 from ..index.wheel_names import rank_wheel, wheel_tags
-from ..model import PYPI, Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
+from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
 from ..model.values import Value
 from ..resolve.choice import in_order
 from ..resolve.objections import device_objections, objections
@@ -144,7 +145,7 @@ def with_variants(context: RequestContext) -> RequestContext:
 
 def _own_indexes(sources: PackageSources) -> list[str]:
     """Return the indexes that a configuration or an option names."""
-    return [url for url in list_indexes(sources) if url.rstrip("/") != PYPI]
+    return [url for url in list_indexes(sources) if url.rstrip("/") != uv.own_index()]
 
 
 # --- the variant of a release that uv chose --------------------------------------------------------

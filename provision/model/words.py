@@ -37,9 +37,6 @@ PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 CONDA_SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
 """Platform -> the name that conda has for it."""
 
-PYPI = "https://pypi.org/simple"
-"""The default index of uv and pip."""
-
 ASSUMED_GLIBC = "2.17"
 """The glibc of a Linux machine that states none: that of manylinux2014."""
 

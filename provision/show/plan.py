@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..model import PYPI, format_bytes, name_few
+from ..model import format_bytes, name_few
 from ..system.redaction import clean
 from .terminal import Screen, count, show_table
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     )
 
 _KNOWN = {
-    PYPI: "PyPI",
     "https://download.pytorch.org/whl": "the PyTorch index",
     "https://conda.anaconda.org/conda-forge": "conda-forge",
 }
@@ -83,8 +82,11 @@ def _describe_index(build: PlannedBuild) -> str:
         return "" if build.index in ("pypi", "pytorch") else build.index
     if not any("://" in url for url in build.index_urls):
         return "local wheels"
+    from ..index.uv import own_index  # imported late: most values are shown without it
+
+    known = {own_index(): "PyPI", **_KNOWN}
     names = (
-        next((n for u, n in _KNOWN.items() if f"{url}/".startswith(f"{u}/")), url) for url in build.index_urls
+        next((n for u, n in known.items() if f"{url}/".startswith(f"{u}/")), url) for url in build.index_urls
     )
     *others, last = dict.fromkeys(names)
     return f"{', '.join(others)} or {last}" if others else last

@@ -80,8 +80,13 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     assert index.requests["/simple/torch/"] == 2
     begun = json.loads(ran.stderr.splitlines()[-1])
     uv = [words[1:3] for words in begun if Path(words[0]).name == "uv"]
-    # The solve, the wheels from the cache and from the index, and the empty environment.
-    assert sorted(uv) == [["pip", "compile"], *[["pip", "install"]] * 2, ["venv", "--quiet"]]
+    # Its own default index, the solve, the wheels from the cache and from the index, and the empty environment.
+    assert sorted(uv) == [
+        ["help", "--no-pager"],
+        ["pip", "compile"],
+        *[["pip", "install"]] * 2,
+        ["venv", "--quiet"],
+    ]
     asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
     assert len(asked) == len(set(asked)), "a Python was asked twice"
     before = dict(index.requests)

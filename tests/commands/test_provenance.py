@@ -14,6 +14,7 @@ from loopback import Index, serving
 
 from provision.environment import registry
 from provision.errors import BuildError
+from provision.index import uv
 
 pytestmark = pytest.mark.usefixtures("real_uv")
 
@@ -189,7 +190,9 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
         assert index.url not in said and "hunter2" not in said, argv
     file, lock = go.work / "pylock.toml", ("--lock", "pylock.toml", "--no-verify")
     written = file.read_text()
-    planted = written.replace('index = "pypi"', 'index = "pypi"\nindex_urls = ["https://pypi.org/simple"]')
+    planted = written.replace(
+        'index = "pypi"', 'index = "pypi"\nindex_urls = ["https://mirror.example/simple"]'
+    )
     assert planted != written
     file.write_text(planted)
     assert go("create", "locked", *lock).code == 6  # no lock states an address
@@ -205,7 +208,7 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
 
 
 def test_pypi_is_named_where_it_is_asked(gpuenv):
-    ran = ok(gpuenv("resolve", *JAX, "--index", "https://pypi.org/simple"))
+    ran = ok(gpuenv("resolve", *JAX, "--index", uv.own_index()))
     assert "from PyPI" in ran.out
 
 

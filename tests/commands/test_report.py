@@ -11,6 +11,7 @@ import pytest
 from rows import rows, sampled
 
 from provision import report
+from provision.index import uv
 from provision.model import (
     Driver,
     Evidence,
@@ -54,7 +55,7 @@ SECRETS = {
         ("https://u:p@nexus.corp.example.com:8443/repository/team/simple?sig=1", "https://HOST/.../simple"),
         ("https://download.pytorch.org/whl/cu126", "https://download.pytorch.org/whl/cu126"),
         ("https://tok@conda.anaconda.org/t/tk-1-2/chan", "https://conda.anaconda.org/chan"),
-        ("https://user:p%40ss@pypi.org/simple", "https://pypi.org/simple"),
+        (uv.own_index().replace("://", "://user:p%40ss@"), uv.own_index()),
         ("http://127.0.0.1:8080/simple/", "http://127.0.0.1:8080/simple/"),
         (f"{UUID} x {UUID} GPU-99999999-0000-0000-0000-000000000000", "(UUID 1) x (UUID 1) (UUID 2)"),
         ("CUDA_VISIBLE_DEVICES=GPU-3f2a9c04", "CUDA_VISIBLE_DEVICES=(UUID 1)"),

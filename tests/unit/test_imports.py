@@ -34,7 +34,7 @@ MAY = {
     "requirements": set(),
     "environment": {"wheels", "index"},
     "index": set(),
-    "show": set(),
+    "show": {"index"},
     "system": set(),
     "errors": set(),
     "model": set(),
