@@ -435,7 +435,7 @@ class Build:
             digest, checks = record.lock_digest(self.lock), options.checks and not options.quick
             self.verdict = recall.find_kept_verdict(self.env, self.choices, machine, digest, checks=checks)
         if self.verdict:
-            record.note_kept(self.env, self.emit)
+            record.report_kept_verdict(self.env, self.emit)
         elif self._can_prove():
             self.verdict = self.verify_at(self.env)
             self.run_later_stages()

@@ -93,7 +93,7 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         env, options.choices, emit, lock=options.takes_lock, recreate=options.recreate
     )
     if options.is_plain and (kept := _find_up_to_date(env, choices, brief=options.brief)):
-        record.note_kept(env, emit)
+        record.report_kept_verdict(env, emit)
         return register(emit, env, kept)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..lock.project import find_named_lock

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..model import Emit, Event, Machine, VariantProperties, drop_event
 from ..model.declare import option
 from ..model.values import Value
-from ..system.trust import settle_cache
+from ..system.trust import secure_cache
 
 
 class DetectOptions(Value):
@@ -24,7 +24,7 @@ def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine | Variant
 
     from .. import detect
 
-    machine = detect.detect(cache=settle_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
+    machine = detect.detect(cache=secure_cache(Path(platformdirs.user_cache_dir("gpuenv"))))
     return _list_properties(machine, emit) if options.variant_properties else machine
 
 

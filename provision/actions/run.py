@@ -93,7 +93,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     place.roll_back_interrupted(emit, make_absolute(env))
     root, programs = find_programs(env)
     inherited = process.environ()
-    trust.settle_home()  # for gpuenv only: the program gets the variables of the user
+    trust.choose_home()  # for gpuenv only: the program gets the variables of the user
     environ = prepare_variables(emit, root, programs, inherited, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH

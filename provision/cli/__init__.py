@@ -57,7 +57,7 @@ def _run(screen: show.Screen, words: CommandWords) -> int:
     if process.has_borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _show_error(screen, refused)
-    note_on_home = trust.settle_home(cache="--cache-dir" not in ours) if command is None else None
+    note_on_home = trust.choose_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
         from ..actions import completion  # few runs complete words
 
@@ -81,7 +81,7 @@ def _run(screen: show.Screen, words: CommandWords) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     except SystemExit as error:
-        screen.rest()
+        screen.stop_activity()
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
             _show_interrupt(screen, int(error.code), "terminated")
         raise
@@ -129,7 +129,7 @@ def _show_error(screen: show.Screen, error: GpuenvError) -> int:
 
 def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     """Show that a run was ended: as text, or as the one document of `--json`."""
-    screen.rest()
+    screen.stop_activity()
     if screen.json:
         show.show_error(screen, GpuenvError(word, hint=_AFTER_INTERRUPT), code)
     else:

@@ -146,7 +146,7 @@ def _run_command(function: Any, options: Any, output: Any) -> int:
     try:
         value = function(options, emit)
     finally:
-        screen.rest()  # before an error is shown, on a screen of its own
+        screen.stop_activity()  # before an error is shown, on a screen of its own
     code = exit_codes.get_exit_code(value, options)
     show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if signal := getattr(value, "signal", None):  # of the program of `run`

@@ -15,11 +15,11 @@ from ..environment.distributions import read_distributions
 from ..environment.install import (
     describe_copies,
     install_wheels,
-    put_back as put_back_wheels,
-    take_out,
+    reinstall_wheels,
+    uninstall,
 )
 from ..environment.managers import Building, RepairWork, compare_locks
-from ..environment.transaction import at_its_path
+from ..environment.transaction import build_in_place
 from ..environment.uv_install import UvInstall
 from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
@@ -27,7 +27,7 @@ from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, no
 from ..system.redaction import clean, redact
 from . import activation, engine
 
-transaction = at_its_path
+transaction = build_in_place
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
@@ -59,7 +59,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     step = compare_locks(old, new)
     before = {p.name: p for p in old.packages}
     channelled, wheels = _split(step.into)
-    take_out(prefix, [n for n in step.out if not before[n].is_conda])
+    uninstall(prefix, [n for n in step.out if not before[n].is_conda])
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
         _note_copies(link(new, prefix, how, replaced=gone), how)
@@ -68,16 +68,16 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     how.emit(Event("done", "build", f"{len(step.into)} packages changed"))
 
 
-def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError.
 
     Files of the cache are compared with their hashes, because files of the prefix are links to them.
     """
     channelled, wheels = _split(work.packages)
-    take_out(prefix, [r.name for r in work.removed])
+    uninstall(prefix, [r.name for r in work.removed])
     if channelled:
         link(lock, prefix, how, distrust=True, reinstall=[p.name for p in channelled])
-    put_back_wheels(lock, wheels, prefix, how, fresh=fresh)
+    reinstall_wheels(lock, wheels, prefix, how, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:

@@ -48,7 +48,7 @@ def cache_dir(chosen: str | None) -> Path:
     environ = process.environ()
     usual = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rattler" / "cache"
     named = Path(chosen) / "conda" if chosen else Path(environ.get("RATTLER_CACHE_DIR") or usual)
-    return trust.settle_cache(named)
+    return trust.secure_cache(named)
 
 
 def ask(

@@ -80,7 +80,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
         return None
     file = Path(named)
     vouched = record.is_vouched(env)
-    if not vouched and not registry.knows(record.digest_record(env.resolve())):
+    if not vouched and not registry.has_record(record.digest_record(env.resolve())):
         return OwnProject(file=file, problem=record.explain_unvouched(env))
     if not vouched or not file.exists():
         file = find_in_folder(env.parent) or file

@@ -30,7 +30,7 @@ def list_overlays(c: Choices) -> list[Path]:
                 f"--profiles {folder}: {error.strerror}", hint="give a folder with profiles"
             ) from error
     user_folder = own_profiles()
-    # Not Path.is_dir, which raises for a folder that this user may not enter. `settle_home` has said so.
+    # Not Path.is_dir, which raises for a folder that this user may not enter. `choose_home` has said so.
     return list(c.profiles) or ([user_folder] if os.path.isdir(user_folder) else [])  # noqa: PTH112
 
 

@@ -57,7 +57,7 @@ def install_wheels(whole: UvInstall) -> None:
         return
     _install_unhashed(whole)
     for site_packages in find_sites(path):
-        if linked := link_unfound(site_packages):
+        if linked := link_missing_libraries(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
             emit(Event("note", "build", text))
     _note_copies(whole)
@@ -125,7 +125,7 @@ def _install_hashed(whole: UvInstall) -> None:
         if not done.ok:
             raise explain_install_failure(done, lock)
     for package in (p for p in hashed if not is_wheel(p)):
-        _build(whole.only((package,)))
+        _build(whole.select((package,)))
 
 
 def _install_cached(whole: UvInstall, wheels: tuple[LockedPackage, ...]) -> list[UvInstall]:
@@ -145,7 +145,7 @@ def _install_cached(whole: UvInstall, wheels: tuple[LockedPackage, ...]) -> list
         if not packages:
             continue
         wanted = dataclasses.replace(
-            whole.only(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
+            whole.select(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
         )
         done = wanted.install(offline=True)
         if not done.ok and only_files and cache_is_damaged(done.stderr):
@@ -209,7 +209,7 @@ def _install_unhashed(whole: UvInstall) -> None:
 _SETTINGS = uv.Settings(timeout=600)
 
 
-def take_out(env: Path, names: Iterable[str]) -> None:
+def uninstall(env: Path, names: Iterable[str]) -> None:
     """Remove distributions and their files. Raises BuildError."""
     names = list(names)
     if not names:
@@ -224,7 +224,9 @@ def take_out(env: Path, names: Iterable[str]) -> None:
         )  # fmt: skip
 
 
-def put_back(lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, how: Building, *, fresh: bool) -> None:
+def reinstall_wheels(
+    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, how: Building, *, fresh: bool
+) -> None:
     """Reinstall some of a lock's wheels. Raises BuildError.
 
     `fresh` downloads them again and removes them from the installer's cache, whose files were changed.
@@ -252,7 +254,7 @@ def put_back(lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, how: Buil
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 
 
-def link_unfound(site_packages: Path) -> tuple[str, ...]:
+def link_missing_libraries(site_packages: Path) -> tuple[str, ...]:
     """Link NVIDIA libraries of folders that TensorFlow's RUNPATH lacks into a folder that it has. Raises OSError.
 
     TensorFlow opens CUDA libraries by name, and finds those of the nvidia-* wheels through the RUNPATH of

@@ -65,7 +65,7 @@ class Manager(Protocol):
         """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
 
     @staticmethod
-    def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+    def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
         """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
 
     @staticmethod

@@ -58,8 +58,8 @@ def locked(place: Path) -> Iterator[list[str]]:
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_make_parents(place.parent))
-            refused = _lock_beside(place, stack, notes)
-            if not _lock_itself(place, stack) and refused:
+            refused = _lock_sibling(place, stack, notes)
+            if not _lock_folder(place, stack) and refused:
                 raise refused
             yield notes
     except BusyError as error:
@@ -94,7 +94,7 @@ def _make_parents(folder: Path) -> Iterator[None]:
                 created.rmdir()
 
 
-def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
+def _lock_sibling(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
     """Lock the file beside the folder. Return the error if it may not be created.
 
     Raises BusyError and OSError.
@@ -116,10 +116,10 @@ def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> 
         with contextlib.ExitStack() as on_exit:
             on_exit.callback(os.close, opened.descriptor)
             has_locks = _has_locked(opened.descriptor)
-            if not _is_still(opened.descriptor, path):
+            if not _is_same_file(opened.descriptor, path):
                 continue  # its run removed it meanwhile: another run may have created and locked a new file
             void = _claim(opened, path, on_exit, has_locks=has_locks)
-            if not _is_still(opened.descriptor, path):
+            if not _is_same_file(opened.descriptor, path):
                 continue
             if void:
                 notes.append(f"taking over the lock on {place}, inactive for {STALE:g} s: {void.words}")
@@ -164,7 +164,7 @@ def _claim(opened: _Opened, path: Path, on_exit: contextlib.ExitStack, *, has_lo
     return void
 
 
-def _lock_itself(place: Path, stack: contextlib.ExitStack) -> bool:
+def _lock_folder(place: Path, stack: contextlib.ExitStack) -> bool:
     """Lock the environment's folder, for users who can write only there. Raises BusyError.
 
     Returns False if it does not exist, or on a file system without such locks.
@@ -236,7 +236,7 @@ def _lock(descriptor: int) -> None:
         raise BusyError from error
 
 
-def _is_still(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     """Return whether a path still leads to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())

@@ -49,7 +49,7 @@ def read(env: Path, name: str) -> dict[str, Any]:
     return data
 
 
-def names_project(env: Path) -> bool:
+def is_of_project(env: Path) -> bool:
     """Return whether the environment was made from a project's file, whose contents the options do not repeat."""
     try:
         recorded = read(env, "request.json").get("choices")
@@ -109,7 +109,7 @@ def is_vouched(env: Path) -> bool:
     if not made_by_gpuenv(env):
         return False
     real, record = env.resolve(), digest_record(env.resolve())
-    return record <= registry.read(real, "record") or registry.follow(real, record)
+    return record <= registry.read(real, "record") or registry.move_entry(real, record)
 
 
 def read_vouched(env: Path, name: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def write_vouched(env: Path, name: str, document: dict[str, Any]) -> None:
 
 def explain_unvouched(env: Path) -> str:
     """Return why a record does not count."""
-    if registry.knows(digest_record(env.resolve())):
+    if registry.has_record(digest_record(env.resolve())):
         return f"{env} is a copy of an environment that your gpuenv made"
     return f"your gpuenv did not write {env / MARK} at this path, or another program changed it"
 
@@ -245,7 +245,7 @@ def find_verified_time(env: Path) -> str | None:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
 
 
-def note_kept(env: Path, emit: Emit) -> None:
+def report_kept_verdict(env: Path, emit: Emit) -> None:
     """Say of which time a verdict is that is shown again."""
     when = (find_verified_time(env) or "")[:16].replace("T", " ")
     again = f"gpuenv verify {shlex.quote(str(env))}"

@@ -106,13 +106,13 @@ def list_environments(*, prune: bool = True) -> list[Path]:
     return sorted(set(paths))
 
 
-def knows(record: frozenset[str]) -> bool:
+def has_record(record: frozenset[str]) -> bool:
     """Return whether this user's gpuenv wrote a record at any path."""
     paths = (env for _, env in _iterate_entries() if env is not None)
     return bool(record) and any(record <= read(env, "record") for env in paths)
 
 
-def follow(env: Path, record: frozenset[str]) -> bool:
+def move_entry(env: Path, record: frozenset[str]) -> bool:
     """Give an environment the entry of the path that it was moved from: that is gone and had this record.
 
     Return whether there was one.

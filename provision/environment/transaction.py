@@ -3,7 +3,7 @@
 A new environment replaces the old one when the block ends. If the block raises or the run is killed, the old
 environment remains, or none if there was none. `place.recover` removes what an interrupted run left.
 
-`beside` builds in a hidden folder beside the environment and renames it, which works for a venv. `at_its_path` builds
+`build_in_draft` builds in a hidden folder beside the environment and renames it, which works for a venv. `build_in_place` builds
 at the final path, because conda writes its prefix into files. The old environment is renamed, and a marker file
 inside the new one says that it is unfinished. One rename moves the new environment with this marker to the path.
 
@@ -31,7 +31,7 @@ from .place import MARK, refuse_mounts
 
 
 @contextmanager
-def beside(env: Path, *, copied: bool) -> Iterator[Path]:
+def build_in_draft(env: Path, *, copied: bool) -> Iterator[Path]:
     """Yield a draft beside the environment: empty, or a copy of it. Raises BuildError."""
     if copied:
         _check_copyable(env)
@@ -43,7 +43,7 @@ def beside(env: Path, *, copied: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def at_its_path(env: Path, *, copied: bool) -> Iterator[Path]:
+def build_in_place(env: Path, *, copied: bool) -> Iterator[Path]:
     """Yield the final path: empty, or a copy of the environment, which is renamed meanwhile. Raises BuildError."""
     if copied:
         _check_copyable(env)

@@ -118,7 +118,7 @@ class UvInstall(Value, kw_only=False):
     reinstall: bool = False
     target: Path | None = None
 
-    def only(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> UvInstall:
+    def select(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> UvInstall:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
         lock = dataclasses.replace(self.lock, packages=packages)
         options = ("--require-hashes", *_make_source_options(packages))
@@ -151,7 +151,7 @@ class UvInstall(Value, kw_only=False):
         left: dict[str, int] = {}
 
         def on_line(line: str) -> None:
-            if not offline and (bar := progress(line)):
+            if not offline and (bar := parse_progress(line)):
                 name, done, total = bar
                 there[name] = max(done, there.get(name, 0))
                 left[name] = total - there[name]
@@ -236,7 +236,7 @@ _BAR = re.compile(
 )
 
 
-def progress(line: str) -> tuple[str, int, int] | None:
+def parse_progress(line: str) -> tuple[str, int, int] | None:
     """Return file, received bytes and total bytes of a line of uv's progress, or None for other lines."""
     bar = _BAR.search(_ESCAPE.sub("", line))
     return (bar[1], _parse_bytes(bar[2]), _parse_bytes(bar[3])) if bar else None

@@ -15,13 +15,13 @@ from ..system.files import write_file, writing
 from ..system.redaction import clean
 from ..wheels import pylock
 from . import record
-from .install import install_wheels, put_back as put_back_wheels, take_out
+from .install import install_wheels, reinstall_wheels, uninstall
 from .managers import Building, RepairWork, compare_locks
 from .place import MARK
-from .transaction import beside
+from .transaction import build_in_draft
 from .uv_install import UvInstall
 
-transaction = beside
+transaction = build_in_draft
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
@@ -39,16 +39,16 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     """Change an environment with the lock `old` to the lock `new`. Raises BuildError."""
     step = compare_locks(old, new)
-    take_out(prefix, step.out)
+    uninstall(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
         install_wheels(UvInstall(some, prefix, how.sources, how.emit))
 
 
-def put_back(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError."""
-    take_out(prefix, [r.name for r in work.removed])
-    put_back_wheels(lock, work.packages, prefix, how, fresh=fresh)
+    uninstall(prefix, [r.name for r in work.removed])
+    reinstall_wheels(lock, work.packages, prefix, how, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:

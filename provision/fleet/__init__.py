@@ -31,13 +31,13 @@ from ..model.values import Value
 from ..resolve.choice import is_planned
 from ..resolve.objections import objections
 from ..system.versions import version
-from .classes import count_hosts as count_hosts, group as group, joint_target
+from .classes import count_hosts, joint_target
 from .cover import PackageCover, bits
 from .kinds import (
     MOST_LOST,
     Fitting,
-    HostGroup as HostGroup,
-    Packages as Packages,
+    HostGroup,
+    Packages,
     PlannedGroup,
     joint_request,
     plan_group,

@@ -14,7 +14,7 @@ _MOST_LETTERS = 56
 """Letters of an id, without the number of duplicate ids."""
 
 
-def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
+def group_hosts(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     """Return the classes, most hosts first. The order of the hosts changes nothing."""
     read: dict[
         tuple[int, str], list[FleetHost]
@@ -23,12 +23,12 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
         read.setdefault((id(host.target), host.device), []).append(host)
     by_target: dict[tuple[Target, str], list[FleetHost]] = {}
     for members in read.values():
-        by_target.setdefault((_alike(members[0].target), members[0].device), []).extend(members)
+        by_target.setdefault((_strip_gpu_names(members[0].target), members[0].device), []).extend(members)
     ordered = sorted(by_target.items(), key=lambda item: (-len(item[1]), repr(item[0])))
     ids = _ids([key for key, _ in ordered])
     return tuple(
         HostClass(
-            id=name, target=_with_names(key[0], members), device=members[0].device,
+            id=name, target=_add_gpu_names(key[0], members), device=members[0].device,
             hosts=tuple(sorted(h.name for h in members)),
         )
         for name, (key, members) in zip(ids, ordered, strict=True)
@@ -42,16 +42,16 @@ def count_hosts(classes: Iterable[HostClass]) -> int:
 
 def is_same_class(one: Target, other: Target) -> bool:
     """Return whether no plan can tell two targets apart."""
-    return _alike(one) == _alike(other)
+    return _strip_gpu_names(one) == _strip_gpu_names(other)
 
 
-def _alike(target: Target) -> Target:
+def _strip_gpu_names(target: Target) -> Target:
     """Return the target without the number, order and names of its GPUs."""
     gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=version))
     return dataclasses.replace(target, gpus=gpus, forward_compat=target.allowed_compat)
 
 
-def _with_names(target: Target, members: Iterable[FleetHost]) -> Target:
+def _add_gpu_names(target: Target, members: Iterable[FleetHost]) -> Target:
     """Return the target with the alphabetically first board name of each capability."""
     names: dict[str, str] = {}
     for seen in {id(m.target): m.target.gpus for m in members}.values():

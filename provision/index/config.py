@@ -296,7 +296,7 @@ def own_cache(sources: PackageSources) -> Path:
     """Return gpuenv's own cache, beside the installer's."""
     import platformdirs
 
-    return trust.settle_cache(Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv")))
+    return trust.secure_cache(Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv")))
 
 
 # --- the PyTorch index -----------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def run_uv(
     private folder cannot be created.
     """
     env = environment(sources, process.environ(), settings)
-    trust.settle_cache(cache_folder(env))
+    trust.secure_cache(cache_folder(env))
     argv = [program(), *arguments, "--no-config"]
     if python is not None:
         argv += ["--python", str(Path(python).absolute())]

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from .. import fleet
 from ..config import rows
 from ..config.options import Choices
 from ..config.target import complete
 from ..errors import LockError, UsageError
+from ..fleet.classes import count_hosts, group_hosts
 from ..model import (
     LOCK_NAMES,
     VENV_CLASS_LOCKS,
@@ -104,7 +104,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
     for path, lock in locks:
         kinds = []
         alone = FleetHost(name=f"machine of {path.name}", target=lock.target, device=lock.plan.device)
-        for one in lock.classes or fleet.group([alone]):
+        for one in lock.classes or group_hosts([alone]):
             for host in one.hosts:
                 if seen.setdefault(host, path.name) != path.name:
                     raise LockError(
@@ -119,7 +119,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
     plans: list[FleetPlan] = []
     files: list[FleetLock] = []
     unserved: list[UnservedHosts] = []
-    current.sort(key=lambda row: -fleet.count_hosts(row[2]))
+    current.sort(key=lambda row: -count_hosts(row[2]))
     for path, lock, kinds in current:
         working = []
         for kind in kinds:
@@ -140,9 +140,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
         if working:
             files.append(FleetLock(file=str(path), plan=len(plans), lock=lock))
             plans.append(
-                FleetPlan(
-                    plan=lock.plan, classes=tuple(k.id for k in working), hosts=fleet.count_hosts(working)
-                )
+                FleetPlan(plan=lock.plan, classes=tuple(k.id for k in working), hosts=count_hosts(working))
             )
     found = Fleet(
         classes=tuple(kind for _, _, kinds in current for kind in kinds), plans=tuple(plans),

@@ -14,7 +14,8 @@ from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
 from ..config.project import apply_project, digest_inputs, list_files
 from ..errors import LockError, ResolveError, UsageError
-from ..fleet.kinds import feature_release
+from ..fleet.classes import group_hosts
+from ..fleet.kinds import HostGroup, feature_release
 from ..index.places import name_configured
 from ..index.simple_api import version_of
 from ..model import (
@@ -90,7 +91,7 @@ def plan_targets(
 
 def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
     """Return the classes of each group of options. Their ids are unique in all groups."""
-    grouped = [(group.choices, fleet.group(group.hosts)) for group in groups]
+    grouped = [(group.choices, group_hosts(group.hosts)) for group in groups]
     if len(grouped) < 2:
         return grouped
     return [
@@ -99,9 +100,7 @@ def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClas
     ]
 
 
-def _parts(
-    choices: Choices, classes: Sequence[HostClass], emit: Emit, *, no_code: bool
-) -> list[fleet.HostGroup]:
+def _parts(choices: Choices, classes: Sequence[HostClass], emit: Emit, *, no_code: bool) -> list[HostGroup]:
     """Group the classes by platform and device, each group with its request."""
     kinds: dict[tuple[str, Device], list[HostClass]] = {}
     for one in classes:
@@ -110,13 +109,13 @@ def _parts(
     for (_, device), members in kinds.items():
         group_choices = replace(choices, planned=members[0].target, target=None, device=device)
         context = make_request(group_choices, emit, no_code=no_code)
-        parts.append(fleet.HostGroup(context, tuple(members)))
+        parts.append(HostGroup(context, tuple(members)))
     return parts
 
 
 def _leave_out_closed(
-    parts: Sequence[fleet.HostGroup], answer: fleet.FleetAnswer, emit: Emit
-) -> list[fleet.HostGroup] | None:
+    parts: Sequence[HostGroup], answer: fleet.FleetAnswer, emit: Emit
+) -> list[HostGroup] | None:
     """Return the groups without the builds of an index that a plan needs and that does not answer, or None.
 
     All plans change with it, and what they cost: each alone would only get other builds.

@@ -49,7 +49,7 @@ _DEEDS = frozenset(
 def show_event(screen: Screen, event: Event) -> None:
     """Show one event of a stage. Its start and end stay on the screen, its progress does not."""
     if event.kind in ("start", "progress", "done"):
-        screen.watch(event)
+        screen.show_activity(event)
     if event.kind == "progress":
         return
     if event.kind == "next":
@@ -59,9 +59,9 @@ def show_event(screen: Screen, event: Event) -> None:
     elif event.kind == "log":
         screen.say(event.text, always=True)
     elif event.kind in ("warning", "note"):
-        if event.text in screen.told:
+        if event.text in screen.shown:
             return
-        screen.told.add(event.text)
+        screen.shown.add(event.text)
         label = "note" if event.kind == "note" else screen.colour("warning", "yellow", screen.err)
         screen.say(f"{label}: {event.text}")
     elif event.kind == "start" or screen.verbose:
@@ -71,7 +71,7 @@ def show_event(screen: Screen, event: Event) -> None:
 def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
     """Show a command's value: as one JSON document, or as text and the next step, if an event named one. An event with
     a summary replaces the text. With --quiet only the last line before the next step is shown, unless the result is not `good`."""
-    screen.rest()
+    screen.stop_activity()
     kind = type(value).__name__
     screen.last_only = screen.quiet and good and not screen.json and kind in _DEEDS
     if screen.json:
@@ -97,7 +97,7 @@ def _load_function(name: str) -> Callable[..., None]:
 def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
     """Show an error: what happened, the evidence, what to do. With --json, show one document with the exit
     code."""
-    screen.rest()
+    screen.stop_activity()
     message = clean(failed.message)
     if screen.json:
         body = {
@@ -139,7 +139,7 @@ def _list_last_lines(log: str, count: int) -> list[str]:
 
 def show_bug(screen: Screen, version: str) -> None:
     """Show a bug of gpuenv: the traceback, and what to report."""
-    screen.rest()
+    screen.stop_activity()
     trace = traceback.format_exc()
     if screen.json:
         body = {"code": 1, "message": "a bug in gpuenv", "hint": _REPORT, "log": trace}

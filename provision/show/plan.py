@@ -58,7 +58,7 @@ def show_plan(
         for sentence in (*list_objections(plan), *_list_held_back(plan)):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
-        if note in screen.told:
+        if note in screen.shown:
             continue
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
     if plan.hint:

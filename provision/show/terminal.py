@@ -44,7 +44,7 @@ class Screen:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     next_step: str | None = None  # what the result ends with
-    told: set[str] = field(default_factory=set)  # warnings and notes, each of which is said once
+    shown: set[str] = field(default_factory=set)  # warnings and notes, each of which is said once
     summary: str | None = None  # a sentence in place of the details of a result
     last_only: bool = False  # of the result only its last line is shown
     pending: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
@@ -91,7 +91,7 @@ class Screen:
         if self.last_only:
             self.pending = [text]
         elif not self.json:
-            self._settle()
+            self._clear_progress()
             self._write(self.out, text)
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class Screen:
         )  # fmt: skip
         return [row.replace("\0", " ") for row in rows] or [""]
 
-    def watch(self, event: Event) -> None:
+    def show_activity(self, event: Event) -> None:
         """Show what a stage is at, as long as that lasts."""
         if self.quiet:
             return
@@ -133,22 +133,22 @@ class Screen:
             self.activity = Progress(self.say, self.progress if is_live else None)
         self.activity.take(event)
 
-    def rest(self) -> None:
+    def stop_activity(self) -> None:
         """Stop showing an activity. The result or an error follows."""
         if self.activity:
             self.activity.stop()
         with self.lock:
-            self._settle()
+            self._clear_progress()
 
     def say(self, text: str, *, always: bool = False) -> None:
         """Write a line of progress. On a terminal it is broken between words."""
         if self.quiet and not always:
             return
         with self.lock:
-            self._say(text)
+            self._write_rows(text)
 
-    def _say(self, text: str) -> None:
-        self._settle()
+    def _write_rows(self, text: str) -> None:
+        self._clear_progress()
         rows = [text := self._clean(self.err, text)]
         if self.err.isatty() and "\n" not in text and not text.startswith(" "):
             rows = textwrap.wrap(text, self.width(self.err), subsequent_indent="  ",
@@ -164,7 +164,7 @@ class Screen:
             self.err.flush()
             self.live = True
 
-    def _settle(self) -> None:
+    def _clear_progress(self) -> None:
         if self.live:
             self.err.write("\r\x1b[2K")
             self.err.flush()  # the result goes to another stream of the same terminal
@@ -172,7 +172,7 @@ class Screen:
 
     def document(self, data: dict[str, Any]) -> None:
         """Write the JSON document of a `--json` run."""
-        self._settle()
+        self._clear_progress()
         text = json.dumps(redact_value(data), indent=2, ensure_ascii=False)
         self.out.write(_encode(self.out, re.sub(_IN_JSON, lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()

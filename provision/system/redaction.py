@@ -127,7 +127,7 @@ def _secrets(text: str, own: re.Pattern[str] | None) -> list[Secret]:
     of_own = (_make(*match.span()) for match in own.finditer(text)) if own else ()
     found = sorted(
         itertools.chain(
-            _find_addresses(text), of_own, _find_assigned(text), _find_said(text), _find_forms(text)
+            _find_addresses(text), of_own, _find_assigned(text), _find_labelled(text), _find_forms(text)
         ),
         key=lambda secret: (secret.first, -secret.last),
     )
@@ -396,7 +396,7 @@ def _find_assigned(text: str) -> Iterator[Secret]:
             yield _make(start, end)
 
 
-def _find_said(text: str) -> Iterator[Secret]:
+def _find_labelled(text: str) -> Iterator[Secret]:
     """Find what an option, a line of netrc or a sentence says."""
     values, lower = _Values(text), text.lower()
     for match in re.finditer(_OPTION, text) if "--" in text else ():

@@ -66,8 +66,8 @@ class _Session:
     """What this run accepts, and where its notes go."""
 
     accepts_project = False
-    tell: Callable[[str], None] | None = None
-    told: ClassVar[dict[str, None]] = {}
+    report: Callable[[str], None] | None = None
+    noted: ClassVar[dict[str, None]] = {}
 
 
 def accept_project(accepted: bool) -> None:
@@ -75,20 +75,20 @@ def accept_project(accepted: bool) -> None:
     _Session.accepts_project = accepted
 
 
-def listen(tell: Callable[[str], None]) -> None:
-    """Send notes on what is not used to `tell`, each once, also those that nobody heard."""
-    unheard = [] if _Session.tell else [*_Session.told]
-    _Session.told.clear()
-    _Session.tell = staticmethod(tell)
+def listen(report: Callable[[str], None]) -> None:
+    """Send notes on what is not used to `report`, each once, also those that nobody heard."""
+    unheard = [] if _Session.report else [*_Session.noted]
+    _Session.noted.clear()
+    _Session.report = staticmethod(report)
     for text in unheard:
         note(text)
 
 
 def note(text: str) -> None:
     """Say once what is not used."""
-    if _Session.tell and text not in _Session.told:
-        _Session.tell(text)
-    _Session.told[text] = None
+    if _Session.report and text not in _Session.noted:
+        _Session.report(text)
+    _Session.noted[text] = None
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) 
     accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(untrusted.open_regular(path))
-        if not accepted and not untrusted.is_handed_on(path):
+        if not accepted and not untrusted.is_descriptor(path):
             status = os.fstat(file.fileno())
             if reason := _find_fault(str(path), _list_trusted(beside), status):
                 raise UntrustedError(path, reason, hint)
@@ -430,7 +430,7 @@ def find_foreign_owner(path: Path) -> str | None:
 
 
 @functools.cache
-def settle_cache(folder: Path) -> Path:
+def secure_cache(folder: Path) -> Path:
     """Make a cache private (0700) and return it. A missing one is created.
 
     One that was open to others is emptied, if they own or can write an entry. A folder with other names than those of
@@ -494,7 +494,7 @@ def _empty(cache: Path) -> None:
 _OF_THE_USER = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 
-def settle_home(*, cache: bool = True) -> str | None:
+def choose_home(*, cache: bool = True) -> str | None:
     """Give this process a usable home and cache, and return a note about a replacement.
 
     Root does not use the folders of another user, as with a `sudo` that keeps HOME: they configure what root installs,
@@ -556,7 +556,7 @@ def _find_cache_fault(kept: Path) -> str | None:
     """Return why the caches of gpuenv, uv and rattler in a folder cannot be used, or None."""
     own = kept / "gpuenv"
     try:
-        settle_cache(own)
+        secure_cache(own)
         for other in (kept / "uv", kept / "rattler" / "cache"):
             refuse_foreign_cache(other)
         return None if os.access(own, os.W_OK) else f"{kept} cannot be written"

@@ -40,14 +40,14 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
         return read_open(file, path, most)
 
 
-def is_handed_on(path: Path) -> bool:
+def is_descriptor(path: Path) -> bool:
     """Return whether a path is a descriptor that the user opened for gpuenv."""
     return re.fullmatch(_HANDED_ON, str(path)) is not None
 
 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a regular file, or a descriptor of the user. Raises OSError, also for other file types."""
-    if is_handed_on(path):
+    if is_descriptor(path):
         return path.open("rb")
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,7 +70,7 @@ def read_open(file: IO[bytes], path: Path, most: int) -> bytes:
 def refuse_endless(path: Path) -> None:
     """Raise OSError for an endless device. Pipes and terminals have an end."""
     if stat.S_ISCHR(path.stat().st_mode) and not (
-        is_handed_on(path) or str(path).startswith(("/dev/tty", "/dev/null"))
+        is_descriptor(path) or str(path).startswith(("/dev/tty", "/dev/null"))
     ):
         raise OSError(errno.EINVAL, "is a device", str(path))
 

@@ -151,13 +151,13 @@ def _fill_commands(run: Verification, finding: Finding) -> Finding:
     """
     if "create}" not in (fix := finding.fix or ""):
         return finding
-    from ..environment.record import names_project
+    from ..environment.record import is_of_project
 
     path, lock = run.env.path, run.lock
     alone = f"gpuenv create {shlex.quote(path)} --recreate" if run.env.made_by_gpuenv else "gpuenv create NEW"
     verified = dict.fromkeys(s.framework for s in run.stages if s.framework in FRAMEWORKS)
     names = [b.framework for b in lock.plan.builds] if lock else verified or ["|".join(FRAMEWORKS)]
-    if lock and names_project(Path(path)):
+    if lock and is_of_project(Path(path)):
         names = []  # its gpuenv.yaml has them, and more
     whole = " ".join((alone, *(f"--framework {name}" for name in names)))
     return dataclasses.replace(finding, fix=fix.replace("{recreate}", alone).replace("{create}", whole))

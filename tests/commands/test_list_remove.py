@@ -175,7 +175,7 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
         "os.environ.pop('HOME'); os.setuid(54321)\n"
         "try: registry.folder()\n"
         "except Exception as error: print(type(error).__name__)\n"
-        "print(trust.settle_home(), registry.folder(), sep='\\n')"
+        "print(trust.choose_home(), registry.folder(), sep='\\n')"
     )
     env = {k: v for k, v in gpuenv.env.items() if not k.startswith("XDG")}
     gpuenv.folder.chmod(0o777)
@@ -214,7 +214,7 @@ def test_a_moved_environment_is_known_after_a_list(made, gpuenv):
     registry.add(made[0], record=record)
     moved = made[0].rename(made[0].with_name("moved"))
     assert str(moved) not in listed(gpuenv)
-    assert registry.follow(moved, record)
+    assert registry.move_entry(moved, record)
     assert str(moved) in listed(gpuenv)
 
 

@@ -333,7 +333,7 @@ if os.geteuid() == 0:  # root may write everywhere: become somebody else
         os.chown(path, 65534, 65534)
     os.setuid(65534)
 try:
-    with (transaction.at_its_path if sys.argv[2] == "conda" else transaction.beside)(env, copied=True):
+    with (transaction.build_in_place if sys.argv[2] == "conda" else transaction.build_in_draft)(env, copied=True):
         print("worked")
 except BuildError as error:
     print(error.message)

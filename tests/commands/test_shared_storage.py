@@ -285,7 +285,7 @@ def test_a_damaged_record_is_no_project_is_never_vouched_for_and_is_replaced(tmp
     (site / "a-1.dist-info").mkdir(parents=True)
     (mark / "request.json").write_text("{")
     (mark / "verdict.json").write_text("[")
-    assert not record.names_project(tmp_path)
+    assert not record.is_of_project(tmp_path)
     assert "plan.json unreadable" in record.digest_record(tmp_path)
     verdict = Verdict(env=str(tmp_path), python="", verdict="works")
     record.keep_verdict(tmp_path, verdict, {})

@@ -163,7 +163,7 @@ def test_files_made_again_in_a_vanished_conda_environment_are_removed(tmp_path, 
         (env / "file").write_text("old")
 
     def build():
-        with transaction.at_its_path(env, copied=False):
+        with transaction.build_in_place(env, copied=False):
             shutil.rmtree(env)
             (env / "lib").mkdir(parents=True)
             (env / "lib" / "linked").touch()
@@ -184,7 +184,7 @@ def test_a_folder_that_somebody_puts_where_conda_is_built_is_left_alone(tmp_path
     time.sleep(0.1)  # a file system's clock ticks every few milliseconds
 
     def build():
-        with transaction.at_its_path(env, copied=False):
+        with transaction.build_in_place(env, copied=False):
             env.rename(tmp_path / "away")
             theirs.rename(env)
 
@@ -275,7 +275,7 @@ def test_a_disk_error_in_a_conda_environment_restores_the_old_one(tmp_path, numb
     env = made(tmp_path / "env")
     with (
         pytest.raises(BuildError, match="is full" if number == errno.ENOSPC else "cannot write in"),
-        transaction.at_its_path(env, copied=False),
+        transaction.build_in_place(env, copied=False),
     ):
         raise OSError(number, os.strerror(number), str(env / "file"))
     assert [p.name for p in tmp_path.iterdir()] == ["env"] and (env / "file").exists()
@@ -288,7 +288,7 @@ def test_conda_is_built_in_an_empty_folder_and_in_no_other(tmp_path, empty):
     if not empty:
         (env / "thesis").touch()
     with pytest.raises(BuildError) if not empty else contextlib.nullcontext():  # noqa: SIM117  # one error
-        with transaction.at_its_path(env, copied=False):
+        with transaction.build_in_place(env, copied=False):
             (env / "new").touch()
     assert [p.name for p in tmp_path.iterdir()] == ["env"]
     assert (env / ("new" if empty else "thesis")).exists()

@@ -122,10 +122,10 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
         after.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
         after.callback(setattr, sys, "argv", sys.argv)
         after.callback(setattr, process, "adopt_orphans", process.adopt_orphans)
-        for name in ("accepts_project", "tell"):
+        for name in ("accepts_project", "report"):
             after.callback(setattr, trust._Session, name, vars(trust._Session)[name])
-        trust._Session.told.clear()  # what a test of this process was told
-        after.callback(trust._Session.told.clear)
+        trust._Session.noted.clear()  # what a test of this process was told
+        after.callback(trust._Session.noted.clear)
         for known in (grants._own_origins, grants._granted, grants._starts, grants._logins):
             after.callback(known.clear)  # a process has one user, whose own indexes do not change
         after.callback(setattr, wheels, "write", wheels.write)

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 from rows import rows
 
-from provision.environment.install import take_out
+from provision.environment.install import uninstall
 from provision.environment.uv_install import (
     UvInstall,
     check_disk,
@@ -209,7 +209,7 @@ def test_an_address_that_cannot_be_redacted_is_an_error(tmp_path):
 def test_a_failure_of_uv_is_an_error_with_its_output(tmp_path):
     for fail in (
         lambda: make_venv(tmp_path / "env", "/nonexistent/python", PackageSources(), prompt="env"),
-        lambda: take_out(tmp_path, ["demo"]),
+        lambda: uninstall(tmp_path, ["demo"]),
     ):
         with pytest.raises(BuildError) as caught:
             fail()

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from provision.environment.install import install_wheels, link_unfound
+from provision.environment.install import install_wheels, link_missing_libraries
 from provision.environment.uv_install import UvInstall
 from provision.model import Lock, PackageSources, Plan, Target
 from provision.profiles.measure.builds import searched
@@ -51,11 +51,11 @@ def opens(site, name):
 
 def test_a_library_in_a_folder_that_is_left_out_is_found_after_linking(site):
     assert opens(site, "libcublas.so.12") and not opens(site, "libcusolver.so.11")
-    assert link_unfound(site) == ("libcusolver.so.11",)
+    assert link_missing_libraries(site) == ("libcusolver.so.11",)
     assert opens(site, "libcusolver.so.11")
     link = site / "nvidia/cublas/lib/libcusolver.so.11"
     assert link.is_symlink() and not link.readlink().is_absolute(), "the environment may be renamed"
-    assert link_unfound(site) == (), "a second time there is nothing to do"
+    assert link_missing_libraries(site) == (), "a second time there is nothing to do"
 
 
 def test_an_installation_links_and_names_the_libraries(site, tmp_path):
@@ -72,14 +72,14 @@ def test_an_installation_links_and_names_the_libraries(site, tmp_path):
 
 def test_nothing_is_linked_where_no_folder_is_searched(site):
     shutil.rmtree(site / "nvidia" / "cublas")
-    assert link_unfound(site) == ()
+    assert link_missing_libraries(site) == ()
     assert [p.name for p in (site / "nvidia").iterdir()] == ["cusolver"]
 
 
 def test_nothing_is_done_without_tensorflow_or_without_nvidia_wheels(site, tmp_path):
-    assert link_unfound(tmp_path) == ()
+    assert link_missing_libraries(tmp_path) == ()
     shutil.rmtree(site / "nvidia")
-    assert link_unfound(site) == ()
+    assert link_missing_libraries(site) == ()
 
 
 def test_the_folders_are_measured_out_of_a_wheel(site, tmp_path):

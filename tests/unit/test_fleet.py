@@ -12,8 +12,8 @@ from resolve_rules import BUILDS, codes, key, usable, wants_package
 from rows import rows
 
 from provision import fleet
-from provision.fleet.classes import joint_target
-from provision.fleet.kinds import Fitting
+from provision.fleet.classes import group_hosts, joint_target
+from provision.fleet.kinds import Fitting, HostGroup
 from provision.model import (
     AvailableWheels,
     FleetHost,
@@ -48,7 +48,7 @@ def planned(request, targets, hosts=None, plans="fewest", pythons_known=False):
         sources=PackageSources(),
         pythons_known=pythons_known,
     )
-    parts = [fleet.HostGroup(asked, fleet.group(named))]
+    parts = [HostGroup(asked, group_hosts(named))]
     return fleet.plan_fleet(parts, plan_request, plans=plans).fleet
 
 
@@ -410,11 +410,11 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
         host("a", ("8.0", "A100"), ("9.0", "NVIDIA H100"), ("9.0", "NVIDIA H100")),
         host("c", ("8.0", "A100"), driver="550.54.15"),
     ]
-    expected = fleet.group(hosts)
+    expected = group_hosts(hosts)
     assert [(c.id, c.hosts) for c in expected] == [("sm80-sm90-r535", ("a", "b")), ("sm80-r550", ("c",))]
     assert [g.name for g in expected[0].target.gpus] == ["A100", "NVIDIA H100"]
     for order in itertools.permutations(hosts):
-        assert fleet.group(order) == expected
+        assert group_hosts(order) == expected
 
 
 @rows(
@@ -430,7 +430,7 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
 )  # fmt: skip
 def test_classes_have_names_of_their_own(others, ids):
     hosts = [host("a", ("8.0", None)), *(host(f"b{i}", ("8.0", None), **o) for i, o in enumerate(others))]
-    assert sorted(c.id for c in fleet.group(hosts)) == ids
+    assert sorted(c.id for c in group_hosts(hosts)) == ids
 
 
 def test_an_id_can_be_part_of_a_file_name_whatever_a_document_says():
@@ -438,7 +438,7 @@ def test_an_id_can_be_part_of_a_file_name_whatever_a_document_says():
     odd = host("odd", *boards, driver="123456.123456.123456.123456.123456")
     again = host("again", *boards, driver="123456.123456.123456.123456.123455")
     elsewhere = dataclasses.replace(odd.target, platform="../../etc/x y", gpus=())
-    found = fleet.group([odd, again, FleetHost(name="b", target=elsewhere, device="cpu")])
+    found = group_hosts([odd, again, FleetHost(name="b", target=elsewhere, device="cpu")])
     assert len({c.id for c in found}) == 3
     for one in found:
         check_forms(one)
@@ -451,7 +451,7 @@ def test_forward_compatibility_counts_only_where_the_board_takes_it():
         host("b", desktop, forward_compat="12.4"),
         host("c", centre, forward_compat="12.4"),
     ]
-    assert sorted(c.hosts for c in fleet.group(hosts)) == [("a", "b"), ("c",)]
+    assert sorted(c.hosts for c in group_hosts(hosts)) == [("a", "b"), ("c",)]
 
 
 def test_the_answer_does_not_depend_on_the_order_of_hosts():

@@ -12,6 +12,8 @@ from test_fleet import feature_of, plans_of, smallest_partition
 
 from provision import fleet
 from provision.config.options import Choices
+from provision.fleet.classes import group_hosts
+from provision.fleet.kinds import HostGroup
 from provision.lock.builds import Fitting
 from provision.lock.fleet import FleetPackages, SolvedPlan
 from provision.model import (
@@ -117,7 +119,7 @@ def planned(packages, targets, plans="fewest"):
     context = dataclasses.replace(CONTEXT, request=request, target=targets[0])
     hosts = [FleetHost(name=f"h{i}", target=t, device="cuda") for i, t in enumerate(targets)]
     says = Made(Choices(), drop_event, packages=packages)
-    parts = [fleet.HostGroup(context, fleet.group(hosts))]
+    parts = [HostGroup(context, group_hosts(hosts))]
     return fleet.plan_fleet(parts, says.plan, (), says, plans=plans), request
 
 

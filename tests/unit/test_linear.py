@@ -42,7 +42,7 @@ def quietly(read):
 
 
 READERS = {
-    "progress of uv": (uv_install.progress, ("0", "a ", "a -", "- ", " ")),
+    "progress of uv": (uv_install.parse_progress, ("0", "a ", "a -", "- ", " ")),
     "refusals in a log": (refusals.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
     "disks in a log": (refusals.find_storage_failure, ("`/a", "'", '"/')),
     "packages that no index has": (uv_errors._ABSENT.search, ("x", "a-", "x was not ")),

@@ -139,7 +139,7 @@ def test_a_terminal_gets_a_spinner_with_seconds(monkeypatch):
     show_event(screen, start("verifying /e", "verify"))
     show_event(screen, Event(kind="progress", stage="verify", text="jax: import and convolutions"))
     until(screen.err, lambda err: err.getvalue().count("\r") >= 3)
-    screen.rest()
+    screen.stop_activity()
     text = screen.err.getvalue()
     assert text.startswith("verify: verifying /e\n")
     assert re.search(r"\r\x1b\[2K[|/\\-] verify: jax: import and convolutions, 0 s", text)
@@ -183,7 +183,7 @@ def test_quiet_and_a_pipe_have_no_live_line(how):
     screen = Screen(**{"out": io.StringIO(), "err": Terminal(), **how})
     show_event(screen, start())
     time.sleep(0.3)
-    screen.rest()
+    screen.stop_activity()
     assert "\r" not in screen.err.getvalue()
 
 
@@ -208,7 +208,7 @@ def test_the_thread_ends_where_nobody_reads_any_more():
     ],
 )
 def test_the_progress_of_uv_is_bytes(line, read):
-    assert uv_install.progress(line) == read
+    assert uv_install.parse_progress(line) == read
 
 
 def test_the_downloads_of_an_installation_are_told_together(tmp_path, monkeypatch):

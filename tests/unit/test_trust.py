@@ -27,8 +27,8 @@ STRANGER = trust._name_user(NOBODY)
 @pytest.fixture
 def notes(monkeypatch):
     said = []
-    monkeypatch.setattr(trust._Session, "tell", None)
-    monkeypatch.setattr(trust._Session, "told", {})
+    monkeypatch.setattr(trust._Session, "report", None)
+    monkeypatch.setattr(trust._Session, "noted", {})
     trust.listen(said.append)
     return said
 
@@ -46,7 +46,7 @@ def give(path, uid=NOBODY, gid=-1):
 
 
 def test_notes_that_nobody_heard_are_told_to_the_first_listener(notes, monkeypatch):
-    monkeypatch.setattr(trust._Session, "tell", None)
+    monkeypatch.setattr(trust._Session, "report", None)
     trust.note("early")
     trust.listen(notes.append)
     assert notes == ["early"]
@@ -184,7 +184,7 @@ def test_a_group_without_a_name_has_its_number():
 def test_a_cache_is_made_private_and_entries_too(tmp_path):
     before = os.umask(0)
     try:
-        cache = trust.settle_cache(tmp_path / "new" / "cache")
+        cache = trust.secure_cache(tmp_path / "new" / "cache")
         trust.write_cached(cache / "pages" / "a.json", "1")
     finally:
         os.umask(before)
@@ -209,7 +209,7 @@ def test_a_cache_that_was_open_to_others_is_emptied_where_they_can_have_written(
         give(module)
     elif fault == "mode":
         module.chmod(0o666)
-    trust.settle_cache(tmp_path / "uv")
+    trust.secure_cache(tmp_path / "uv")
     assert stat.S_IMODE((tmp_path / "uv").stat().st_mode) == 0o700
     assert module.exists() == (not notes) == (fault == "none")
     assert fault == "none" or list((tmp_path / "uv").iterdir()) == []
@@ -224,10 +224,10 @@ def test_a_cache_is_emptied_without_the_caches_of_installers_or_not_used(tmp_pat
             (tmp_path / name / "entry").write_text("")
         (tmp_path / "pages" / "entry").chmod(0o666)
         tmp_path.chmod(0o777)
-        trust.settle_cache.cache_clear()
+        trust.secure_cache.cache_clear()
 
     fill()
-    trust.settle_cache(tmp_path)
+    trust.secure_cache(tmp_path)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["uv", "uv/entry"] and len(
         notes
     ) == 1
@@ -236,7 +236,7 @@ def test_a_cache_is_emptied_without_the_caches_of_installers_or_not_used(tmp_pat
     with pytest.raises(
         trust.UntrustedError, match=f"{tmp_path}/pages cannot be removed: Directory not empty"
     ):
-        trust.settle_cache(tmp_path)
+        trust.secure_cache(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) != 0o700  # the next run tries again
 
 
@@ -251,7 +251,7 @@ def test_a_cache_that_uv_made_is_kept(tmp_path, notes):
     (cache / "wheels-v8" / "x-1-py3-none-any.lock").touch(mode=0o600)
     (cache / "wheels-v8" / "x-1-py3-none-any.lock").chmod(0o666)
     cache.chmod(0o755)
-    trust.settle_cache(cache)
+    trust.secure_cache(cache)
     assert not notes
     assert (cache / "wheels-v8").exists()
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
@@ -261,11 +261,11 @@ def test_a_folder_that_is_more_than_a_cache_is_not_touched(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     (tmp_path / "thesis.tex").chmod(0o666)
     tmp_path.chmod(0o755)
-    trust.settle_cache(tmp_path)
+    trust.secure_cache(tmp_path)
     tmp_path.chmod(0o777)
-    trust.settle_cache.cache_clear()
+    trust.secure_cache.cache_clear()
     with pytest.raises(trust.UntrustedError, match="more than a cache"):
-        trust.settle_cache(tmp_path)
+        trust.secure_cache(tmp_path)
     assert (tmp_path / "thesis.tex").exists() and tmp_path.stat().st_mode & 0o777 == 0o777
 
 
@@ -273,7 +273,7 @@ def test_a_folder_that_is_more_than_a_cache_is_not_touched(tmp_path):
 def test_a_cache_of_a_stranger_is_refused(tmp_path):
     give(tmp_path)
     with pytest.raises(trust.UntrustedError, match=f"uid {NOBODY}"):
-        trust.settle_cache(tmp_path)
+        trust.secure_cache(tmp_path)
 
 
 def test_every_folder_of_gpuenvs_cache_is_known():
@@ -358,7 +358,7 @@ def test_root_leaves_the_folders_of_another_user(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     monkeypatch.setenv("HOME", str(home))
-    said = trust.settle_home()
+    said = trust.choose_home()
     assert "uid 12345" in (said or "") and "XDG_CONFIG_HOME" in (said or "")
     assert os.environ["HOME"] == pwd.getpwuid(0).pw_dir and "XDG_CONFIG_HOME" not in os.environ
     assert "XDG_DATA_HOME" in os.environ and list(home.iterdir()) == []
@@ -371,7 +371,7 @@ def test_another_folder_replaces_a_cache_of_a_stranger(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    assert STRANGER in (trust.settle_home() or "")
+    assert STRANGER in (trust.choose_home() or "")
     assert Path(os.environ["XDG_CACHE_HOME"]).is_relative_to(tmp_path / "gpuenv-0")
 
 
@@ -387,7 +387,7 @@ def test_a_folder_of_the_user_that_cannot_be_entered_is_replaced(tmp_path, monke
             monkeypatch.setenv("HOME", "/")
             monkeypatch.setenv(name, str(tmp_path / place))
             with shut(tmp_path / "home"):
-                assert re.search(shown, trust.settle_home(cache=False) or "")
+                assert re.search(shown, trust.choose_home(cache=False) or "")
             assert os.environ[name].startswith(free)
 
 
