@@ -34,7 +34,7 @@ from ..lock.project import list_watched_files, renew_project_lock, solve_or_read
 from ..lock.request import make_request, read_named
 from ..lock.stack import (
     RECREATE,
-    is_kept,
+    is_of_plan,
     read_same_stack_request,
     refuse_idle_gpu,
     refuse_other_stack,
@@ -489,7 +489,7 @@ def _can_change(env: Path, choices: Choices, before: dict[str, Any], wanted: dic
         return False
     old, new, plan = before["choices"], wanted["choices"], record.read_plan(env)
     differs = recall.list_differing(before, wanted)
-    differs -= {k for k in ("device", "cuda", "python") if is_kept(plan, k, new.get(k))}
+    differs -= {k for k in ("device", "cuda", "python") if is_of_plan(plan, k, new.get(k))}
     names = [{Requirement(f).name for f in one.get("framework", [])} for one in (old, new)]
     if choices.config and names[0] == names[1]:
         differs.discard("framework")

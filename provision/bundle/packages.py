@@ -20,7 +20,7 @@ from ..index.downloads import Addresses, Download, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.wheel_names import expand_address
-from ..lock.archives import without_builds
+from ..lock.archives import forbid_builds
 from ..lock.compile import Answer
 from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
@@ -199,7 +199,7 @@ def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer 
         target=locked.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return lock_plan(plan, locked.sources, drop_event, without_builds(locked.sources, drop_event))
+        return lock_plan(plan, locked.sources, drop_event, forbid_builds(locked.sources, drop_event))
     except LockError as error:
         if error.unreachable:
             raise

@@ -19,7 +19,7 @@ from ..errors import BuildError, LockError
 from ..index.config import pip_settings
 from ..index.downloads import Download
 from ..index.http import Http
-from ..lock.archives import without_builds
+from ..lock.archives import forbid_builds
 from ..lock.changes import measure_free_space
 from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
@@ -273,7 +273,7 @@ class BundleContents(BundledPackages):
             )
             try:
                 index = self.locked.sources
-                tools += lock_plan(plan, index, drop_event, without_builds(index, self.emit)).packages
+                tools += lock_plan(plan, index, drop_event, forbid_builds(index, self.emit)).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
                 self.emit(Event("warning", "bundle", text))

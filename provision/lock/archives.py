@@ -70,7 +70,7 @@ class SourceRules:
 
         `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
         """
-        names = self._of_indexes(needs)
+        names = self._list_indexed(needs)
         only_binary = set(only_binary)
         if self.builds and ":all:" not in only_binary:
             words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
@@ -89,18 +89,18 @@ class SourceRules:
         """Return lines of an overrides file that remove the unread packages from a solve."""
         return [f"{name} ; python_version < '0'" for name in self.unread]
 
-    def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
+    def drop_unread(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
         """Return the needs without those of unreadable name, if packages were left out."""
         return tuple(n for n in needs if not (self.unread and n.name is None and (n.vcs or n.local)))
 
     # --- its answer ----------------------------------------------------------------------------------
 
-    def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
+    def read_archives(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the archives of the versions in a solution. Return whether uv must run again.
 
         Raises LockError, that of a failed build where there was one, for a package that does not state its requirements.
         """
-        names = self._of_indexes(needs)
+        names = self._list_indexed(needs)
         new = {n: solved[n] for n in names if n in solved and solved[n] not in self.read.get(n, {})}
         self._read(new)
         for name, version in new.items():
@@ -114,14 +114,14 @@ class SourceRules:
             return True
         return any(applying(self.read[n][v].requires or (), plan, None) for n, v in new.items())
 
-    def learn_from(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
+    def recover(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
         from .uv_errors import find_unusable  # most solves need no words of uv
 
         self.refused |= find_unusable(error.log or "")
         if self.builds:
             self._refuse_forbidden(error, plan)
-            if error.failed is None or not self._read_in_place(error.failed, needs):
+            if error.failed is None or not self._read_unbuilt(error.failed, needs):
                 return False
             self.failures[error.failed] = error
             return True
@@ -153,7 +153,7 @@ class SourceRules:
             "archive", log=error.log, hint=_HINT.format(option),
         )  # fmt: skip
 
-    def _read_in_place(self, name: str, needs: Sequence[RequirementLine]) -> bool:
+    def _read_unbuilt(self, name: str, needs: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""
         direct = any(n.package == name and n.is_direct for n in needs)
         if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
@@ -217,7 +217,7 @@ class SourceRules:
         """Return the description of a package that was solved with its stated metadata."""
         return self.read.get(package.name, {}).get(package.version)
 
-    def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
+    def _list_indexed(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""
         needs = tuple(needs)
         places = {n.package: n.index for n in needs if n.name and n.index}
@@ -287,7 +287,7 @@ def source_rules(sources: PackageSources, emit: Emit, *, no_code: bool) -> Sourc
     )
 
 
-def without_builds(sources: PackageSources, emit: Emit) -> SourceRules:
+def forbid_builds(sources: PackageSources, emit: Emit) -> SourceRules:
     """Return the rules of a bundle, which forbid all builds."""
     return SourceRules(emit, SourceArchives(sources), forbidden_by="a bundle")
 

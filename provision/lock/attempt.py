@@ -28,7 +28,7 @@ from ..system.versions import meets
 from .archives import source_rules
 from .builds import chosen_pins, pins
 from .compile import Answer, Query
-from .pinned import differs
+from .pinned import find_difference
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 
 
@@ -37,14 +37,14 @@ def first_candidate(state: State) -> Candidate:
     plan = state.fitting.newest
     python = plan.python or ""
     if paged := state.pages.builds(python):
-        return with_builds(state, paged, python)
+        return make_candidate(state, paged, python)
     builds, context = state.fitting.rows(plan), state.context
     local = any(b.index == "find-links" for b in builds)
     fixed = local or context.request.pre or context.supply.only_wheels
     return Candidate(plan=plan, builds=builds, fixed=fixed)
 
 
-def with_builds(
+def make_candidate(
     state: State,
     builds: tuple[Build, ...],
     python: str,
@@ -119,7 +119,7 @@ def check_index(sources: PackageSources, plan: Plan) -> None:
 def _make_query(state: State, candidate: Candidate) -> Query:
     """Return the query of a candidate: named packages of the rows first, then the frameworks, then the rest."""
     plan, context, builds = candidate.plan, state.context, candidate.builds
-    measured = (n.name for n in state.named if n.name in state.facts.rows.packages)
+    measured = (n.name for n in state.named if n.name in state.compatibility.rows.packages)
     own = [*_packages(state, plan), *(n.text for n in context.demands.needs if is_plain(n))]
     leading = [
         text
@@ -130,15 +130,17 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     groups = state.choices(candidate)
     if candidate.fixed:
         frameworks = pins(plan)
-        limits = state.facts.left_out([builds])
+        limits = state.compatibility.exclude_releases([builds])
     else:
         frameworks = [state.fitting.root(b, plan.python) for b in builds]
         frameworks += [] if candidate.loose else chosen_pins(plan, builds)
         limits = [state.fitting.limit(g) for g in groups]
-        limits += state.facts.left_out([(b, *builds[1:]) for b in groups[0]])
-    limits += [] if candidate.loose else [row.requires for row in state.facts.limits(groups)]
+        limits += state.compatibility.exclude_releases([(b, *builds[1:]) for b in groups[0]])
+    limits += [] if candidate.loose else [row.requires for row in state.compatibility.limits(groups)]
     # Of a release that is named exactly, and has no row, the metadata speaks: uv gives the reason.
-    free = {n.name for n in state.named if n.is_exact and not state.facts.has_row(n.name, n.specifier)}
+    free = {
+        n.name for n in state.named if n.is_exact and not state.compatibility.has_row(n.name, n.specifier)
+    }
     limits = [text for text in limits if requirement_name(text) not in free]
     # uv decides requirements of this one file in its order, and those of other files first.
     has_pip = not context.sources.offline or any(w.name == "pip" for w in context.supply.wheels)
@@ -188,11 +190,11 @@ def is_plain(need: RequirementLine) -> bool:
 # --- judge -----------------------------------------------------------------------------------------
 
 
-def exceeded(
+def find_exceeded(
     state: State, builds: Sequence[Build], answer: Answer
 ) -> list[tuple[CompanionLimit, LockedPackage]]:
     """Return the packages of an answer that are newer than its builds allow."""
-    limits = [(row, Requirement(row.requires)) for row in state.facts.limits([[b] for b in builds])]
+    limits = [(row, Requirement(row.requires)) for row in state.compatibility.limits([[b] for b in builds])]
     found = [(row, need, answer.by_name.get(need.name)) for row, need in limits]
     return [
         (row, p) for row, need, p in found if p and p.version and not meets(p.version, str(need.specifier))
@@ -201,7 +203,7 @@ def exceeded(
 
 def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
     """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
-    builds = state.fitting.of_versions(state.choices(candidate), answer.versions)
+    builds = state.fitting.find_builds(state.choices(candidate), answer.versions)
     if builds is None:
         named = " and ".join(b.framework for b in candidate.builds)
         error = LockError(f"the solver chose a release of {named} that does not fit", contradiction=True)
@@ -211,14 +213,14 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
         plan = state.fitting.plan(builds, plan.python or "", named_pins)
-    why = differs(plan, answer, state.context.sources, state.context.demands.needs)
+    why = find_difference(plan, answer, state.context.sources, state.context.demands.needs)
     if why and candidate.fixed:
         raise why
-    if why or not (candidate.loose or candidate.fixed or not exceeded(state, builds, answer)):
+    if why or not (candidate.loose or candidate.fixed or not find_exceeded(state, builds, answer)):
         return attempt(state, dataclasses.replace(candidate, plan=plan, builds=builds, fixed=True))
     return Solution(
         asked=candidate, plan=plan, builds=builds, answer=answer,
-        conflicts=tuple(state.facts.conflicts(builds, answer)),
+        conflicts=tuple(state.compatibility.conflicts(builds, answer)),
         compiles=tuple(n for n, archive in answer.archives.items() if archive and archive.compiles),
-        behind=state.ages(answer),
+        behind=state.measure_ages(answer),
     )  # fmt: skip

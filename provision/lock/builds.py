@@ -16,7 +16,7 @@ from ..resolve.question import Question, ask_on_all
 from ..system.versions import major, public, version
 
 
-class Fitting(Value, kw_only=False):
+class FittingBuilds(Value, kw_only=False):
     """The builds of each requested framework that fit every target, best first."""
 
     context: RequestContext
@@ -61,7 +61,7 @@ class Fitting(Value, kw_only=False):
             ]  # fmt: skip
         return tuple(groups)
 
-    def of_versions(
+    def find_builds(
         self, groups: Sequence[Sequence[Build]], versions: Mapping[str, str]
     ) -> tuple[Build, ...] | None:
         """Return the builds of an answer's versions, or None if one is not among the fitting ones."""
@@ -90,7 +90,7 @@ class Fitting(Value, kw_only=False):
         )
         return plan_request(dataclasses.replace(self.context, request=request, pythons_known=False))
 
-    def beside(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
+    def replace_build(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
         """Return a set with one build replaced, and the others as new as they can be beside it, or None."""
         chosen: list[Build] = []
         for chain, old in zip(self.chains, builds, strict=True):

@@ -55,7 +55,7 @@ from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source
 from ..wheels.sdist import SourceArchive
 from .archives import SourceRules
-from .variants import Chosen, choose
+from .variants import ChosenVariant, choose_variant
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 UV_GLIBC = (17, 28, *range(31, 41))
@@ -127,7 +127,7 @@ class Query:
 
     # What its runs found: chosen variants, releases without a variant that fits, and all releases with variants. `_plain` says
     # that variants are not asked for any more, `_named` whose build code was announced.
-    _variants: dict[str, Chosen] = field(default_factory=dict)
+    _variants: dict[str, ChosenVariant] = field(default_factory=dict)
     _left_out: dict[str, str] = field(default_factory=dict)
     _tables: set[tuple[str, str]] = field(default_factory=set)
     _plain: bool = False
@@ -141,7 +141,7 @@ class Query:
             try:
                 text = self._compile(UV_LOCK_FORMAT)
                 # uv takes only named packages from the PyTorch index: those that others require are asked again, by name.
-                named = self._of_pytorch()
+                named = self._list_pytorch_packages()
                 if stray := {*pytorch_packages(self.plan)} & parse_versions(text).keys() - {*named}:
                     self.roots = (*self.roots, *sorted(stray))
                     text = self._compile(UV_LOCK_FORMAT)
@@ -150,7 +150,7 @@ class Query:
                 self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
             # An index whose answers may not be stored is read again completely for the annotations.
             annotations = functools.cache(lambda: parse_annotations(self._annotate(text)))
-            indexes = sole_indexes(parse_versions(text), self.sources, self._places())
+            indexes = sole_indexes(parse_versions(text), self.sources, self._map_indexes())
             if indexes is None or self._variants:  # here, because the files of variants go with the folder
                 indexes = annotations()[0]
         own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
@@ -199,7 +199,7 @@ class Query:
         """
         while True:
             done = self._run(form, cached=cached)
-            if self._times.exempt_undated(done.stderr):
+            if self._upload_times.exempt_undated(done.stderr):
                 continue
             if not done.ok:
                 from . import uv_errors  # most solves need no words of uv
@@ -211,7 +211,7 @@ class Query:
             if variant and self.judge and not self._plain:
                 self._choose_variant(variant, self.judge)
             elif done.ok:
-                if not self.rules.learn(versions, self.needs, self.plan):
+                if not self.rules.read_archives(versions, self.needs, self.plan):
                     return done.stdout
             elif not self._plain and (table := uv_errors.find_table(done.stderr)):
                 self._plain = True
@@ -221,7 +221,7 @@ class Query:
                 self.emit(Event("warning", "lock", text))
             else:
                 error = self._explain(done)
-                if cached or not self.rules.learn_from(error, self.needs, self.plan):
+                if cached or not self.rules.recover(error, self.needs, self.plan):
                     raise error
 
     def _run(self, form: str, *, cached: bool = False) -> process.Finished:
@@ -234,7 +234,7 @@ class Query:
         editable = self.rules.builds
         lines = [
             f"-e {n.text}" if n.editable and n.local and editable else n.text
-            for n in self.rules.kept(needs) if not n.constraint
+            for n in self.rules.drop_unread(needs) if not n.constraint
         ]  # fmt: skip
         bare, logins = without_credentials("".join(f"{line}\n" for line in lines))
         words += [self._write("needs.in", bare)] if bare else []
@@ -250,7 +250,7 @@ class Query:
         ]  # fmt: skip
         words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
         options, tables = self.rules.options(needs, self.only_binary, self.built)
-        index = [] if only_files(sources) else lasting_index(sources)
+        index = [] if has_only_files(sources) else lasting_index(sources)
         config = {"dependency-metadata": tables, "index": index}
         words += [*options, "--config-file", self._write("uv.toml", tomli_w.dumps(config))]
         words += [
@@ -259,7 +259,7 @@ class Query:
             "--python-platform",
             uv_platform(plan.platform, plan.target.glibc),
         ]
-        words += ["--format", form, "--no-header", "--emit-index-annotation", *self._times.options()]
+        words += ["--format", form, "--no-header", "--emit-index-annotation", *self._upload_times.options()]
         words += ["--no-deps"] if self.alone else []
         if self.prefer:  # as an earlier output of uv
             packages = [{"name": name, "version": version} for name, version in self.prefer.items()]
@@ -267,9 +267,9 @@ class Query:
             words += ["--output-file", self._write(VENV_LOCK, tomli_w.dumps(document))]
         if self.judge and not self._plain:
             # Variants are considered as the target would, and not the machine that uv runs on.
-            variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_machine_of(self.judge)}
+            variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_make_variables(self.judge)}
         settings = uv.Settings(
-            only_wheels=only_files(sources), git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
+            only_wheels=has_only_files(sources), git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
             on_line=self._note_line,
         )  # fmt: skip
         began = time.monotonic()
@@ -308,12 +308,12 @@ class Query:
 
         uv binds only packages that this file names.
         """
-        places = self._places()
+        places = self._map_indexes()
         names = {url: f"project-{i}" for i, url in enumerate(dict.fromkeys(places.values()))}
-        if self._of_pytorch():
+        if self._list_pytorch_packages():
             # uv sends UV_INDEX_PYTORCH_PASSWORD to the index of this name, which a project can replace.
             own = grants.is_own_origin(self.sources.pytorch or "")
-            names[self._pytorch] = "pytorch" if own else "gpuenv-pytorch"
+            names[self._pytorch_index] = "pytorch" if own else "gpuenv-pytorch"
         indexes = [{"name": name, "url": url, "explicit": True} for url, name in names.items()]
         project = {
             "name": "gpuenv-plan", "version": "0", "requires-python": f"=={self.plan.python}.*",
@@ -331,24 +331,24 @@ class Query:
             *(n.text for n in lines if n.index and n.name not in theirs),
         ]  # fmt: skip
 
-    def _places(self) -> dict[str, str]:
+    def _map_indexes(self) -> dict[str, str]:
         """Return the index of each package that has only one."""
         theirs = pytorch_packages(self.plan)
         lines = (n for n in self.needs if n.name and not n.constraint and n.name not in theirs)
         return {n.package: n.index for n in lines if n.index} | dict.fromkeys(
-            self._of_pytorch(), self._pytorch
+            self._list_pytorch_packages(), self._pytorch_index
         )
 
-    def _of_pytorch(self) -> list[str]:
+    def _list_pytorch_packages(self) -> list[str]:
         names = {*map(requirement_name, self.roots), *(n.package for n in self.needs)}
         return [n for n in pytorch_packages(self.plan) if n in names]
 
     @property
-    def _pytorch(self) -> str:
+    def _pytorch_index(self) -> str:
         return pytorch_address(self.sources.pytorch, self.plan)
 
     @functools.cached_property
-    def _times(self) -> UploadTimes:
+    def _upload_times(self) -> UploadTimes:
         return UploadTimes(self.sources, self.plan)
 
     # --- variants of wheels --------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Query:
         root = next((r for r in self._dependencies() if requirement_name(r) == name), name)
         package = Requirement(f"{name}[{','.join(Requirement(root).extras)}]=={release}")
         try:
-            self._variants[name] = choose(
+            self._variants[name] = choose_variant(
                 judge, self.plan, self.sources, index, package, self._folder / "variants"
             )
         except ResolveError as error:
@@ -370,7 +370,7 @@ class Query:
             self.emit(Event("warning", "lock", error.message))
 
 
-def _machine_of(question: Question) -> dict[str, str]:
+def _make_variables(question: Question) -> dict[str, str]:
     """Return the variables that replace the driver and the GPU of this machine by those of the targets."""
     gpus = [Version(g.capability) for q in question.every for g in q.target.gpus]
     speaks = question.speaks if question.request.device == "cuda" else None
@@ -411,7 +411,7 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
 
 
-def only_files(sources: PackageSources) -> bool:
+def has_only_files(sources: PackageSources) -> bool:
     """Return whether only folders and pages of wheels are used.
 
     Offline, an index's answers in the cache would name files that are not available.

@@ -48,7 +48,7 @@ def read_fleet_locks(folder: Path) -> list[tuple[Path, Lock]]:
     return found
 
 
-def without_plan(folder: Path, files: Sequence[Path]) -> Iterator[str]:
+def warn_of_unused(folder: Path, files: Sequence[Path]) -> Iterator[str]:
     """Yield a warning for each lock of a fleet that no current plan uses."""
     names = {file.name for file in files}
     for path, lock in read_fleet_locks(folder):
@@ -112,7 +112,7 @@ def check_locks(folder: Path, targets: Sequence[Path], choices: Choices) -> Flee
                         hint="remove the lock that its hosts no longer have",
                     )
             name = f"{one.id}-{len(ids)}" if one.id in ids else one.id
-            target = complete(_changed(one, choices), data)
+            target = complete(_apply_options(one, choices), data)
             kinds.append(dataclasses.replace(one, id=name, target=target))
             ids.add(name)
         current.append((path, lock, kinds))
@@ -180,7 +180,7 @@ def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], 
     return found, left_out
 
 
-def _changed(one: HostClass, choices: Choices) -> Target:
+def _apply_options(one: HostClass, choices: Choices) -> Target:
     """Return the target of hosts with the driver and the glibc of the options."""
     target = one.target
     if choices.driver and one.device == "cuda":

@@ -42,7 +42,7 @@ from . import solve_near
 from .accept import read_old_lock
 from .archives import source_rules
 from .attempt import check_index
-from .existing import refuse_downgrades, without_plan
+from .existing import refuse_downgrades, warn_of_unused
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
@@ -306,7 +306,7 @@ def lock_targets(
     for place, (path, lock) in enumerate(zip(paths, solved, strict=True)):
         get_locks(own.manager).write_lock(path, lock)
         locks.append(FleetLock(file=str(path), plan=place, lock=lock))
-    for text in without_plan(folder, paths):
+    for text in warn_of_unused(folder, paths):
         emit(Event("warning", "lock", text))
     if locks:
         hosts = name_few([host for c in tasks[0][1] for host in c.hosts])

@@ -42,7 +42,7 @@ from ..system.untrusted import UnsafeNameError, file_name_of_url
 from ..system.versions import meets
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata, SourceArchives
-from .builds import Fitting
+from .builds import FittingBuilds
 from .named import NamedPackage, requirement
 
 _MOST_RELEASES = 24
@@ -63,7 +63,7 @@ class Pages:
     `named` are the requested packages, and `locked` the packages of an existing lock that may stay.
     """
 
-    fitting: Fitting
+    fitting: FittingBuilds
     named: Sequence[NamedPackage]
     emit: Emit
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
@@ -80,21 +80,24 @@ class Pages:
         return self.fitting.context
 
     @cached_property
-    def paged(self) -> tuple[NamedPackage, ...]:
+    def packages_with_page(self) -> tuple[NamedPackage, ...]:
         """The requested packages that have a page. Offline there are none."""
         context = self.context
         if context.sources.offline or context.sources.no_index:
             return ()
-        return tuple(n for n in self.named if pages_of(n.name, context.profiles.pages) and not n.index)
+        return tuple(n for n in self.named if find_pages(n.name, context.profiles.pages) and not n.index)
 
     def builds(self, python: str) -> tuple[Build, ...] | None:
         """Return the newest builds for which every package with a page has a wheel, or None without such builds."""
-        if not self.paged:
+        if not self.packages_with_page:
             return None
-        newest, needs = self.fitting.rows(self.fitting.newest), [Requirement(n.text) for n in self.paged]
+        newest, needs = (
+            self.fitting.rows(self.fitting.newest),
+            [Requirement(n.text) for n in self.packages_with_page],
+        )
         for build in self.fitting.chains[0]:
             usable = python in self.fitting.question.pythons(build)
-            builds = self.fitting.beside(build, newest) if usable else None
+            builds = self.fitting.replace_build(build, newest) if usable else None
             if builds and all(self.choose(need, builds, python) for need in needs):
                 return builds
         return None
@@ -111,7 +114,9 @@ class Pages:
 
     def packages(self, plan: Plan) -> tuple[LockedPackage, ...]:
         """Return the wheels of pages for a plan."""
-        wheels = (self.choose(Requirement(n.text), plan.builds, plan.python or "") for n in self.paged)
+        wheels = (
+            self.choose(Requirement(n.text), plan.builds, plan.python or "") for n in self.packages_with_page
+        )
         return tuple(
             LockedPackage(name=w.package, version=w.version, url=w.url, sha256=w.sha256) for w in wheels if w
         )
@@ -119,7 +124,7 @@ class Pages:
     def notes(self, packages: Iterable[LockedPackage], plan: Plan) -> Iterator[str]:
         """Yield a sentence for each package with a page: its wheel, or that it is built and which builds have one."""
         by_name = {p.name: p for p in packages}
-        for named in self.paged:
+        for named in self.packages_with_page:
             package = by_name.get(named.name)
             if package is None or package.unhashed:
                 continue
@@ -144,7 +149,9 @@ class Pages:
                 b for b in self.context.profiles.builds
                 if b.framework == framework and b.platform == plan.platform
             ]  # fmt: skip
-            minors = {w.built_for.minor for w in wheels if self._fits(w, known, plan.python or "")} - {""}
+            minors = {w.built_for.minor for w in wheels if self._is_fitting(w, known, plan.python or "")} - {
+                ""
+            }
             newest = sorted(minors, key=Version, reverse=True)[:_MOST_MINORS]
             yield text + (f". Wheels exist for {framework} {', '.join(newest)}" if newest else "")
 
@@ -169,15 +176,15 @@ class Pages:
     ) -> PrebuiltWheel | None:
         """Return the wheel of the newest release within the bounds that has one for builds. A locked wheel stays."""
         name = str(canonicalize_name(need.name))
-        if name not in {n.name for n in self.paged}:
+        if name not in {n.name for n in self.packages_with_page}:
             return None
-        locked = self._locked(name, builds, python)
+        locked = self._find_locked(name, builds, python)
         if locked and need.specifier.contains(locked.version, prereleases=True):
             return locked
         for version in self._releases(name, need.specifier):
             fitting = [
                 w for w in self._wheels_of(name, version)
-                if self._fits(w, builds, python) and need.specifier.contains(parse_wheel(file_name_of_url(w.url)).version, prereleases=True)
+                if self._is_fitting(w, builds, python) and need.specifier.contains(parse_wheel(file_name_of_url(w.url)).version, prereleases=True)
             ]  # fmt: skip
             if fitting:
                 return max(fitting, key=lambda w: w.url)
@@ -185,7 +192,7 @@ class Pages:
 
     def _releases(self, name: str, bounds: SpecifierSet) -> Iterator[str]:
         """Return the releases whose pages are read, newest first, down to one that has a fitting wheel on an index."""
-        if self._page(name) is None and not any(self._listed(name)):
+        if self._find_page(name) is None and not any(self._list_recorded(name)):
             return iter(())
         exact = [s.version for s in bounds if s.operator == "==" and "+" in s.version]
         indexed = self._read_index(name)
@@ -217,7 +224,9 @@ class Pages:
             self._indexed[name] = has_wheel
         return self._indexed[name]
 
-    def _locked(self, name: str, builds: Sequence[Build | PlannedBuild], python: str) -> PrebuiltWheel | None:
+    def _find_locked(
+        self, name: str, builds: Sequence[Build | PlannedBuild], python: str
+    ) -> PrebuiltWheel | None:
         """Return the locked wheel of a package with its hash, if it is for the builds."""
         package = self.locked.get(name)
         if package is None or package.unhashed or package.index:
@@ -226,30 +235,30 @@ class Pages:
             file = file_name_of_url(package.url)
         except UnsafeNameError:
             return None
-        for page in pages_of(name, self.context.profiles.pages):
+        for page in find_pages(name, self.context.profiles.pages):
             wheel = self._read_wheel(page, file, package.url)
-            if wheel and self._fits(wheel, builds, python):
+            if wheel and self._is_fitting(wheel, builds, python):
                 return wheel._replace(sha256=package.sha256)
         return None
 
-    def _fits(self, wheel: PrebuiltWheel, builds: Sequence[Build | PlannedBuild], python: str) -> bool:
+    def _is_fitting(self, wheel: PrebuiltWheel, builds: Sequence[Build | PlannedBuild], python: str) -> bool:
         context = self.context
         cxx11 = ((b, find_cxx11(context.profiles.abis, b, context.target.platform)) for b in builds)
         return python in wheel.pythons and any(serves(wheel.built_for, b, abi) for b, abi in cxx11)
 
     # --- reading -------------------------------------------------------------------------------------
 
-    def _page(self, package: str) -> WheelPage | None:
+    def _find_page(self, package: str) -> WheelPage | None:
         """Return the page of a package that can have wheels for the builds. An unreadable page has none."""
         frameworks = {b.framework for b in self._builds}
         cuda = {b.framework for b in self._builds if b.cuda}
-        for page in pages_of(package, self.context.profiles.pages):
+        for page in find_pages(package, self.context.profiles.pages):
             possible = cuda if "{cuda}" in page.local else frameworks
             if page.framework in possible and page.url not in self._unread:
                 return page
         return None
 
-    def _listed(self, package: str, version: str | None = None) -> Iterator[File]:
+    def _list_recorded(self, package: str, version: str | None = None) -> Iterator[File]:
         """Yield the wheels of a release, or of all, that a row lists for the platform and the GPUs of the target."""
         context = self.context
         platform, gpus = context.target.platform, context.target.gpus
@@ -267,9 +276,9 @@ class Pages:
 
         A release that a row lists is not looked up on the page.
         """
-        rule = pages_of(package, self.context.profiles.pages)[0]
-        files = list(self._listed(package, version)) if version else []
-        page = None if files else self._page(package)
+        rule = find_pages(package, self.context.profiles.pages)[0]
+        files = list(self._list_recorded(package, version)) if version else []
+        page = None if files else self._find_page(package)
         if page is not None and page.is_of_release and version is not None:
             files = self._files(page, package, page.url.format(release=version))
         elif page is not None and not page.is_of_release:
@@ -295,7 +304,7 @@ class Pages:
             try:
                 known = {unquote(link) for link in self._metadata.links(page.listing)}
             except LockError as error:
-                self._give_up(page, package, error)
+                self._skip_page(page, package, error)
                 return []
             urls = [url for url in urls if unquote(url) in known]
         from ..index.http import fetch_all
@@ -307,7 +316,7 @@ class Pages:
         try:
             return self._metadata.page(url)
         except LockError as error:
-            self._give_up(page, package, error)
+            self._skip_page(page, package, error)
             return []
 
     def _read_wheel(self, page: WheelPage, file: str, url: str) -> PrebuiltWheel | None:
@@ -343,10 +352,10 @@ class Pages:
         )
         return False
 
-    def _give_up(self, page: WheelPage, package: str, error: LockError) -> None:
+    def _skip_page(self, page: WheelPage, package: str, error: LockError) -> None:
         """Warn once about an unreadable page, and do not read it again."""
         self._unread.add(page.url)
-        known = [v for file in self._listed(package) if (v := version_of(file.name, package))]
+        known = [v for file in self._list_recorded(package) if (v := version_of(file.name, package))]
         text = f"no prebuilt wheel of {package} is known: {error.message}. {package} is planned from its source archive"
         if known:
             text = f"no wheel of {package} newer than {max(known).public} is known outside of the index: {error.message}"
@@ -379,7 +388,7 @@ class Pages:
         return {p: wheel_tags(p, target.platform, target.glibc) for p in pythons}
 
 
-def pages_of(package: str, pages: Iterable[WheelPage]) -> list[WheelPage]:
+def find_pages(package: str, pages: Iterable[WheelPage]) -> list[WheelPage]:
     """Return the pages of a package."""
     return [p for p in pages if package in [canonicalize_name(n) for n in p.packages]]
 

@@ -72,12 +72,12 @@ def lock_plan(
         if not keep or not (error.contradiction or error.absent):
             raise
         answer = dataclasses.replace(query, limits=()).answer()
-    if why := differs(plan, answer, sources, needs):
+    if why := find_difference(plan, answer, sources, needs):
         raise why
     return answer
 
 
-def differs(
+def find_difference(
     plan: Plan, answer: Answer, sources: PackageSources, needs: Sequence[RequirementLine]
 ) -> LockError | None:
     """Return how a solution differs from its plan, or from the hashes of the project, or None."""

@@ -21,7 +21,7 @@ from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import check_choices, get_locks
 from .request import make_request
-from .stack import apply_lock, explain_unfit, is_kept, read_same_stack_request
+from .stack import apply_lock, explain_unfit, is_of_plan, read_same_stack_request
 
 
 def solve_or_read_lock(
@@ -245,7 +245,7 @@ def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> No
     demands = read_requirements(choices, rows.load(choices), lock.plan.target)
     files = list_files(choices, demands)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    fits = all(is_kept(lock.plan, option, value) for option, value in options.items())
+    fits = all(is_of_plan(lock.plan, option, value) for option, value in options.items())
     if is_current(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
         return
     note = f"{path.name} is for other requirements: comparing it with the current ones"

@@ -18,8 +18,8 @@ from ..index.wheel_names import tags_of, wheel_tags
 from ..model import Plan
 from ..system.versions import allows, version
 from ..wheels.pylock import is_source
-from .attempt import attempt, first_candidate, with_builds
-from .builds import Fitting, chosen_pins
+from .attempt import attempt, first_candidate, make_candidate
+from .builds import FittingBuilds, chosen_pins
 from .named import NamedPackage
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 
@@ -27,7 +27,7 @@ _DEPRECATED = 2
 """The years that Python keeps what it has called deprecated."""
 
 
-def choose(state: State) -> None:
+def choose_python(state: State) -> None:
     """Take the newest Python for which all named packages have their newest release, best as a wheel.
 
     Only for a machine whose Pythons are unknown: the newest Python of a framework is often too new for the packages.
@@ -44,7 +44,7 @@ def choose(state: State) -> None:
             what = "has no wheel for" if best[1] else "does not support"
             held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
         possible = fitting or possible
-    other = Fitting(state.with_python(possible[0]))
+    other = FittingBuilds(state.with_python(possible[0]))
     if held_by and other.newest.builds:
         state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
         state.set_fitting(other)
@@ -73,13 +73,13 @@ def attempt_each_cuda(state: State, candidate: Candidate) -> Outcome:
     for build in state.fitting.chains[0] if alone and not candidate.fixed else ():
         here = build.index == first.index and python in state.fitting.question.pythons(build)
         if here and build not in asked:
-            todo.append(replace(with_builds(state, (build,), python), fixed=False))
+            todo.append(replace(make_candidate(state, (build,), python), fixed=False))
             asked |= {build, *state.choices(todo[-1])[0]}
     for one in todo:
         outcome = attempt(state, one)
         if isinstance(outcome, Refusal):
             refusals.append(outcome)
-            if chosen_pins(one.plan, one.builds) or state.facts.limits(state.choices(one)):
+            if chosen_pins(one.plan, one.builds) or state.compatibility.limits(state.choices(one)):
                 outcome = attempt(state, replace(one, loose=True))
         if isinstance(outcome, Solution):
             return outcome
@@ -91,10 +91,10 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
     python = refusal.asked.plan.python or ""
     bounded = (n.name for n in state.named if n.name in refusal.error.named and n.specifier)
     lacking = refusal.error.no_wheel or next(
-        (n for n in bounded if not _with_wheel(state, n, [python])), None
+        (n for n in bounded if not _list_with_wheel(state, n, [python])), None
     )
-    for other in _others(state, refusal.error, lacking, python):
-        fitting = Fitting(state.with_python(other))
+    for other in _list_others(state, refusal.error, lacking, python):
+        fitting = FittingBuilds(state.with_python(other))
         if not fitting.newest.builds:
             continue
         within = next(
@@ -115,19 +115,19 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
     return refusal
 
 
-def _others(state: State, error: LockError, lacking: str | None, python: str) -> list[str]:
+def _list_others(state: State, error: LockError, lacking: str | None, python: str) -> list[str]:
     if state.context.request.python or not (error.pythons or lacking):
         return []
     known = {p for b in state.fitting.chains[0] for p in b.python} - {python}
     fitting = {p for p in known if all(allows(bound, p) for bound in error.pythons[:1])}
     if lacking:
-        fitting &= _with_wheel(state, lacking, fitting)
+        fitting &= _list_with_wheel(state, lacking, fitting)
     have = state.context.request.pythons
     newest = sorted(fitting, key=version, reverse=True)
     return sorted(newest, key=lambda p: have.index(p) if p in have else len(have))[:2]
 
 
-def _with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
+def _list_with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
     """Return the Pythons for which a package has a wheel within its bounds."""
     bounds = SpecifierSet(next((n.specifier for n in state.named if n.name == name), ""))
     files = [f.name for f in state.rules.archives.wheel_files(name)]
@@ -137,7 +137,7 @@ def _with_wheel(state: State, name: str, pythons: Iterable[str]) -> set[str]:
     return {p for p in pythons if not tags.isdisjoint(wheel_tags(p, target.platform, target.glibc))}
 
 
-def with_older(state: State, best: Solution) -> Solution:
+def prefer_older(state: State, best: Solution) -> Solution:
     """Return the solution with an older Python, if a package that must be built is older than the Python.
 
     Python warns for two years before it removes what a program uses (PEP 387), and C code may break with each release.
@@ -158,7 +158,7 @@ def with_older(state: State, best: Solution) -> Solution:
     builds = state.fitting.chains[0] if compiled else best.builds[:1]
     known = {p for build in builds for p in build.python}
     for name in compiled:
-        known &= _with_wheel(state, name, known)
+        known &= _list_with_wheel(state, name, known)
     other = max(
         (p for p in known if released.get(p, "9") <= until[oldest.name] and p in allowed),
         key=version,

@@ -22,7 +22,7 @@ from ..model import (
 from ..resolve.objections import objections
 from ..resolve.satellites import lone_companions
 from ..system.versions import meets, public, version
-from .attempt import exceeded
+from .attempt import find_exceeded
 from .builds import name_builds
 from .compile import Answer
 from .named import NamedPackage, requirement
@@ -33,7 +33,7 @@ _OLD = 2 * 365
 _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {package}"
 
 
-def held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
+def list_held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
     """Return what is not in its newest release: frameworks, named packages that bind one, and older wheels."""
     asked = zip(state.context.request.frameworks, state.fitting.chains, strict=True)
     rows = [row for wanted, chain in asked if (row := _framework(state, chosen, wanted, chain))]
@@ -58,17 +58,19 @@ def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:
             )  # fmt: skip
 
 
-def passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
+def list_passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, str]]:
     """Yield the builds that fit and were not chosen, with what decides against the newest of each framework.
 
     The builds of an index that does not respond are among them, unless this index is the reason.
     """
     for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
-        build, _, usable = _newer(state, chosen, wanted, chain)
-        closed = () if _only_there(state, chosen, chain, usable) else [b for b in usable if b not in chain]
+        build, _, usable = _find_newer(state, chosen, wanted, chain)
+        closed = (
+            () if _find_unreachable(state, chosen, chain, usable) else [b for b in usable if b not in chain]
+        )
         because = "the requested packages conflict with it"
         if usable:
-            because = _excluded(state, chosen, usable[0])
+            because = _explain_excluded(state, chosen, usable[0])
         for one in (*chain, *closed):
             if one is not build:
                 yield one, because
@@ -78,19 +80,19 @@ def _framework(
     state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
 ) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
-    build, newer, usable = _newer(state, chosen, wanted, chain)
+    build, newer, usable = _find_newer(state, chosen, wanted, chain)
     if not newer or state.context.request.cuda:
         return None
     newest = newer[0].version
     price: str | None = None
-    if closed := _only_there(state, chosen, chain, usable):
+    if closed := _find_unreachable(state, chosen, chain, usable):
         name = "PyTorch index" if closed.index == "pytorch" else "default index"
         cuda = f" for CUDA {closed.cuda}" if closed.cuda else ""
         because = f"the {name} does not respond; it has {closed.framework} {closed.version}{cuda}, which fits"
     elif any(b.version == newest for b in chain):
-        because = _excluded(state, chosen, usable[0])
-        price = _price(state, chosen, wanted.name, newest)
-    elif usable and (why := _decided(state, chosen, wanted.name, newest, usable[:1])):
+        because = _explain_excluded(state, chosen, usable[0])
+        price = _describe_cost(state, chosen, wanted.name, newest)
+    elif usable and (why := _find_decider(state, chosen, wanted.name, newest, usable[:1])):
         because = why
     else:
         reasons = [objections(state.fitting.question, wanted, b) for b in newer if b.version == newest]
@@ -101,7 +103,7 @@ def _framework(
     )
 
 
-def _newer(
+def _find_newer(
     state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
 ) -> tuple[Build, list[Build], list[Build]]:
     """Return the chosen build of a framework, the newer ones within the bounds and of its kind, and those that fit.
@@ -127,7 +129,7 @@ def _newer(
     return build, by_age(newer), by_age([*fitting, *closed])
 
 
-def _only_there(
+def _find_unreachable(
     state: State, chosen: Solution, chain: Sequence[Build], usable: Sequence[Build]
 ) -> Build | None:
     """Return the newest build that is only on an index that does not respond.
@@ -136,31 +138,33 @@ def _only_there(
     """
     elsewhere = {b.version for b in chain}
     closed = (b for b in usable if b.version not in elsewhere)
-    return next((b for b in closed if not _decided(state, chosen, b.framework, b.version, [b])), None)
+    return next((b for b in closed if not _find_decider(state, chosen, b.framework, b.version, [b])), None)
 
 
-def _decided(state: State, chosen: Solution, name: str, release: str, builds: Sequence[Build]) -> str | None:
+def _find_decider(
+    state: State, chosen: Solution, name: str, release: str, builds: Sequence[Build]
+) -> str | None:
     """Return which named package excludes a release of a framework. One that is behind only follows the framework."""
     named = {
         p.name for p in chosen.answer.packages
-        if p.name in state.facts.named and (p.name in state.locked or not state.newer(p))
+        if p.name in state.compatibility.named and (p.name in state.locked or not state.find_newer(p))
     }  # fmt: skip
     return who_excludes(state, chosen.answer, name, release, builds, named)
 
 
-def _excluded(state: State, chosen: Solution, build: Build) -> str:
+def _explain_excluded(state: State, chosen: Solution, build: Build) -> str:
     """Return what decides against a build that fits."""
     name, release, builds = build.framework, build.version, (build,)
     return (
-        _decided(state, chosen, name, release, builds)
-        or _clash(state, build)
+        _find_decider(state, chosen, name, release, builds)
+        or _find_clash(state, build)
         or _explain_failure(state, chosen, name, release)
         or who_excludes(state, chosen.answer, name, release, builds)
         or _explain_older(state, name, next(b.version for b in chosen.builds if b.framework == name))
     )
 
 
-def _clash(state: State, build: Build) -> str | None:
+def _find_clash(state: State, build: Build) -> str | None:
     """Return why a build that fits does not go with the other frameworks."""
     key = (build.framework, build.version, build.cuda, build.index)
     rows = state.fitting.newest.rejected
@@ -176,13 +180,13 @@ def _package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
     locked = chosen.answer.versions[name]
     return HeldBackPackage(
         package=name, locked=locked, newest=newest.version, because=_why_older(state, chosen, newest) or _explain_older(state, name, locked),
-        alternative=_price(state, chosen, name, newest.version),
+        alternative=_describe_cost(state, chosen, name, newest.version),
     )  # fmt: skip
 
 
 def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | None:
     """Return what excludes the newest release of a named package: first what is fixed, then what was solved."""
-    name, stated = newest.name, state.stated(newest)
+    name, stated = newest.name, state.read_bounds(newest)
     frameworks = {b.framework: b.version for b in chosen.builds}
     locked = {**chosen.answer.versions, **frameworks}
 
@@ -191,24 +195,24 @@ def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | N
         return next((f"{name} {newest.version} requires {n}{stated[n]}" for n in found), None)
 
     if why := unmet(frameworks):
-        tried = _without(state, name, newest.version)
+        tried = _explain_missing(state, name, newest.version)
         return f"{why}; {tried}" if tried else why
-    if why := state.facts.why_unfit(newest, chosen.builds):
-        others = [state.facts.why_unfit(newest, (b,)) for b in state.fitting.chains[0]]
+    if why := state.compatibility.explain_unfit(newest, chosen.builds):
+        others = [state.compatibility.explain_unfit(newest, (b,)) for b in state.fitting.chains[0]]
         return why if None in others else others[0]  # the chosen build is not the reason where none fits
-    if name in {n.name for n in state.pages.paged}:
+    if name in {n.name for n in state.pages.packages_with_page}:
         builds = name_builds(chosen.builds)
         return f"{name} {newest.version} has no wheel for {builds} and Python {chosen.plan.python}"
     return (
         who_excludes(state, chosen.answer, name, newest.version)
         or unmet(n.name for n in state.named if n.is_exact)
         or _explain_failure(state, chosen, name, newest.version)
-        or state.facts.why_left_out(name, chosen.builds)
+        or state.compatibility.explain_exclusion(name, chosen.builds)
         or unmet(stated)
     )
 
 
-def _without(state: State, name: str, release: str) -> str | None:
+def _explain_missing(state: State, name: str, release: str) -> str | None:
     """Return what the candidates for a release ended with, if no solution has it."""
     ended: str | None = None
     for outcome in state.tried:
@@ -247,12 +251,12 @@ def _explain_failure(state: State, chosen: Solution, name: str, release: str) ->
             builds = " and ".join(b.framework for b in outcome.builds)
             text = f"{compiled} {outcome.answer.versions[compiled]} has no wheel for this build of {builds}"
             return f"{text} and Python {outcome.plan.python}"
-        if limited := _limits(outcome, chosen):
+        if limited := _list_lowered(outcome, chosen):
             return f"it would limit {limited}"
     return None
 
 
-def _price(state: State, chosen: Solution, name: str, release: str) -> str | None:
+def _describe_cost(state: State, chosen: Solution, name: str, release: str) -> str | None:
     """Return what a solution with a newer release would change: "vllm 0.33.0 is compatible with torch 2.14.0"."""
     for outcome in state.tried:
         if outcome is chosen or isinstance(outcome, Refusal):
@@ -266,7 +270,7 @@ def _price(state: State, chosen: Solution, name: str, release: str) -> str | Non
             if outcome.compiles and not chosen.compiles:
                 named = " and ".join(f"{n} {outcome.answer.versions[n]}" for n in outcome.compiles)
                 return f"{name} {release} would require compiling {named}"
-            limited = _limits(outcome, chosen)
+            limited = _list_lowered(outcome, chosen)
             return f"{name} {release} would limit {limited}" if limited else None
         changes = [
             f"{b.framework} {b.version}"
@@ -278,7 +282,7 @@ def _price(state: State, chosen: Solution, name: str, release: str) -> str | Non
     return None
 
 
-def _limits(outcome: Solution, chosen: Solution) -> str:
+def _list_lowered(outcome: Solution, chosen: Solution) -> str:
     """Return the named packages that another solution has in older releases: "vllm to 0.2.5"."""
     worse = [n for n in outcome.behind if outcome.behind[n] > chosen.behind.get(n, 0)]
     return ", ".join(f"{n} to {outcome.answer.versions[n]}" for n in worse)
@@ -309,16 +313,16 @@ def who_excludes(
     for package in answer.packages:
         if among is not None and package.name not in among:
             continue
-        bound = state.stated(package).get(name, "") if package.name in requirers else ""
+        bound = state.read_bounds(package).get(name, "") if package.name in requirers else ""
         if bound and not meets(release, bound):
             return f"{package.name} {package.version} requires {name}{bound}"
-        judged = builds if package.name in state.facts.named else ()
-        if judged and (why := state.facts.why_unfit(package, judged)):
+        judged = builds if package.name in state.compatibility.named else ()
+        if judged and (why := state.compatibility.explain_unfit(package, judged)):
             return why
     return None
 
 
-def ladder(state: State, chosen: Solution) -> Iterator[PackageSet]:
+def list_compared(state: State, chosen: Solution) -> Iterator[PackageSet]:
     """Yield the solutions that were compared, newest framework first."""
     others = [o for o in state.tried if o is not chosen]
     every: list[Outcome] = [chosen, *others] if others else []
@@ -344,7 +348,7 @@ def _why_not(outcome: Solution, chosen: Solution) -> str:
         return outcome.conflicts[0].sentence
     if outcome.compiles and not chosen.compiles:
         return f"{', '.join(outcome.compiles)} would have to be compiled"
-    limited = _limits(outcome, chosen)
+    limited = _list_lowered(outcome, chosen)
     return f"it limits {limited}" if limited else "its framework is older"
 
 
@@ -360,33 +364,35 @@ def describe(outcome: Outcome) -> str:
     return f"compared {named}: {'; '.join(found) or 'nothing is behind'}"
 
 
-def notes(state: State, chosen: Solution) -> Iterator[str]:
+def list_notes(state: State, chosen: Solution) -> Iterator[str]:
     """Yield notes on the packages of a solution that may not work as expected."""
     by_name = chosen.answer.by_name
     for build in chosen.builds:
         for name in sorted(
-            lone_companions(build, state.context.profiles.builds) & by_name.keys() & state.facts.named
+            lone_companions(build, state.context.profiles.builds) & by_name.keys() & state.compatibility.named
         ):
             release = by_name[name].version
-            rows = state.facts.rows.rows(name, release)
+            rows = state.compatibility.rows.rows(name, release)
             compiled_for = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
             yield (
                 f"{build.framework} {build.version} has no matching release of {name}; "
                 f"{name} {release} is the newest compatible one{compiled_for}"
             )
-    for row in state.facts.limits([[b] for b in chosen.builds]):
+    for row in state.compatibility.limits([[b] for b in chosen.builds]):
         limited = by_name.get(requirement_name(row.requires))
         if (
             limited
             and not chosen.asked.loose
-            and (limited.name not in state.facts.named or state.newer(limited))
+            and (limited.name not in state.compatibility.named or state.find_newer(limited))
         ):
             yield f"{row.requires} for {row.package}{row.versions}: {row.why}"
-    yield from state.facts.kernel_notes(chosen.answer.packages, chosen.builds)
-    for name in state.facts.named & by_name.keys():
+    yield from state.compatibility.kernel_notes(chosen.answer.packages, chosen.builds)
+    for name in state.compatibility.named & by_name.keys():
         package = by_name[name]
         compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
-        if not compiled or state.facts.rows.rows(name, package.version, state.facts.measured(package.sha256)):
+        if not compiled or state.compatibility.rows.rows(
+            name, package.version, state.compatibility.measured(package.sha256)
+        ):
             continue
         if state.bounds_of(package).keys() & {b.framework for b in chosen.builds}:
             yield f"{name} {package.version} contains compiled code whose requirements are unknown"
@@ -411,31 +417,31 @@ def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
 def warnings(state: State, chosen: Solution) -> Iterator[str]:
     """Yield a warning for each package that the builds do not go with, and each named one that is years older than its
     newest state."""
-    for row, exceeding in exceeded(state, chosen.builds, chosen.answer):
+    for row, exceeding in find_exceeded(state, chosen.builds, chosen.answer):
         yield f"{exceeding.name} {exceeding.version} is locked beside {row.package}{row.versions}: {row.why} ({row.source})"
-    limits = state.facts.limits([[b] for b in chosen.builds])
+    limits = state.compatibility.limits([[b] for b in chosen.builds])
     limited = {requirement_name(row.requires) for row in limits}  # a note has the reason
     for named in state.named:
         package = chosen.answer.by_name.get(named.name)
         if package is None or not package.version or named.name in limited:
             continue
-        if why := _not_built(state, named, package, chosen.plan):
+        if why := _explain_not_built(state, named, package, chosen.plan):
             yield f"{named.name} {package.version} is locked: {why}"
             continue
-        newer, days = state.newer(package), state.days_behind(package, chosen.answer)
+        newer, days = state.find_newer(package), state.days_behind(package, chosen.answer)
         if newer and days > _OLD:
             why = who_excludes(state, chosen.answer, named.name, newer.version)
             text = f"{named.name} {package.version} is {days / 365.25:.1f} years older than {newer.version}"
             yield f"{text}: {why}" if why else text
 
 
-def _not_built(state: State, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
+def _explain_not_built(state: State, named: NamedPackage, locked: LockedPackage, plan: Plan) -> str | None:
     """Return which newer release is passed over because an option forbids a build of it, or of what it requires."""
     rules = state.rules
     if not (rules.forbidden_by or rules.only_binary):
         return None
-    if newer := state.newer(locked):
-        for need in map(requirement, state.requires(newer) or ()):
+    if newer := state.find_newer(locked):
+        for need in map(requirement, state.read_requirements(newer) or ()):
             name = canonicalize_name(need.name) if need and not need.marker else ""
             if need and (option := rules.forbids(name)):
                 found = rules.archives.releases(name, need.specifier, plan)

@@ -221,7 +221,7 @@ def _sort_cpu_builds(
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
         return demands, ""
-    beside = _as_packages(demands, builds)
+    beside = _add_cpu_packages(demands, builds)
     cpu_needs = {need for build in builds for need in build.needs}
     if not (named or beside.frameworks) and any(
         not n.constraint and n not in cpu_needs for n in beside.needs
@@ -249,11 +249,13 @@ def _keep_cpu_packages(demands: ProjectRequirements, named: Collection[str]) -> 
         build for build in demands.cpu
         if build.framework not in named and all(need.name in FRAMEWORK_ALIASES for need in build.needs)
     ]  # fmt: skip
-    beside = _as_packages(demands, own)
+    beside = _add_cpu_packages(demands, own)
     return beside if own and (named or beside.frameworks) else demands
 
 
-def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
+def _add_cpu_packages(
+    demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]
+) -> ProjectRequirements:
     """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
     said = {sentence for build in builds for sentence in build.as_framework}

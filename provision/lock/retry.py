@@ -27,7 +27,7 @@ from ..system.redaction import redact
 from ..system.versions import major, meets, version
 from .archives import source_rules
 from .attempt import attempt_or_refuse, first_candidate
-from .builds import Fitting
+from .builds import FittingBuilds
 from .named import NamedPackage, requirement
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .search_state import Refusal, Solution, State
@@ -43,7 +43,7 @@ def next_request(state: State, error: LockError) -> RequestContext | None:
     if isinstance(error, TwoCudasError):
         return _with_other_cuda(state)
     if isinstance(error, CompanionError):
-        return _with_companion(state, error)
+        return _require_companion(state, error)
     if error.contradiction:
         return move_to_cpu(state, "the requirements forbid a common CUDA")
     index, context = error.unreachable, state.context
@@ -68,7 +68,7 @@ def move_to_cpu(state: State, why: str) -> RequestContext | None:
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
     alone = state.with_request(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
-    if not Fitting(alone).newest.builds:
+    if not FittingBuilds(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
     state.note(text, "warning")
@@ -115,7 +115,7 @@ def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | Non
     )
 
 
-def _with_companion(state: State, error: CompanionError) -> RequestContext | None:
+def _require_companion(state: State, error: CompanionError) -> RequestContext | None:
     """Return the request with a companion that its packages bring, so that builds without it are passed over."""
     request = state.context.request
     if error.package in request.along:
@@ -152,7 +152,7 @@ def add_brought(state: State, solution: Solution) -> RequestContext | None:
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
     more = state.with_request(frameworks=frameworks)
-    plan, ours, names = Fitting(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
+    plan, ours, names = FittingBuilds(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
         state.note(f"the packages require {names}: planning them too")
         return more
@@ -167,7 +167,7 @@ def add_brought(state: State, solution: Solution) -> RequestContext | None:
 # --- errors ----------------------------------------------------------------------------------------
 
 
-def _in_silence(state: State, context: RequestContext, *, no_code: bool) -> State:
+def _make_silent(state: State, context: RequestContext, *, no_code: bool) -> State:
     """Return the state of another request, which is tried in silence for a hint."""
     rules = source_rules(context.sources, drop_event, no_code=no_code)
     return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
@@ -179,12 +179,12 @@ def _name_line(state: State, error: LockError, address: str) -> None:
     closed = (
         n.origin for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address
     )
-    where = ", ".join(closed) or _line_with(address, demands.files)
+    where = ", ".join(closed) or _find_line(address, demands.files)
     if where not in error.message:
         error.message = f"{error.message} ({where})"
 
 
-def _line_with(address: str, files: Sequence[str]) -> str:
+def _find_line(address: str, files: Sequence[str]) -> str:
     """Return the line of a project's file that has an address, or "" if none has it."""
     bare = address.partition("://")[2]
     for path in filter(Path.is_file, map(Path, files)):
@@ -201,15 +201,15 @@ def explain_refusal(state: State, refusal: Refusal) -> LockError:
     """
     error, builds = refusal.error, state.choices(refusal.asked)[0]
     for named in state.named:
-        if named.name in error.named and _all_left_out(state, named, builds):
-            why = state.facts.why_left_out(named.name, refusal.builds, named.specifier)
+        if named.name in error.named and _is_excluded(state, named, builds):
+            why = state.compatibility.explain_exclusion(named.name, refusal.builds, named.specifier)
             raise ResolveError(
                 f"{why} ({named.named_by})", log=error.log,
                 hint=f"allow other releases of {named.name}, or another build of {builds[0].framework}",
             )  # fmt: skip
     if error.absent:
         known = {normalize_name(row.package) for row in state.context.profiles.imports}
-        known |= state.facts.rows.packages.keys()
+        known |= state.compatibility.rows.packages.keys()
         known.discard(error.absent)
         import difflib
 
@@ -226,7 +226,7 @@ def explain_refusal(state: State, refusal: Refusal) -> LockError:
 def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
-        freed = _in_silence(state, _without_bounds(state.context, named.name), no_code=True)
+        freed = _make_silent(state, _drop_bounds(state.context, named.name), no_code=True)
         outcome = attempt_or_refuse(
             freed, dataclasses.replace(first_candidate(freed), only_binary=frozenset({":all:"}))
         )
@@ -237,7 +237,7 @@ def _smallest_change(state: State, refusal: Refusal) -> str | None:
     return None
 
 
-def _without_bounds(context: RequestContext, name: str) -> RequestContext:
+def _drop_bounds(context: RequestContext, name: str) -> RequestContext:
     """Return a request without the bounds of one package."""
 
     def free(text: str) -> str:
@@ -254,10 +254,10 @@ def _without_bounds(context: RequestContext, name: str) -> RequestContext:
     )
 
 
-def _all_left_out(state: State, named: NamedPackage, builds: Sequence[Build]) -> bool:
+def _is_excluded(state: State, named: NamedPackage, builds: Sequence[Build]) -> bool:
     """Return whether the rows leave out every measured release within a package's bounds."""
-    within = [r for r in state.facts.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
-    left_out = state.facts.left_out([(b,) for b in builds])
+    within = [r for r in state.compatibility.rows.packages.get(named.name, {}) if meets(r, named.specifier)]
+    left_out = state.compatibility.exclude_releases([(b,) for b in builds])
     limits = SpecifierSet(
         next((t.removeprefix(named.name) for t in left_out if requirement_name(t) == named.name), "")
     )

@@ -16,7 +16,7 @@ from ..model import Build, Emit, Event, Lock, LockedPackage, Plan, RequestContex
 from ..system.versions import meets
 from . import pythons, reasons, retry
 from .archives import source_rules
-from .attempt import attempt, attempt_or_refuse, first_candidate, with_builds
+from .attempt import attempt, attempt_or_refuse, first_candidate, make_candidate
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 from .variants import with_variants
@@ -66,7 +66,7 @@ def search(
 
 def _solve(state: State) -> Solution:
     """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
-    pythons.choose(state)
+    pythons.choose_python(state)
     best = _first_solution(state)
     state.tried.append(best)
     more = MOST_MORE
@@ -83,13 +83,13 @@ def _solve(state: State) -> Solution:
             if isinstance(outcome, Solution) and _rank(state, outcome) < _rank(state, best):
                 best = outcome
     for conflict in best.conflicts:
-        if not conflict.roots and conflict.name in state.facts.named:
+        if not conflict.roots and conflict.name in state.compatibility.named:
             raise ResolveError(
                 f"{conflict.why}, and no other solution exists",
                 hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
             )
         state.note(conflict.sentence, "warning")
-    return pythons.with_older(state, best)
+    return pythons.prefer_older(state, best)
 
 
 def _first_solution(state: State) -> Solution:
@@ -97,7 +97,7 @@ def _first_solution(state: State) -> Solution:
     first = first_candidate(state)
     outcome = pythons.attempt_each_cuda(state, first)
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
-        outcome = _older_local(state, outcome)
+        outcome = _try_older_local(state, outcome)
     if isinstance(outcome, Refusal):
         outcome = pythons.try_others(state, outcome)
     if isinstance(outcome, Refusal):
@@ -105,14 +105,14 @@ def _first_solution(state: State) -> Solution:
     return outcome
 
 
-def _older_local(state: State, refusal: Refusal) -> Outcome:
+def _try_older_local(state: State, refusal: Refusal) -> Outcome:
     """Return the solution with an older build of a folder of wheels, after a refusal of the newest."""
     python = refusal.asked.plan.python or ""
     for build in state.fitting.chains[0]:
-        builds = state.fitting.beside(build, refusal.builds) if build.index == "find-links" else None
+        builds = state.fitting.replace_build(build, refusal.builds) if build.index == "find-links" else None
         if builds and builds != refusal.builds and python in state.fitting.question.pythons(build):
             wanted = (build.framework, build.version)
-            outcome = attempt(state, with_builds(state, builds, python, wanted))
+            outcome = attempt(state, make_candidate(state, builds, python, wanted))
             if isinstance(outcome, Solution):
                 return outcome
     return refusal
@@ -176,8 +176,8 @@ def _better_candidates(state: State, best: Solution) -> list[Candidate]:
     found = (
         *_without_conflicts(state, best),
         *_without_compiler(state, best),
-        *_for_packages(state, best),
-        *_for_framework(state, best),
+        *_list_package_candidates(state, best),
+        *_list_framework_candidates(state, best),
     )
     # A candidate for another solution builds nothing that the first answer does not build: uv may consider many old
     # releases there.
@@ -197,25 +197,27 @@ def _without_conflicts(state: State, best: Solution) -> Iterator[Candidate]:
         package = best.answer.by_name[conflict.name]
         wanted = (conflict.name, package.version)
         sets = (
-            state.fitting.beside(b, best.builds) for b in state.fitting.chains[0] if b is not best.builds[0]
+            state.fitting.replace_build(b, best.builds)
+            for b in state.fitting.chains[0]
+            if b is not best.builds[0]
         )
-        fit = next((s for s in sets if s and _goes_with(state, package, s[0], s, python)), None)
+        fit = next((s for s in sets if s and _is_compatible(state, package, s[0], s, python)), None)
         if fit and not any(t.asked.builds == fit for t in state.tried):
-            yield with_builds(state, fit, python, wanted)
+            yield make_candidate(state, fit, python, wanted)
             continue
         left_out = f"{conflict.name}!={package.version.partition('+')[0]}"
         limits = (*best.asked.limits, left_out)
-        yield dataclasses.replace(with_builds(state, best.builds, python, wanted), limits=limits)
+        yield dataclasses.replace(make_candidate(state, best.builds, python, wanted), limits=limits)
 
 
-def _goes_with(
+def _is_compatible(
     state: State, package: LockedPackage, build: Build, builds: tuple[Build, ...], python: str
 ) -> bool:
     """Return whether a release goes with a build by its metadata, and with a set by its measured row."""
     return (
         meets(build.version, state.bounds_of(package).get(build.framework, ""))
         and python in state.fitting.question.pythons(build)
-        and state.facts.why_unfit(package, builds) is None
+        and state.compatibility.explain_unfit(package, builds) is None
     )
 
 
@@ -226,34 +228,34 @@ def _without_compiler(state: State, best: Solution) -> Iterator[Candidate]:
         yield dataclasses.replace(best.asked, only_binary=only_binary, wanted=(min(names), ""))
 
 
-def _for_packages(state: State, best: Solution) -> Iterator[Candidate]:
+def _list_package_candidates(state: State, best: Solution) -> Iterator[Candidate]:
     """For a package that is behind: the build that its newest release asks for, with the package listed first."""
     python = best.plan.python or ""
     for name in sorted(best.behind, key=lambda n: -best.behind[n]):
         newer = state.newest.by_name[name]
         for chain, chosen in zip(state.fitting.chains, best.builds, strict=True):
-            build = next((b for b in chain if _goes_with(state, newer, b, (b,), python)), chosen)
-            builds = state.fitting.beside(build, best.builds) if build is not chosen else None
+            build = next((b for b in chain if _is_compatible(state, newer, b, (b,), python)), chosen)
+            builds = state.fitting.replace_build(build, best.builds) if build is not chosen else None
             if builds:
-                yield with_builds(state, builds, python, (name, newer.version), (name,))
+                yield make_candidate(state, builds, python, (name, newer.version), (name,))
         bounds = state.bounds_of(newer)
         if all(meets(b.version, bounds.get(b.framework, "")) for b in best.builds):
             yield dataclasses.replace(best.asked, first=(name,), wanted=(name, newer.version))
 
 
-def _for_framework(state: State, best: Solution) -> Iterator[Candidate]:
+def _list_framework_candidates(state: State, best: Solution) -> Iterator[Candidate]:
     """For a framework that is not in its newest fitting build: that build.
 
     It cannot be better where no package is behind and one of them excludes it: that one would be behind.
     """
     builds = state.fitting.rows(state.fitting.newest)
-    newest, named = builds[0], state.facts.named
+    newest, named = builds[0], state.compatibility.named
     if newest.version == best.builds[0].version:
         return
     if best.behind or not reasons.who_excludes(
         state, best.answer, newest.framework, newest.version, builds, named
     ):
-        yield with_builds(state, builds, best.plan.python or "", (newest.framework, newest.version))
+        yield make_candidate(state, builds, best.plan.python or "", (newest.framework, newest.version))
 
 
 # --- results ---------------------------------------------------------------------------------------
@@ -273,14 +275,14 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     """Return the plan and the lock of a solution, with the reasons why others were not chosen."""
     reasons.refuse_cuda_on_cpu(state, solution)
     answer, context = solution.answer, state.context
-    held_back = tuple(reasons.held_back(state, solution))
-    passed = tuple(reasons.passed_over(state, solution))
+    held_back = tuple(reasons.list_held_back(state, solution))
+    passed = tuple(reasons.list_passed_over(state, solution))
     names = dict.fromkeys([*(n.name for n in state.named), *map(requirement_name, context.request.packages)])
     named = [f"{n}=={answer.versions[n]}" for n in names if n in answer.versions]
     plan = state.fitting.plan(solution.builds, solution.plan.python or "", named, passed)
     pages = state.pages.notes(answer.packages, plan)
-    notes = (*plan.notes, *reasons.notes(state, solution), *pages)
-    sets = tuple(reasons.ladder(state, solution))
+    notes = (*plan.notes, *reasons.list_notes(state, solution), *pages)
+    sets = tuple(reasons.list_compared(state, solution))
     plan = dataclasses.replace(plan, held_back=held_back, sets=sets, notes=notes)
     state.rules.announce(answer.packages, answer.archives, plan)
     for text in reasons.warnings(state, solution):

@@ -17,9 +17,9 @@ from ..system.versions import version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
 from .archives import SourceRules
-from .builds import Fitting
+from .builds import FittingBuilds
+from .compatibility import Compatibility, Conflict, stated_bounds
 from .compile import Answer
-from .facts import Conflict, Facts, stated_bounds
 from .measured import MeasuredRows
 from .named import NamedPackage, read_named_packages
 from .pages import Pages
@@ -104,9 +104,9 @@ class State:
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
     tried: list[Outcome] = field(default_factory=list)
-    fitting: Fitting = field(init=False)
+    fitting: FittingBuilds = field(init=False)
     named: tuple[NamedPackage, ...] = field(init=False)
-    facts: Facts = field(init=False)
+    compatibility: Compatibility = field(init=False)
     pages: Pages = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,13 +114,13 @@ class State:
         self._measured = MeasuredRows(own_cache(self.context.sources))
         self._stated: dict[str, dict[str, str]] = {}
         self.named = read_named_packages(self.context)
-        self.set_fitting(Fitting(self.context))
+        self.set_fitting(FittingBuilds(self.context))
 
-    def set_fitting(self, fitting: Fitting) -> None:
+    def set_fitting(self, fitting: FittingBuilds) -> None:
         """Go on with other fitting builds: an index does not respond, or another Python is tried."""
         names = frozenset(n.name for n in self.named)
         self.fitting = fitting
-        self.facts = Facts(fitting.question, names, self.bounds_of, self.measured)
+        self.compatibility = Compatibility(fitting.question, names, self.bounds_of, self.read_measured)
         self.pages = Pages(fitting, self.named, self.emit, self.locked)
 
     def close_index(self, index: str, error: LockError) -> None:
@@ -128,7 +128,7 @@ class State:
         if index not in self.context.supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
             self.context = without_index(self.context, index)
-            self.set_fitting(Fitting(self.context))
+            self.set_fitting(FittingBuilds(self.context))
 
     def note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind, "lock", text))
@@ -149,11 +149,11 @@ class State:
 
     # --- releases ------------------------------------------------------------------------------------
 
-    def measured(self, sha256: str | None) -> tuple[Satellite, ...]:
+    def read_measured(self, sha256: str | None) -> tuple[Satellite, ...]:
         """Return the rows of a wheel that was measured on this machine."""
         return self._measured.rows(sha256, self.context.target.platform)
 
-    def requires(self, package: LockedPackage) -> tuple[str, ...] | None:
+    def read_requirements(self, package: LockedPackage) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a release, or None if it cannot be read."""
         if package.unhashed or is_source(package):
             archive = self.rules.archives.describe([package]).get(package) if package.sha256 else None
@@ -161,20 +161,20 @@ class State:
         name = package.url.rpartition("/")[2]
         return self._metadata.requirements(File(name=name, url=package.url, sha256=package.sha256))
 
-    def stated(self, package: LockedPackage) -> dict[str, str]:
+    def read_bounds(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds that a release states, by package. Its file is read once."""
         python = self.fitting.newest.python or ""
         key = f"{package.name} {package.version} {python}"
         if key not in self._stated:
-            requires = self.requires(package) or ()
+            requires = self.read_requirements(package) or ()
             self._stated[key] = stated_bounds(requires, self.context.target.platform, python)
         return self._stated[key]
 
     def bounds_of(self, package: LockedPackage) -> dict[str, str]:
         """Return the bounds on frameworks that a release states, by framework."""
-        return {name: bound for name, bound in self.stated(package).items() if name in FRAMEWORKS}
+        return {name: bound for name, bound in self.read_bounds(package).items() if name in FRAMEWORKS}
 
-    def newer(self, locked: LockedPackage) -> LockedPackage | None:
+    def find_newer(self, locked: LockedPackage) -> LockedPackage | None:
         """Return the newest release of a named package within its bounds, if it is newer than the locked one."""
         newest = self.newest.by_name.get(locked.name)
         behind = newest and locked.version and version(newest.version) > version(locked.version)
@@ -187,19 +187,21 @@ class State:
             return 1
         return max(1, (dt.date.fromisoformat(last) - dt.date.fromisoformat(day)).days)
 
-    def ages(self, answer: Answer) -> dict[str, int]:
+    def measure_ages(self, answer: Answer) -> dict[str, int]:
         """Return the days by which named packages that bind a framework are older than their newest release."""
         behind: dict[str, int] = {}
         for named in self.named:
             package = answer.by_name.get(named.name)
-            newer = self.newer(package) if package else None
+            newer = self.find_newer(package) if package else None
             if package and newer and self._binds(package, newer):
                 behind[named.name] = self.days_behind(package, answer)
         return behind
 
     def _binds(self, package: LockedPackage, newer: LockedPackage) -> bool:
         """Return whether a package binds a framework: by a measured row, or by the metadata of either release."""
-        if package.name in self.facts.rows.packages or package.name in {n.name for n in self.pages.paged}:
+        if package.name in self.compatibility.rows.packages or package.name in {
+            n.name for n in self.pages.packages_with_page
+        }:
             return True
         wanted = {w.name for w in self.context.request.frameworks}
         return any(wanted & self.bounds_of(p).keys() for p in (package, newer))

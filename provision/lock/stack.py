@@ -21,7 +21,7 @@ def read_same_stack_request(choices: Choices, plan: Plan, emit: Emit) -> Request
 
     If this machine has another device, the target of `plan` is used. Raises UsageError, MachineError.
     """
-    kept = _with_stack(choices, plan)
+    kept = _add_stack(choices, plan)
     try:
         context = make_request(kept, emit)
     except MachineError:
@@ -37,10 +37,10 @@ def apply_target(choices: Choices, plan: Plan) -> Choices:
     """Return the options for the target, device, CUDA and Python of `plan`, regardless of this machine."""
     machine = dict.fromkeys(("target", "driver", "driver_os", "gpus", "platform", "glibc"))
     kept = dataclasses.replace(choices, gpu=[], **machine)  # type: ignore[arg-type]  # each may be None
-    return _with_stack(dataclasses.replace(kept, planned=plan.target, device=plan.device), plan)
+    return _add_stack(dataclasses.replace(kept, planned=plan.target, device=plan.device), plan)
 
 
-def _with_stack(choices: Choices, plan: Plan) -> Choices:
+def _add_stack(choices: Choices, plan: Plan) -> Choices:
     """Return the options with Python and CUDA of `plan`, unless they name others. The conda solver keeps CUDA
     similar."""
     planned = get_locks(plan.manager).PLANS_FIRST
@@ -54,7 +54,7 @@ def _cuda(plan: Plan) -> str | None:
     return versions.pop() if len(versions) == 1 else plan.cuda_major if versions else None
 
 
-def is_kept(plan: Plan | None, option: str, value: str | None) -> bool:
+def is_of_plan(plan: Plan | None, option: str, value: str | None) -> bool:
     """Return whether a value of --device, --cuda or --python is that of the plan."""
     if plan is None:
         return False
@@ -69,9 +69,9 @@ def is_kept(plan: Plan | None, option: str, value: str | None) -> bool:
 
 def explain_unfit(plan: Plan, choices: Choices) -> str | None:
     """Return why a lock's plan does not have the requested Python or CUDA, or None if it has."""
-    if not is_kept(plan, "python", choices.python):
+    if not is_of_plan(plan, "python", choices.python):
         return f"it is for Python {plan.python}, not {choices.python}"
-    if not is_kept(plan, "cuda", choices.cuda):
+    if not is_of_plan(plan, "cuda", choices.cuda):
         return f"it is for CUDA {_cuda(plan) or 'none'}, not {choices.cuda}"
     return None
 

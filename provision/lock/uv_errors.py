@@ -162,7 +162,7 @@ def _no_solution(
     lines = [f"{n.text} ({n.origin})" for n in needs if n.package in named]
     without = refusals.find_absent_package(log)
     holdings, newest, _ = _read_holdings(without, sources)
-    old = _PLATFORM.search(plain := _plain(log))
+    old = _PLATFORM.search(plain := _clean_log(log))
     pin = _pin(without, [*roots, *(n.text for n in needs)])
     if pin and newest:
         message = f"{without} has no version {pin}; the newest is {newest}"
@@ -183,7 +183,7 @@ def _no_solution(
         )
     pythons = tuple(dict.fromkeys(_PYTHON.findall(plain)))
     return LockError(
-        message, log=readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
+        message, log=make_readable(log), contradiction=True, no_wheel=find_missing_wheel(log, archives), named=named,
         pythons=pythons, hint=hint,
     )  # fmt: skip
 
@@ -248,7 +248,7 @@ def _pin(name: str | None, texts: Iterable[str]) -> str | None:
     return None
 
 
-def readable(log: str) -> str:
+def make_readable(log: str) -> str:
     """Return uv's reasons in words for a person: gpuenv's own project is "the request"."""
     text = re.sub(r"\bgpuenv-plan(?:==0)?\b", "the request", log)
     return text.replace("the request depends on", "the request has").replace(
@@ -258,7 +258,7 @@ def readable(log: str) -> str:
 
 def first_reason(log: str) -> str | None:
     """Return the first of uv's reasons, on one line, or None."""
-    text = " ".join(re.sub(r"[^\x20-\x7e]", " ", readable(log)).split())
+    text = " ".join(re.sub(r"[^\x20-\x7e]", " ", make_readable(log)).split())
     because = re.search(r"Because (.{1,240}?)(?:, we can conclude|\.(?: |$)|$)", text)
     return because[1] if because else None
 
@@ -277,7 +277,7 @@ def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
 
     uv also reports a withdrawn release as one without usable wheels, and proposes a build. That reason is ignored.
     """
-    text = _plain(log)
+    text = _clean_log(log)
     unusable = find_unusable(text)
     for name in dict.fromkeys(str(canonicalize_name(n)) for n in _NO_WHEEL.findall(text)):
         if not _are_withdrawn(unusable.get(name, ()), archives.withdrawn(name)):
@@ -325,7 +325,7 @@ def _are_withdrawn(bounds: Iterable[str], releases: Mapping[Version, bool]) -> b
 
 def _refused_build(log: str) -> str | None:
     """Return the package that uv refused to build: "name @ address", "name", or "" if uv does not know its name."""
-    text = _plain(log)
+    text = _clean_log(log)
     if not (disabled := _DISABLED.search(text)):
         return None
     named = _BUILD.search(text)
@@ -333,7 +333,7 @@ def _refused_build(log: str) -> str | None:
     return named[1] if named and same else disabled[1] or ""
 
 
-def _plain(log: str) -> str:
+def _clean_log(log: str) -> str:
     return " ".join(log.split())
 
 

@@ -39,7 +39,7 @@ _TIMEOUT = 8.0
 """Seconds for a page that only adds builds."""
 
 
-class Release(Value, kw_only=False):
+class VariantRelease(Value, kw_only=False):
     """The wheels of a release that has variants, and the properties of each label."""
 
     name: str
@@ -77,7 +77,9 @@ class Release(Value, kw_only=False):
         return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
-def read_releases(pages: IndexMetadata, index: str, name: str, only: str | None = None) -> list[Release]:
+def read_releases(
+    pages: IndexMetadata, index: str, name: str, only: str | None = None
+) -> list[VariantRelease]:
     """Return the releases with variants on an index, newest first, or only one. Raises LockError."""
     by_version: dict[Version, list[File]] = {}
     for file in pages.page(project_url(index, name), naming=VARIANTS):  # few of the long pages name any
@@ -92,7 +94,7 @@ def read_releases(pages: IndexMetadata, index: str, name: str, only: str | None 
 
 def _read_release(
     pages: IndexMetadata, index: str, name: str, release: Version, files: Sequence[File]
-) -> Release | None:
+) -> VariantRelease | None:
     """Return a release, or None for one without variants. Raises LockError."""
     table = next((f for f in files if f.name.endswith(VARIANTS)), None)
     from ..index.downloads import add_credentials
@@ -113,7 +115,7 @@ def _read_release(
         except InvalidWheelFilename:
             continue  # the table, or a source archive
     known = tuple((w, f) for w, f in wheels if (w.label or NULL) in {*properties, NULL})
-    return Release(name, release, known, properties)
+    return VariantRelease(name, release, known, properties)
 
 
 # --- builds of frameworks --------------------------------------------------------------------------
@@ -151,16 +153,16 @@ def _own_indexes(sources: PackageSources) -> list[str]:
 # --- the variant of a release that uv chose --------------------------------------------------------
 
 
-class Chosen(Value, kw_only=False):
+class ChosenVariant(Value, kw_only=False):
     """The variant of a release. `requirement` gives uv a file with its metadata, under its plain name."""
 
     package: LockedPackage
     requirement: str
 
 
-def choose(
+def choose_variant(
     question: Question, plan: Plan, sources: PackageSources, index: str, package: Requirement, folder: Path
-) -> Chosen:
+) -> ChosenVariant:
     """Return the variant of a release ("demo[extra]==1.0") that fits every target, and write its metadata.
 
     Raises ResolveError with the reason against each variant.
@@ -211,7 +213,9 @@ def _why_not(
     return None
 
 
-def _choose_file(pages: IndexMetadata, file: File, package: Requirement, index: str, folder: Path) -> Chosen:
+def _choose_file(
+    pages: IndexMetadata, file: File, package: Requirement, index: str, folder: Path
+) -> ChosenVariant:
     if not file.sha256:
         raise LockError(
             f"{redact(index)} states no sha256 of {file.name}", hint="ask the owner of the index for hashes"
@@ -235,4 +239,4 @@ def _choose_file(pages: IndexMetadata, file: File, package: Requirement, index: 
         index=redact(index), size=file.size,
     )  # fmt: skip
     extras = f"[{','.join(sorted(package.extras))}]" if package.extras else ""
-    return Chosen(locked, f"{package.name}{extras} @ {path.as_uri()}")
+    return ChosenVariant(locked, f"{package.name}{extras} @ {path.as_uri()}")

@@ -11,7 +11,7 @@ from project_packages import about, sdist
 from wheel_pages import serving_pages
 
 from provision.config.options import Choices
-from provision.lock.builds import Fitting
+from provision.lock.builds import FittingBuilds
 from provision.lock.named import read_named_packages
 from provision.lock.pages import Pages
 from provision.lock.request import make_request
@@ -258,7 +258,7 @@ def test_the_real_names_give_the_newest_torch_that_has_a_wheel(
         platform="linux-x86_64", python=python, profiles=[tmp_path],
     )  # fmt: skip
     context = make_request(choices, drop_event, no_code=True)
-    known = Pages(Fitting(context), read_named_packages(context), drop_event)
+    known = Pages(FittingBuilds(context), read_named_packages(context), drop_event)
     (build,) = known.builds(python)
     assert (build.version, build.cuda) == (torch, cuda)
     wheel = known.choose(Requirement(package), (build,), python)

@@ -14,7 +14,7 @@ from provision import fleet
 from provision.config.options import Choices
 from provision.fleet.classes import group_hosts
 from provision.fleet.kinds import HostGroup
-from provision.lock.builds import Fitting
+from provision.lock.builds import FittingBuilds
 from provision.lock.fleet import FleetPackages, SolvedPlan
 from provision.model import (
     AvailableWheels,
@@ -142,7 +142,7 @@ class Made(FleetPackages):
 @functools.cache
 def fitting(target, targets):
     """The builds of torch that fit targets."""
-    return Fitting(dataclasses.replace(CONTEXT, target=target, targets=targets))
+    return FittingBuilds(dataclasses.replace(CONTEXT, target=target, targets=targets))
 
 
 def versions(target, targets):

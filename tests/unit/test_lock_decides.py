@@ -70,7 +70,7 @@ def test_a_lock_of_another_stack_is_not_taken(options, why, monkeypatch):
     target = dataclasses.replace(LOCK.target, platform="linux-aarch64")
     context = SimpleNamespace(request=SimpleNamespace(device="cuda"), target=target, machine=None)
     assert project._explain_unfit(LOCK, Choices(**options), context) == why
-    assert not stack.is_kept(None, "python", "3.12"), "no plan keeps nothing"
+    assert not stack.is_of_plan(None, "python", "3.12"), "no plan keeps nothing"
 
 
 @rows(
@@ -171,7 +171,7 @@ def test_a_solution_has_the_builds_of_its_plan_from_their_index(packages, why):
     torch = dataclasses.replace(PLAN.builds[0], requirements=("torch",))
     plan = dataclasses.replace(PLAN, builds=(torch,))
     answer = SimpleNamespace(packages=packages, by_name={p.name: p for p in packages})
-    error = pinned.differs(plan, answer, SOURCES, ())
+    error = pinned.find_difference(plan, answer, SOURCES, ())
     assert why in error.message if why else error is None
 
 
@@ -268,13 +268,13 @@ def rules(**more):
 
 def test_a_build_that_uv_may_not_run_names_its_variable():
     with pytest.raises(LockError, match=r"a @ https://host needs a build, .* \(UV_NO_BUILD\)"):
-        rules().learn_from(LockError("", unbuilt="a @ https://host"), (), PLAN)
+        rules().recover(LockError("", unbuilt="a @ https://host"), (), PLAN)
 
 
 def test_a_package_is_left_out_once():
     ours = rules(no_code=True)
-    assert ours.learn_from(LockError("", unbuilt="A[x] @ https://host"), (), PLAN) and ours.unread == ["a"]
-    assert not ours.learn_from(LockError("", unbuilt="A[x] @ https://host"), (), PLAN)
+    assert ours.recover(LockError("", unbuilt="A[x] @ https://host"), (), PLAN) and ours.unread == ["a"]
+    assert not ours.recover(LockError("", unbuilt="A[x] @ https://host"), (), PLAN)
 
 
 def test_bounds_that_are_none_allow_everything():
@@ -304,10 +304,10 @@ def test_a_name_of_a_package_that_is_nowhere_is_to_be_removed():
 
 def test_hosts_get_the_glibc_of_the_options():
     one = HostClass(id="a", target=LOCK.target, device="cuda", hosts=("h",))
-    changed = existing._changed(one, Choices(glibc="2.39", driver="590.1"))
+    changed = existing._apply_options(one, Choices(glibc="2.39", driver="590.1"))
     assert (changed.glibc, changed.driver) == ("2.39", "590.1")
     windows = dataclasses.replace(one, target=dataclasses.replace(LOCK.target, platform="windows-x86_64"))
-    assert existing._changed(windows, Choices(glibc="2.39")).glibc == LOCK.target.glibc
+    assert existing._apply_options(windows, Choices(glibc="2.39")).glibc == LOCK.target.glibc
 
 
 def test_a_preview_names_what_would_be_removed(tmp_path):
@@ -358,7 +358,7 @@ def test_another_cuda_is_tried_once_where_there_is_one(cudas, options, other):
 
 def test_a_companion_that_was_required_already_is_not_tried_again():
     error = pinned.CompanionError("torchvision", "no build", hint="")
-    assert retry._with_companion(state(along=("torchaudio",)), error) == {
+    assert retry._require_companion(state(along=("torchaudio",)), error) == {
         "along": ("torchaudio", "torchvision")
     }
-    assert retry._with_companion(state(along=("torchvision",)), error) is None
+    assert retry._require_companion(state(along=("torchvision",)), error) is None

@@ -12,7 +12,7 @@ from provision.errors import LockError
 from provision.lock import pythons, reasons, retry, search
 from provision.lock.archives import source_rules
 from provision.lock.attempt import _make_query, first_candidate
-from provision.lock.builds import Fitting
+from provision.lock.builds import FittingBuilds
 from provision.lock.compile import Answer
 from provision.lock.fleet import FleetPackages
 from provision.lock.pinned import TwoBuildsError
@@ -126,9 +126,9 @@ def test_a_build_has_others_beside_it_or_none():
     fitting = state("torch", "jax").fitting
     torch, jax = fitting.chains
     other = torch[0]._replace(cuda="99.0")
-    assert fitting.beside(other, [torch[0], jax[0]]) is None
-    assert fitting.beside(torch[0], [torch[0], jax[0]]) == (torch[0], jax[0])
-    assert isinstance(fitting, Fitting)
+    assert fitting.replace_build(other, [torch[0], jax[0]]) is None
+    assert fitting.replace_build(torch[0], [torch[0], jax[0]]) == (torch[0], jax[0])
+    assert isinstance(fitting, FittingBuilds)
 
 
 def test_an_index_that_does_not_answer_has_no_newest_release(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(mon
     asked.context = dataclasses.replace(
         asked.context, sources=dataclasses.replace(SOURCES, offline=False), supply=supply
     )
-    asked.set_fitting(Fitting(asked.context))
+    asked.set_fitting(FittingBuilds(asked.context))
     plan, locked = asked.fitting.newest, el.wheel("flash-attn", "2.8.0")
     found = SimpleNamespace(
         package="flash-attn",
@@ -164,7 +164,7 @@ def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(mon
     assert list(asked.pages.notes([], plan)) == [], "no such package"
     assert list(asked.pages.notes([dataclasses.replace(locked, version="2.8.3")], plan)) == []
     asked.pages.locked = {"flash-attn": dataclasses.replace(locked, url="https://host/", index=None)}
-    assert asked.pages._locked("flash-attn", plan.builds, "3.12") is None, "an address without a file"
+    assert asked.pages._find_locked("flash-attn", plan.builds, "3.12") is None, "an address without a file"
 
 
 # --- reasons -------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def solution(*packages, wanted=None, behind=None):
 
 def test_a_release_that_a_solution_has_is_not_without_one():
     old, new = solution(el.wheel("a", "1"), wanted=("a", "2")), solution(el.wheel("a", "2"))
-    assert reasons._without(SimpleNamespace(tried=[old]), "a", "2").endswith("the solver takes a 1")
-    assert reasons._without(SimpleNamespace(tried=[old, new]), "a", "2") is None
+    assert reasons._explain_missing(SimpleNamespace(tried=[old]), "a", "2").endswith("the solver takes a 1")
+    assert reasons._explain_missing(SimpleNamespace(tried=[old, new]), "a", "2") is None
 
 
 def test_a_release_that_would_hold_another_package_back_says_so():

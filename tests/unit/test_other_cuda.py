@@ -2,8 +2,8 @@
 
 from rows import rows
 
+from provision.lock.compatibility import Compatibility, cuda_of_part
 from provision.lock.compile import Answer, parse_annotations
-from provision.lock.facts import Facts, cuda_of_part
 from provision.model import (
     AvailableWheels,
     Build,
@@ -52,7 +52,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     question = Question(asked, TARGET, known, AvailableWheels())
-    facts = Facts(question, frozenset(named), lambda _: {}, lambda _: ())
+    facts = Compatibility(question, frozenset(named), lambda _: {}, lambda _: ())
     answer = Answer(packages=tuple(packages), annotations=lambda: ({}, required_by))
     return [one.sentence for one in facts.conflicts((build,), answer)]
 

@@ -13,7 +13,7 @@ from provision.errors import LockError, ResolveError
 from provision.index.simple_api import File
 from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants, provided
 from provision.lock import variants
-from provision.lock.variants import Release, _choose_file, _read_release, _why_not
+from provision.lock.variants import VariantRelease, _choose_file, _read_release, _why_not
 from provision.model import (
     AvailableWheels,
     FrameworkRequest,
@@ -37,7 +37,7 @@ def release():
     properties = parse_variants(TABLE.read_bytes())
     names = [f"torch-2.8.0-cp313-cp313-manylinux_2_28_x86_64-{label}.whl" for label in properties]
     wheels = tuple((parse_wheel(n), File(name=n, url=f"https://host/{n}", sha256="0" * 64)) for n in names)
-    return Release("torch", Version("2.8.0"), wheels, properties)
+    return VariantRelease("torch", Version("2.8.0"), wheels, properties)
 
 
 def question(driver, *gpus, platform="linux-x86_64", glibc="2.35"):
@@ -113,11 +113,11 @@ def test_a_release_without_a_table_has_no_variants_and_a_broken_one_is_named(tmp
 
 
 def test_what_a_variant_needs_that_gpuenv_does_not_know_is_the_reason(tmp_path, monkeypatch):
-    made = Release("demo", Version("1.0"), (), {"v3": {"x86_64": {"level": ("v3",)}}})
+    made = VariantRelease("demo", Version("1.0"), (), {"v3": {"x86_64": {"level": ("v3",)}}})
     monkeypatch.setattr(variants, "read_releases", lambda *_: [made])
     plan, sources = SimpleNamespace(builds=(), python="3.13"), PackageSources(default="https://host/simple")
     with pytest.raises(ResolveError) as refused:
-        variants.choose(
+        variants.choose_variant(
             question("580.65.06", "9.0"),
             plan,
             sources,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from provision.lock.compatibility import Compatibility, stated_bounds
 from provision.lock.compile import Answer
-from provision.lock.facts import Facts, stated_bounds
 from provision.model import (
     AvailableWheels,
     Build,
@@ -41,7 +41,7 @@ def facts(*rows, named=(), builds=(), requires=(), device="cuda", measured=None)
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     question = Question(request, TARGET, known, AvailableWheels())
     bounds = stated_bounds(requires, "linux-x86_64", "3.11")
-    return Facts(
+    return Compatibility(
         question, frozenset(named), lambda _package: bounds, lambda sha256: (measured or {}).get(sha256, ())
     )
 
@@ -53,7 +53,7 @@ def locked(name, version, sha256=None):
 
 def test_the_release_that_was_asked_for_is_the_one_that_is_named():
     known = facts(needs_cuda("torchao", "0.18.0", "12"), needs_cuda("torchao", "0.16.0", "12"))
-    why = known.why_left_out("torchao", [build("2.15.0")], "==0.16.0")
+    why = known.explain_exclusion("torchao", [build("2.15.0")], "==0.16.0")
     assert why and why.startswith("torchao 0.16.0 needs libcudart.so.12")
 
 
@@ -69,31 +69,31 @@ def test_measured_releases_that_fit_no_build_are_left_out_and_their_series_if_no
     known = facts(
         needs_cuda("torchao", "0.18.1", "12"), needs_cuda("torchao", "0.18.0", "13"), needs_cuda("torchao", "0.16.0", "12")
     )  # fmt: skip
-    assert known.left_out([[build("2.15.0")]]) == ["torchao!=0.16.*,!=0.18.1"]
+    assert known.exclude_releases([[build("2.15.0")]]) == ["torchao!=0.16.*,!=0.18.1"]
 
 
 def test_a_release_that_fits_one_of_several_builds_stays():
     known = facts(needs_cuda("torchao", "0.16.0", "12"))
-    assert known.left_out([[build("2.15.0")], [build("2.10.0", "12.8")]]) == []
+    assert known.exclude_releases([[build("2.15.0")], [build("2.10.0", "12.8")]]) == []
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_file_for_one_cuda_release_serves_that_release_only(device):
     """As torchaudio 2.11.0, which does not import beside torch for CUDA 13.2, on a CPU neither."""
     known = facts(needs_cuda("audio", "2.11.0", "13.0"), device=device)
-    assert known.why_unfit(locked("audio", "2.11.0"), [build("2.14.1", "13.0")]) is None
+    assert known.explain_unfit(locked("audio", "2.11.0"), [build("2.14.1", "13.0")]) is None
     said = "audio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
-    assert known.why_unfit(locked("audio", "2.11.0"), [build("2.15.0", "13.2")]) == said
+    assert known.explain_unfit(locked("audio", "2.11.0"), [build("2.15.0", "13.2")]) == said
 
 
 def test_an_exact_abi_serves_one_framework_and_a_stable_one_serves_later_ones():
     exact = facts(row("audio", "2.11.0", abi="exact", built_for="torch==2.11"))
     stable = facts(row("audio", "2.11.0", abi="stable", built_for="torch>=2.11"))
     assert (
-        exact.why_unfit(locked("audio", "2.11.0"), [build("2.15.0")])
+        exact.explain_unfit(locked("audio", "2.11.0"), [build("2.15.0")])
         == "audio 2.11.0 is compiled for torch==2.11"
     )
-    assert stable.why_unfit(locked("audio", "2.11.0"), [build("2.15.0")]) is None
+    assert stable.explain_unfit(locked("audio", "2.11.0"), [build("2.15.0")]) is None
 
 
 # --- in an answer -------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from ..resolve.satellites import (
 from ..system.versions import major, meets, public, version
 from .compile import Answer
 from .named import requirement
-from .pages import pages_of
+from .pages import find_pages
 
 
 class Conflict(Value):
@@ -51,7 +51,7 @@ class Conflict(Value):
         return f"{' and '.join(self.roots[:3])} {brings} {self.name} {self.version}, {self.why}"
 
 
-class Facts(Value, kw_only=False):
+class Compatibility(Value, kw_only=False):
     """The measured rows of a question's platform. `named` are the requested packages.
 
     `bounds_of` returns the bounds on frameworks that a release states, by framework, and `measured` the rows of a
@@ -68,7 +68,7 @@ class Facts(Value, kw_only=False):
         """The rows of the platform."""
         return SatelliteRows(self.question.profiles, self.question.target.platform)
 
-    def left_out(self, options: Sequence[Sequence[Build]]) -> list[str]:
+    def exclude_releases(self, options: Sequence[Sequence[Build]]) -> list[str]:
         """Return constraints that leave out each measured release that fits none of several sets of builds.
 
         A series without a fitting release is left out whole, because its other releases are built alike.
@@ -81,7 +81,7 @@ class Facts(Value, kw_only=False):
             for release, alternatives in versions.items():
                 of = series(release)
                 fitting = any(
-                    _comes_along(package, builds)
+                    _is_from_label_index(package, builds)
                     or objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
                     for builds in options
                 )
@@ -106,7 +106,7 @@ class Facts(Value, kw_only=False):
         """Return whether a measured release of a package is within bounds."""
         return any(meets(release, bounds) for release in self.rows.packages.get(package, {}))
 
-    def why_left_out(self, package: str, builds: Sequence[Build], bounds: str = "") -> str | None:
+    def explain_exclusion(self, package: str, builds: Sequence[Build], bounds: str = "") -> str | None:
         """Return the objection to the newest measured release within bounds that does not fit builds, or None."""
         rows = self.rows
         within = (r for r in rows.packages.get(package, {}) if meets(r, bounds))
@@ -117,9 +117,9 @@ class Facts(Value, kw_only=False):
         )
         return next(filter(None, reasons), None)
 
-    def why_unfit(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
+    def explain_unfit(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return why a release does not go with builds, or None."""
-        if _comes_along(package.name, builds):
+        if _is_from_label_index(package.name, builds):
             return None
         rows = self.rows.rows(package.name, package.version, self.measured(package.sha256))
         return objection(self.question, rows, builds, ignore_gpus_of=self._find_ignored(package.name))
@@ -141,11 +141,11 @@ class Facts(Value, kw_only=False):
             for p in answer.packages
             if p.name in self.named and (why := self._judge_named(p, builds))
         ]
-        return [*found, *_Brought(self, builds, answer).conflicts()]
+        return [*found, *_Dependencies(self, builds, answer).conflicts()]
 
     def judge(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         """Return what a row says against a package. Where it is of another release, the package's own bounds decide."""
-        why = self.why_unfit(package, builds)
+        why = self.explain_unfit(package, builds)
         return None if why and not self._has_own_row(package) and self.bounds_of(package) else why
 
     def _has_own_row(self, package: LockedPackage) -> bool:
@@ -153,7 +153,7 @@ class Facts(Value, kw_only=False):
         return release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
-        if package.index is None and pages_of(package.name, self.question.profiles.pages):
+        if package.index is None and find_pages(package.name, self.question.profiles.pages):
             return None  # a file of a page is chosen by its label; rows are about the index's files
         return self.judge(package, builds) or self._judge_companion(package, builds)
 
@@ -178,7 +178,7 @@ class Facts(Value, kw_only=False):
         return without_kernels(self.question, self.rows.packages.get(package, {}))
 
 
-def _comes_along(package: str, builds: Sequence[Build]) -> bool:
+def _is_from_label_index(package: str, builds: Sequence[Build]) -> bool:
     """Return whether a package comes from the index of a labelled build (+cu126), which builds it for each label.
 
     The rows are of the default index.
@@ -202,10 +202,10 @@ def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[s
 _SUFFIX = re.compile(r"-cu(?:da)?(\d\d)\d?$")
 
 
-class _Brought(Value, kw_only=False):
+class _Dependencies(Value, kw_only=False):
     """The packages of an answer that nobody named. `builds` are those of the plan."""
 
-    facts: Facts
+    compatibility: Compatibility
     builds: Sequence[Build]
     answer: Answer
 
@@ -215,13 +215,17 @@ class _Brought(Value, kw_only=False):
         Nothing is yielded if the solver did not state who requires what. That is read last, because it can
         take another solve.
         """
-        on_gpu = self.facts.question.request.device == "cuda" and bool(self._majors)
+        on_gpu = self.compatibility.question.request.device == "cuda" and bool(self._majors)
         for package in self.answer.packages:
             name = package.name
-            if name in self.facts.named or name in self._planned or _comes_along(name, self.builds):
+            if (
+                name in self.compatibility.named
+                or name in self._planned
+                or _is_from_label_index(name, self.builds)
+            ):
                 continue
             why = self._other_cuda(package) if on_gpu else None
-            if why is None and (unfit := self.facts.judge(package, self.builds)):
+            if why is None and (unfit := self.compatibility.judge(package, self.builds)):
                 why = f"and {unfit}"
             if why and self.answer.required_by:
                 roots = self._roots(name)
@@ -255,7 +259,7 @@ class _Brought(Value, kw_only=False):
             return match[1]
         if package.name == "cuda-toolkit":
             return major(package.version)
-        return cuda_of_part(package, self.facts.question.profiles.toolkits)
+        return cuda_of_part(package, self.compatibility.question.profiles.toolkits)
 
     def _is_excused(self, name: str, cuda: str, seen: frozenset[str] = frozenset()) -> bool:
         """Return whether every package that requires a wheel makes its CUDA acceptable.
@@ -272,12 +276,12 @@ class _Brought(Value, kw_only=False):
         if any(_SUFFIX.sub("", n) == bare for n in siblings):
             return True
         version = self.answer.versions.get(requirer, "")
-        if any(brings_its_cuda(row) for row in self.facts.rows.rows(requirer, version)):
+        if any(brings_its_cuda(row) for row in self.compatibility.rows.rows(requirer, version)):
             return True
         match = _SUFFIX.search(requirer)
         is_named_for_it = match and match[1] == cuda
         return bool(is_named_for_it) and (
-            requirer in self.facts.named or self._is_excused(requirer, cuda, seen)
+            requirer in self.compatibility.named or self._is_excused(requirer, cuda, seen)
         )
 
     def _roots(self, name: str) -> tuple[str, ...]:
@@ -289,7 +293,7 @@ class _Brought(Value, kw_only=False):
             if one not in seen:
                 seen[one] = None
                 todo += self.answer.required_by.get(one, ())
-        return tuple(n for n in seen if n in self.facts.named)
+        return tuple(n for n in seen if n in self.compatibility.named)
 
 
 def cuda_of_part(package: LockedPackage, toolkits: Sequence[ToolkitRelease]) -> str | None:
