@@ -129,15 +129,15 @@ class Case(Value):
         windows = self.facts.holds("os=windows") or self.facts.holds("os=wsl")
         return self.profiles.find_driver_floor(cuda, windows=windows)
 
-    def said(self, *names: str) -> tuple[Evidence, ...]:
+    def find_message(self, *names: str) -> tuple[Evidence, ...]:
         """Return the first lines of the first of these messages that the text has."""
         return next((found for name in names if (found := self.messages.find((f"@{name}",)))), ())
 
-    def shows(self, condition: str) -> tuple[Evidence, ...]:
+    def find_condition(self, condition: str) -> tuple[Evidence, ...]:
         """Return the lines of a condition: a message of the text, or a fact that is true."""
         if condition in self.messages:
-            return self.said(condition)
-        return self.facts.where(get_name(condition)) if self.facts.holds(condition) else ()
+            return self.find_message(condition)
+        return self.facts.find_lines(get_name(condition)) if self.facts.holds(condition) else ()
 
 
 # --- candidates --------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def add_signs(case: Case) -> None:
     facts = case.facts
     for system in ("wsl", "windows", "macos"):
         if facts.holds(f"os={system}") and not facts.all("system"):
-            facts.add("system", system, facts.where("os")[0])
+            facts.add("system", system, facts.find_lines("os")[0])
     for row in case.profiles.signs:
         name, _, value = row.sign.partition("=")
-        if facts.all(name) or any(map(case.said, row.lacks)):
+        if facts.all(name) or any(map(case.find_message, row.lacks)):
             continue
         if shown := case.messages.find(row.says):
             facts.add(name, value, shown[0])

@@ -73,11 +73,11 @@ class Facts:
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(f.value for f in self.seen.get(name, ()))
 
-    def where(self, *names: str) -> tuple[Evidence, ...]:
+    def find_lines(self, *names: str) -> tuple[Evidence, ...]:
         """Return the lines of the first facts of these names."""
         return tuple(dict.fromkeys(self.seen[n][0].evidence for n in names if self.seen.get(n)))
 
-    def matching(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
+    def find_matching(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
         """Return the first lines of a fact's values that match the pattern."""
         lines = (f.evidence for f in self.seen.get(name, ()) if pattern.match(f.value))
         return tuple(dict.fromkeys(lines))[:3]
@@ -192,7 +192,7 @@ _WINDOWS, _MACOS = r"windows|\bwin[ -]?(?:7|8|1[01])\b", r"mac ?os|darwin|os x"
 _KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*\x60]{0,2}\s{0,12}[:=]\s{0,4}[*\x60]{0,2}(\S.{0,400})$"
 
 
-def _read_keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_entry(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     _read_rows(facts, _KEYS.get(match[1].strip().lower(), ()), match[2].strip(), where)
 
 
@@ -321,7 +321,7 @@ def _compile(*rows: tuple[str, str, _Reader]) -> tuple[_CompiledRow, ...]:
 
 
 _LINES = _compile(
-    (":|=", _KEYED, _read_keyed),
+    (":|=", _KEYED, _read_entry),
     ("driver version|kmd version", r"(?i)(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
     ("kernel module", r"(?i)kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", "driver"),
     ("driver", r"(?i)driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", "driver"),
@@ -387,7 +387,7 @@ _COMMANDS = _compile(
 )  # fmt: skip
 """What an interpreter or a shell prints on the line after its command."""
 _HEADINGS = _compile(
-    ("##", r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}\n[*\x60]{0,2}([^\s#].{0,400})$", _read_keyed),
+    ("##", r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}\n[*\x60]{0,2}([^\s#].{0,400})$", _read_entry),
     ("name:", rf"^\s*Name: {{0,4}}(\S{{1,60}})\nVersion: {{0,4}}{_VERSION}", _read_named),
 )  # fmt: skip
 """What stands on the line after its heading: a value of an issue's form, and the version in `pip show`."""

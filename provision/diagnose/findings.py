@@ -39,7 +39,7 @@ _CUDA_LIBRARY = re.compile(
 )
 
 
-def _allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> Iterator[Candidate]:
+def _drop_gpu_causes(candidates: Iterable[Candidate], case: Case) -> Iterator[Candidate]:
     """Yield the candidates that count in an environment for the CPU.
 
     There frameworks print that they find no GPU, so causes about GPUs (`about_gpu` in failures.yaml) are dropped. A
@@ -49,11 +49,11 @@ def _allow_for_cpu(candidates: Iterable[Candidate], case: Case) -> Iterator[Cand
     yield from (c for c in candidates if c.cause not in excluded)
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing:
-        shows = case.facts.matching("missing", re.compile(re.escape(missing)))[:1]
+        shows = case.facts.find_matching("missing", re.compile(re.escape(missing)))[:1]
         title = f"This environment is for the CPU, but a package in it requires {missing}"
         yield candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu")
     # groups of messages of a program that requires a GPU and ends without one
-    shows = case.said("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
+    shows = case.find_message("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
     if shows:
         title = "This environment is for the CPU, but the program requests a GPU"
         yield candidate("cpu_only_build", 80, shows[:1], title, device="cpu")
@@ -73,7 +73,7 @@ def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> 
     is `ruled_out`. Facts that are not of the text prove nothing, unless the text is of this machine.
     """
     causes = {c.cause: c for c in case.profiles.causes}
-    candidates = [*_allow_for_cpu(found, case)] if case.circumstances.device == "cpu" else found
+    candidates = [*_drop_gpu_causes(found, case)] if case.circumstances.device == "cpu" else found
     if not case.circumstances.is_of_machine:
         candidates = [
             replace(c, confidence="likely")
@@ -196,7 +196,7 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
         return ()
     spelled = "|".join(re.escape(name).replace(r"\-", "[-_.]") for name in sorted(packages))
     pattern = re.compile(rf"(?<![\w-])(?:{spelled})(?![\w-])", re.IGNORECASE)
-    return tuple(line for line in case.said("extension_words") if pattern.search(line.text))[:1]
+    return tuple(line for line in case.find_message("extension_words") if pattern.search(line.text))[:1]
 
 
 # --- words -------------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def add_installs(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ..
         return findings
     first, fix = findings[0], findings[0].fix or ""
     shown = (*first.evidence, *changed.values())
-    if case.said("colab") or (case.said("notebook") and case.said("dist_packages")):
-        again = case.said("imported_before")[:1]
+    if case.find_message("colab") or (case.find_message("notebook") and case.find_message("dist_packages")):
+        again = case.find_message("imported_before")[:1]
         restart = "Restart the session first: it still uses the modules imported before the install. "
         fix = (
             f"{restart if again else ''}This notebook changed its runtime ({', '.join(changed)}). To restore it, "

@@ -65,7 +65,9 @@ def make_fix(found: Candidate, case: Case, slots: Mapping[str, str]) -> str:
         name, equals, value = condition.partition("=")
         if name in slots and (not equals or value == slots[name]):
             return True
-        return bool(case.shows(condition) or (condition == "container" and case.facts.all(condition)))
+        return bool(
+            case.find_condition(condition) or (condition == "container" and case.facts.all(condition))
+        )
 
     fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
     said = find_proposal(case, found)
@@ -394,7 +396,7 @@ def _add_versions(slots: dict[str, str], found: Candidate, case: Case) -> None:
         slots["release"] = f"{framework} {version}"
         slots["upgrade"] = f"{slots['pip']} install -U {framework}"
     framework = framework or facts.first("framework")
-    if framework is None and case.said("imports_tensorflow", "dnn_handle", "loaded_older"):
+    if framework is None and case.find_message("imports_tensorflow", "dnn_handle", "loaded_older"):
         framework = "tensorflow"
     if framework:
         slots.setdefault("framework", framework)

@@ -29,7 +29,7 @@ def judge_driver(case: Case) -> Iterator[Candidate]:
     """
     facts, built = case.facts, find_cuda_built(case)
     have, speaks = facts.first("driver"), facts.first("driver_cuda")
-    if case.said("forward_compat", "library_mismatch") or not built or not (have or speaks):
+    if case.find_message("forward_compat", "library_mismatch") or not built or not (have or speaks):
         return
     floor = case.find_driver_floor(built)
     if have:
@@ -39,12 +39,14 @@ def judge_driver(case: Case) -> Iterator[Candidate]:
     if not too_old:
         yield from rule_out("driver_too_old_for_runtime")
         return
-    shows = case.said("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
+    shows = case.find_message(
+        "driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library"
+    )
     if not shows:
         return
     needs = f"driver {floor}" if floor else f"a driver for CUDA {major(built)}"
     yield candidate(
-        "driver_too_old_for_runtime", 95, (*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
+        "driver_too_old_for_runtime", 95, (*shows[:1], *facts.find_lines("driver", "driver_cuda", "cuda_build")),
         f"This build's CUDA {built} requires {needs}; found {have or f'a driver for CUDA {speaks}'}",
         confidence="certain" if have and floor else "likely",
     )  # fmt: skip
@@ -80,10 +82,16 @@ def judge_kernel_module(case: Case) -> Iterator[Candidate]:
     if any(line.text.strip().startswith("nvidia") for line in list_output(r"\blsmod\b")):
         return  # the module is loaded
     unloaded = [c.line.evidence for c in case.commands if re.search(r"\blsmod\b", c.typed) and c.ended]
-    shows = case.said(
+    shows = case.find_message(
         "sees_no_gpu", "no_device", "no_cuda_gpus", "no_driver", "no_communication", "no_devices_found", "dlopen"
     )  # fmt: skip
-    if not running or not built or running[0][0] in built or case.said("wsl") or not (unloaded or shows):
+    if (
+        not running
+        or not built
+        or running[0][0] in built
+        or case.find_message("wsl")
+        or not (unloaded or shows)
+    ):
         return
     release, where = running[0]
     yield candidate(
@@ -96,7 +104,7 @@ def judge_hidden_gpus(case: Case) -> Iterator[Candidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     machine = case.circumstances.machine if case.circumstances.here else None
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
-    shows = case.said("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
+    shows = case.find_message("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
     if machine is None or visible is None or not shows or not machine.gpus:
         return
     first = visible.split(",", maxsplit=1)[0].strip()  # it decides; a UUID may be a MIG device's
@@ -124,10 +132,10 @@ _FILLED = 0.7  # of the reserved memory that tensors of the job use when it runs
 def judge_free_memory(case: Case) -> Iterator[Candidate]:
     """Judge the free memory that XLA and TensorFlow print when cuDNN cannot start."""
     free, total = (int(case.facts.first(name) or 0) for name in ("free_bytes", "total_bytes"))
-    shows = case.said("dnn_handle", "dnn_library")
+    shows = case.find_message("dnn_handle", "dnn_library")
     if not case.facts.first("free_bytes") or not total or not shows:
         return
-    where = (*shows[:1], *case.facts.where("free_bytes"))
+    where = (*shows[:1], *case.facts.find_lines("free_bytes"))
     text = f"{free >> 20} of {total >> 20} MiB were free"
     if free / total < _STARVED:
         title = f"The framework reserved nearly all GPU memory: {text} when cuDNN started"
@@ -146,10 +154,10 @@ def judge_free_memory(case: Case) -> Iterator[Candidate]:
 def judge_reserved_memory(case: Case) -> Iterator[Candidate]:
     """Judge the statistics that the allocator of TensorFlow and XLA prints when a tensor does not fit."""
     limit, used = (int(case.facts.first(name) or 0) for name in ("bfc_limit", "bfc_in_use"))
-    shows = case.said("oom", "oom_xla")
+    shows = case.find_message("oom", "oom_xla")
     if not limit or not used or not shows or used < _FILLED * limit:
         return
-    where = (*shows[:1], *case.facts.where("bfc_limit", "bfc_in_use"))
+    where = (*shows[:1], *case.facts.find_lines("bfc_limit", "bfc_in_use"))
     title = f"The job's own tensors use {used >> 20} of the {limit >> 20} MiB that it reserved"
     yield from rule_out("preallocation_leaves_no_memory")
     yield candidate("gpu_memory_exhausted", 84, where, title)
@@ -170,24 +178,24 @@ def judge_kernels(case: Case) -> Iterator[Candidate]:
     Without an arch list, compare it with the CUDA releases that support the GPU.
     """
     facts = case.facts
-    plain = case.said("not_compatible", "no_kernel", "needs_newer_cuda")
-    shows = plain or case.said("cudnn_status", "dnn_handle", "dnn_library")
+    plain = case.find_message("not_compatible", "no_kernel", "needs_newer_cuda")
+    shows = plain or case.find_message("cudnn_status", "dnn_handle", "dnn_library")
     capability = facts.first("capability") or facts.first("board_capability")
-    if not shows or not capability or case.said("too_old_gpu"):
+    if not shows or not capability or case.find_message("too_old_gpu"):
         return
-    compared = facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
+    compared = facts.find_lines("capability", "board_capability", "kernels", "kernel", "cuda_build")
     where = (*shows, *compared)
     listed = facts.first("kernels") or " ".join(facts.all("kernel"))
     have = listed.split() if listed else _find_kernels_of_build(case, capability)
     if have and case.serves(have, capability):
         compiled = case.serves([k.removesuffix("+PTX") for k in have], capability)
-        if not compiled and (failed := case.said("ptx_failed", "needs_newer_cuda")):
+        if not compiled and (failed := case.find_message("ptx_failed", "needs_newer_cuda")):
             title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
             yield candidate(_NEW, 86, (*failed, *compared), title)
             return
         title = "The framework has kernels for this GPU, but a compiled extension has none"
         yield from rule_out(_NEW, _OLD)
-        if case.said("no_kernel"):
+        if case.find_message("no_kernel"):
             yield candidate("extension_built_for_other_torch_or_cuda", 66, where, title)
         return
     if have:
@@ -273,7 +281,9 @@ def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> Ite
 def judge_platform(case: Case) -> Iterator[Candidate]:
     """Find a release without a GPU build for its system."""
     facts = case.facts
-    native = (facts.holds("os=windows") or case.said("native_windows")) and not case.said("wsl")
+    native = (facts.holds("os=windows") or case.find_message("native_windows")) and not case.find_message(
+        "wsl"
+    )
     has_gpu = any('device_type: "GPU"' in line.text for line in case.lines)
     # the program prints that it has no GPU: an empty list, a count of 0, or only the CPU
     listed = (
@@ -281,7 +291,7 @@ def judge_platform(case: Case) -> Iterator[Candidate]:
         for line in case.lines
         if _NO_GPUS.search(line.text) or ('device_type: "CPU"' in line.text and not has_gpu)
     )
-    shows = case.said("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") or tuple(listed)
+    shows = case.find_message("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") or tuple(listed)
     if not shows or not native or facts.holds("os=wsl"):
         return
     for name in ("tensorflow", "jax"):
@@ -293,7 +303,7 @@ def judge_platform(case: Case) -> Iterator[Candidate]:
         if with_gpu is None or Version(version) > with_gpu:
             last = f"; {with_gpu} is the last release with one" if with_gpu else ""
             yield candidate(
-                "no_gpu_build_for_platform", 93, (*shows[:1], *facts.where(name, "os")),
+                "no_gpu_build_for_platform", 93, (*shows[:1], *facts.find_lines(name, "os")),
                 f"{name} {version} has no GPU build for native Windows{last}", confidence="certain",
             )  # fmt: skip
             return
@@ -304,14 +314,14 @@ def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> Iterator[Candidate]:
 
     It speaks where nothing else does: the text ends with the line, or with an exception that says so.
     """
-    if found or not case.lines or case.said("only_warned"):
+    if found or not case.lines or case.find_message("only_warned"):
         return
     last = case.exceptions[-1].line if case.exceptions else None
     ends = [f.evidence for f in case.facts.seen.get("no_gpu", ())]
     shows = [e for e in ends if last is None or (e.line or 0) >= last.number]
     if not shows:
         return
-    if case.said("container"):
+    if case.find_message("container"):
         without = 90 if case.facts.holds("gpu_flag=no") else 60
         weights = {"container_without_gpu": without, "driver_missing": 40, "visible_devices_invalid": 38}
     elif case.facts.holds("system=wsl"):

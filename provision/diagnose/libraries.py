@@ -37,10 +37,10 @@ def judge_cudnn_versions(case: Case) -> Iterator[Candidate]:
     facts = case.facts
     loaded, built = _read_loaded_cudnn(case)
     stated = ("cudnn_required", "cudnn_older") if facts.all("cudnn_listed") else ("cudnn_required",)
-    shows = case.said("loaded_older", "cudnn_older_jax") or facts.where(*stated)
+    shows = case.find_message("loaded_older", "cudnn_older_jax") or facts.find_lines(*stated)
     if not shows:
         return
-    where = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
+    where = (*shows[:2], *facts.find_lines("cudnn_loaded", "cudnn", "library_path"))
     if not loaded or not built:
         yield candidate("cudnn_older_than_compiled", 66, shows)
         yield candidate("cudnn_major_mismatch", 60, shows)
@@ -61,12 +61,12 @@ def judge_cudnn_versions(case: Case) -> Iterator[Candidate]:
 def _has_adequate_cudnn(case: Case, built: str) -> bool:
     """Return whether a copy that suits the build is installed. Without a list of copies, words decide."""
     facts = case.facts
-    required = facts.where("cudnn_built", "cudnn_required")  # a version in these lines is not installed
+    required = facts.find_lines("cudnn_built", "cudnn_required")  # a version in these lines is not installed
     versions = [f.value for f in facts.seen.get("cudnn", ()) if f.evidence not in required]
     versions += [v for name in ("cudnn_listed", *_WHEELS) for v in facts.all(name)]
     if any(meets(v, f">={built}") and major(v) == major(built) for v in versions):
         return True
-    return not facts.all("cudnn_listed") and bool(case.said("conda_or_path"))
+    return not facts.all("cudnn_listed") and bool(case.find_message("conda_or_path"))
 
 
 def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
@@ -76,7 +76,7 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
     """
     facts = case.facts
     minimum, installed = facts.first("minimum"), facts.first("installed")
-    if minimum and installed and case.said("cudnn_older_jax"):
+    if minimum and installed and case.find_message("cudnn_older_jax"):
         return spell_cudnn(installed), spell_cudnn(minimum)
     required, loaded = facts.first("cudnn_required"), facts.first("cudnn_loaded")
     if required and not loaded:
@@ -88,14 +88,14 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
 def judge_missing_cudnn(case: Case) -> Iterator[Candidate]:
     """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
-    shows = case.said("cudnn_missing") or facts.matching("missing", CUDNN)
+    shows = case.find_message("cudnn_missing") or facts.find_matching("missing", CUDNN)
     # these say why it did not load
-    if not shows or case.said("cudnn_symbol", "nvidia_symbol", "paging_file"):
+    if not shows or case.find_message("cudnn_symbol", "nvidia_symbol", "paging_file"):
         return
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
     wanted = next((m for n in names if (m := find_cudnn_major(n))), None)
     installed = _list_cudnn_majors(case)
-    where = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
+    where = (*shows, *facts.find_lines("cudnn", "ctranslate2", "torch", "present"))
     other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
     # Where libraries of CUDA are missing too, and none was opened, cuDNN alone is not the cause.
     alone = not _list_missing_cuda(case) or any(CUDA.match(n) for n in facts.all("loaded"))
@@ -107,7 +107,7 @@ def judge_missing_cudnn(case: Case) -> Iterator[Candidate]:
     yield candidate("cudnn_major_mismatch", 84 if other else 52, where, title)
     if not alone and not installed:
         yield candidate("nvidia_libs_not_installed", 58, where)
-    if case.said("wsl") and wanted == "8" and not other:
+    if case.find_message("wsl") and wanted == "8" and not other:
         yield candidate("wsl_libcuda_wrong_or_unlinked", 64, where)
 
 
@@ -139,8 +139,8 @@ def _list_cudnn_majors(case: Case) -> set[str]:
 def judge_missing_cuda(case: Case) -> Iterator[Candidate]:
     """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts, names = case.facts, _list_missing_cuda(case)
-    shows = case.said("lib_missing") or facts.matching("missing", CUDA)
-    if not shows or not names or case.said("paging_file"):
+    shows = case.find_message("lib_missing") or facts.find_matching("missing", CUDA)
+    if not shows or not names or case.find_message("paging_file"):
         return
     mismatch, absent, unseen = (
         "cuda_major_mismatch",
@@ -154,7 +154,7 @@ def judge_missing_cuda(case: Case) -> Iterator[Candidate]:
     wanted = next((w for n in names if (w := find_cuda_of(n))), None)
     present = (c for p in facts.all("present") if (c := find_cuda_of(p.rsplit("/", 1)[-1])))
     there = list(dict.fromkeys([*facts.all("cuda"), *facts.all("cuda_path"), *present]))
-    if any(_is_installed(case, n) for n in names) or case.said("found_elsewhere"):
+    if any(_is_installed(case, n) for n in names) or case.find_message("found_elsewhere"):
         weights[unseen] = 86
     elif "cuda" in facts.all("absent") and not there:
         weights[absent] = 84
@@ -164,13 +164,13 @@ def judge_missing_cuda(case: Case) -> Iterator[Candidate]:
         else:
             weights[mismatch] = 88
             title = f"{names[0]} belongs to CUDA {wanted}, but CUDA {', '.join(there)} is installed"
-    if case.said("extension_names"):
+    if case.find_message("extension_names"):
         built = facts.first("cuda_build")
         weight = 62 if not wanted or not built else 60 if _is_match(wanted, built) else 90
         weights["extension_built_for_other_torch_or_cuda"] = weight
-    no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said("proc_missing")
+    no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.find_message("proc_missing")
     limit = 50 if no_driver else 100
-    where = (*shows, *facts.where("cuda", "cuda_path", "present"))
+    where = (*shows, *facts.find_lines("cuda", "cuda_path", "present"))
     for cause, weight in weights.items():
         yield candidate(cause, min(weight, limit), where, title if cause == mismatch else None)
 
@@ -182,23 +182,23 @@ def judge_listed(case: Case) -> Iterator[Candidate]:
     name = next((n for n in facts.all("missing") if _OTHER.match(n) and n.lower() in files), None)
     if name is None:
         return
-    missing = facts.matching("missing", re.compile(re.escape(name)))
-    present = facts.matching("present", re.compile(re.escape(files[name.lower()])))
+    missing = facts.find_matching("missing", re.compile(re.escape(name)))
+    present = facts.find_matching("present", re.compile(re.escape(files[name.lower()])))
     yield candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))
 
 
 def judge_unopened(case: Case) -> Iterator[Candidate]:
     """Judge libraries that a framework does not open and does not name, by what the text lists as installed."""
-    facts, shows = case.facts, case.said("dlopen")[:2]
-    if not shows or facts.all("missing") or case.said("libcuda_missing"):
+    facts, shows = case.facts, case.find_message("dlopen")[:2]
+    if not shows or facts.all("missing") or case.find_message("libcuda_missing"):
         return
     listed = any(CUDA.match(p.replace("\\", "/").rsplit("/", 1)[-1]) for p in facts.all("present"))
     if listed or facts.all("wheel"):
-        yield candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.where("wheel", "present")))
+        yield candidate("nvidia_libs_not_on_loader_path", 66, (*shows, *facts.find_lines("wheel", "present")))
         return
     searched = (*facts.all("absent"), *facts.all("searched"))
     if "cuda" in searched or facts.all("no_wheels"):
-        where = (*shows, *facts.where("absent", "searched", "no_wheels"))
+        where = (*shows, *facts.find_lines("absent", "searched", "no_wheels"))
         yield candidate("nvidia_libs_not_installed", 84 if searched else 64, where)
 
 
@@ -238,8 +238,8 @@ _IMPORTING = re.compile(r"DLL load failed while importing (\w{1,60})", re.IGNORE
 
 def judge_missing_procedure(case: Case) -> Iterator[Candidate]:
     """Judge error 127: the DLL exists, but a DLL that it uses is loaded in another version."""
-    shows = case.said("procedure_missing")
-    if not shows or case.said("paging_file"):
+    shows = case.find_message("procedure_missing")
+    if not shows or case.find_message("paging_file"):
         return
     names = [n for e in shows for n in _DLL.findall(e.text)]
     frameworks = ("torch", "tensorflow", "paddlepaddle", "onnxruntime", "mxnet")
@@ -251,7 +251,7 @@ def judge_missing_procedure(case: Case) -> Iterator[Candidate]:
         weights[mixed] = 66
     elif any(_IMPORTING.search(e.text) for e in shows):
         weights["extension_built_for_other_torch_or_cuda"] = 66
-    if sum(bool(case.facts.first(n)) for n in frameworks) > 1 or case.said("order_stated"):
+    if sum(bool(case.facts.first(n)) for n in frameworks) > 1 or case.find_message("order_stated"):
         weights["conflicting_frameworks_in_one_env"] = 64
     title = "Windows found the DLL, but it needs a function that another loaded DLL does not have"
     yield from rule_out("cudnn_not_found")
@@ -261,15 +261,15 @@ def judge_missing_procedure(case: Case) -> Iterator[Candidate]:
 
 def judge_zlib(case: Case) -> Iterator[Candidate]:
     """Use a search for cuDNN or for zlibwapi.dll to judge error 126 of cuDNN 8."""
-    shows = case.said("cudnn_error_126")[:1]
+    shows = case.find_message("cudnn_error_126")[:1]
     searched, present = case.facts.all("searched"), case.facts.all("present")
     if not shows:
         return
     if any("zlibwapi" in p.lower() for p in present) or ("cudnn" in searched and "zlib" not in searched):
         yield from rule_out("windows_zlib_missing")
         return
-    if "zlib" in searched and not case.said("cudnn_9_dll"):
-        yield candidate("windows_zlib_missing", 90, (*shows, *case.facts.where("searched")))
+    if "zlib" in searched and not case.find_message("cudnn_9_dll"):
+        yield candidate("windows_zlib_missing", 90, (*shows, *case.facts.find_lines("searched")))
 
 
 # --- libraries of the system -------------------------------------------------------------------

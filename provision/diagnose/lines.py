@@ -151,7 +151,7 @@ def _keep_stems(kept: _Kept, number: int, block: bytes) -> None:
             after = low.find(b"\n", at)
             at = low.find(stem, after) if after >= 0 else -1
         else:
-            _by_shape(kept, number, block)
+            _keep_new_shapes(kept, number, block)
             return
     line, counted = number, 0
     for start in sorted(starts):
@@ -166,7 +166,7 @@ def _cut(block: bytes, start: int) -> bytes:
     return mask_secrets(block[start - before : start + 2 * WIDTH])[before : before + WIDTH]
 
 
-def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
+def _keep_new_shapes(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the new shapes of a block with many stems, such as progress lines with a GPU's name."""
     rows = block.split(b"\n")
     fresh = 0
@@ -293,11 +293,11 @@ def _drop_prefix(lines: Sequence[Line]) -> list[Line] | None:
                 dataclasses.replace(line, text=line.text[match.end() :]) if match else line
                 for line, match in zip(lines, matches, strict=True)
             ]
-            return _by_process(bare, matches) if "of" in form.groupindex else bare
+            return _group_by_process(bare, matches) if "of" in form.groupindex else bare
     return None
 
 
-def _by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> list[Line]:
+def _group_by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> list[Line]:
     """Return the lines grouped by process, in the order of their first lines.
 
     A line without a prefix stays with the line before it.

@@ -73,7 +73,7 @@ def judge_module(case: Case) -> Iterator[Candidate]:
     if name in FRAMEWORKS:
         yield _judge_framework(case, name, where)
         return
-    if case.said("build_backend_failed"):  # a build has packages of its own, which its log explains
+    if case.find_message("build_backend_failed"):  # a build has packages of its own, which its log explains
         return
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return
@@ -122,7 +122,7 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> Iterator[Can
     Some programs print "No module named 'X'" without the exception's name. A name that programs give to their own
     folders says nothing.
     """
-    if found or case.said("build_backend_failed"):
+    if found or case.find_message("build_backend_failed"):
         return
     missing = _find_refused_import(case.exceptions)
     lines = case.lines[-8:] if missing is None and not case.exceptions else ()
@@ -160,11 +160,11 @@ def _find_refused_import(errors: Sequence[Raised]) -> tuple[str, Raised] | None:
 
 def _judge_framework(case: Case, name: str, where: Sequence[Evidence]) -> Candidate:
     """Judge a missing framework: a build in isolation, or an environment for another framework."""
-    if case.said("isolated_build"):
+    if case.find_message("isolated_build"):
         return candidate(
             "build_toolkit_missing_or_mismatched", 60, where,
             f"A package that compiles against {name} is built in isolation, without {name}", case="isolated",
-            confidence="certain" if case.said("build_backend_failed") else None,
+            confidence="certain" if case.find_message("build_backend_failed") else None,
         )  # fmt: skip
     return candidate(
         _MISSING, 50, where, f"{name} is not installed in the Python that ran this program",
@@ -227,7 +227,7 @@ def judge_half_removed(case: Case) -> Iterator[Candidate]:
     if match is None or not _STACK.match(name):
         return
     last = case.exceptions[-1].line.evidence
-    if left := next((line for line in case.lines if _is_left(line.text, name)), None):
+    if left := next((line for line in case.lines if _is_remnant(line.text, name)), None):
         yield candidate(
             _DAMAGED, 84, (left.evidence, last),
             f"{name} is incomplete: pip was interrupted while it replaced or removed the package",
@@ -239,7 +239,7 @@ def judge_half_removed(case: Case) -> Iterator[Candidate]:
         yield candidate(_DAMAGED, 62, [last], title)
 
 
-def _is_left(text: str, name: str) -> bool:
+def _is_remnant(text: str, name: str) -> bool:
     """Return whether a line shows what is left of a module's package."""
     invalid = _INVALID.search(text)
     if invalid and normalize_name(invalid[1]).startswith(name[1:].lower()):
@@ -249,9 +249,9 @@ def _is_left(text: str, name: str) -> bool:
 
 def judge_damaged_file(case: Case) -> Iterator[Candidate]:
     """Return a damaged file with its installed package."""
-    shows = case.said("damaged_file")
+    shows = case.find_message("damaged_file")
     package, shown = next(((p, e) for e in shows if (p := package_of(e.text))), (None, None))
-    if shown is None or case.said("driver_file_damaged"):
+    if shown is None or case.find_message("driver_file_damaged"):
         return
     path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
     file = path[0].rpartition("/")[2] if path else "a file"
@@ -269,7 +269,7 @@ def judge_emptied(case: Case) -> Iterator[Candidate]:
         name = next((n for n in case.facts.seen if n.startswith(start)), None)
         if name and not any(re.search(r"\.so|\.dll", line.text) for line in command.output):
             title = f"{name} is installed, but its libraries are absent from its folder"
-            yield candidate(_DAMAGED, 80, (*case.facts.where(name), command.line.evidence), title)
+            yield candidate(_DAMAGED, 80, (*case.facts.find_lines(name), command.line.evidence), title)
             return
 
 
@@ -286,13 +286,13 @@ _OWNERS = ("torch", "tensorflow", "jax", "paddlepaddle-gpu", "onnxruntime-gpu", 
 
 def judge_jax_plugin(case: Case) -> Iterator[Candidate]:
     """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start."""
-    facts, fell_back = case.facts, case.said("jax_fell_back")
+    facts, fell_back = case.facts, case.find_message("jax_fell_back")
     plugin = next((n for n in facts.seen if _PLUGIN.fullmatch(n)), None)
-    failed = fell_back or case.said("jax_backend_failed")
+    failed = fell_back or case.find_message("jax_backend_failed")
     if not failed or plugin is None:
         return
     yield from rule_out("cpu_only_build")
-    where = (*failed[:1], *facts.where(plugin, "jaxlib"))
+    where = (*failed[:1], *facts.find_lines(plugin, "jaxlib"))
     jaxlib, release = facts.first("jaxlib"), facts.first(plugin)
     differs = bool(jaxlib and release and jaxlib != release)
     if not fell_back and not differs:
@@ -305,7 +305,7 @@ def judge_jax_plugin(case: Case) -> Iterator[Candidate]:
 
 def judge_pins(case: Case) -> Iterator[Candidate]:
     """Judge two frameworks that require different releases of one NVIDIA package, if one of them fails."""
-    shows = case.said(
+    shows = case.find_message(
         "jax_fell_back", "dlopen", "cudnn_missing", "cudnn_status", "sublibrary_mismatch", "nvidia_symbol", "cudnn_symbol",
         "dnn_handle", "dnn_library", "loaded_older", "cudnn_older_jax", "crash", "lib_missing",
     )  # fmt: skip
@@ -335,7 +335,7 @@ def _get_framework(name: str) -> str:
 
 def judge_known_bad(case: Case) -> Iterator[Candidate]:
     """Find an installed release of a package that known_bad.yaml lists without a condition, if cuDNN fails."""
-    shows = case.said("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
+    shows = case.find_message("cudnn_status", "sublibrary_mismatch", "sublibrary_loading", "cudnn_missing", "cudnn_symbol",
                       "dnn_library", "dnn_handle")  # fmt: skip
     for row in case.profiles.known_bad if shows else ():
         if row.gpu or row.driver or row.companion:
@@ -343,7 +343,7 @@ def judge_known_bad(case: Case) -> Iterator[Candidate]:
         versions = (v for v in case.facts.all(row.package) if v.count(".") > 1)
         if any(f"{row.version}.".startswith(f"{v}.") for v in versions):
             yield candidate(
-                "framework_bug_upgrade", 86, (*shows[:1], *case.facts.where(row.package)),
+                "framework_bug_upgrade", 86, (*shows[:1], *case.facts.find_lines(row.package)),
                 f"{row.package} {row.version} has a known fault", package=row.package, why=row.why,
             )  # fmt: skip
             return

@@ -36,7 +36,7 @@ def judge_killed(case: Case) -> Iterator[Candidate]:
     The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
     scheduler sent the signal, which is no failure.
     """
-    ran, said = case.circumstances.ran, (*case.said("killed"), *case.said("worker_killed"))
+    ran, said = case.circumstances.ran, (*case.find_message("killed"), *case.find_message("worker_killed"))
     lines = tuple(x.evidence for x in case.lines if _KILLED.match(x.text.strip()))[:2]
     by_signal = bool(ran and ran.signal == "SIGKILL")
     signal = (Evidence(f"ended by {ran.signal}", "the program"),) if ran and ran.signal else ()
@@ -94,7 +94,10 @@ def judge_address_space(case: Case) -> Iterator[Candidate]:
 
     The text must not show that all GPUs are in use.
     """
-    limits, shows = case.said("address_space_limited")[:1], case.said("oom", "oom_xla", "cuinit_unknown")[:1]
+    limits, shows = (
+        case.find_message("address_space_limited")[:1],
+        case.find_message("oom", "oom_xla", "cuinit_unknown")[:1],
+    )
     loads = [
         (int(match[1]) / int(match[2]), line)
         for line in (case.lines if limits and shows else ())
@@ -111,7 +114,7 @@ def judge_address_space(case: Case) -> Iterator[Candidate]:
 
 def judge_open_files(case: Case) -> Iterator[Candidate]:
     """Report the limit on open files."""
-    shows, ran = case.said("open_files"), case.circumstances.ran
+    shows, ran = case.find_message("open_files"), case.circumstances.ran
     if not shows or ran is None or ran.open_files is None:
         return
     title = f"The program opened more than the {ran.open_files} files that this shell allows (ulimit -n)"
@@ -218,7 +221,7 @@ class Crash:
         return next((path.rpartition("/")[2] for path in self.libraries), None)
 
     @property
-    def where(self) -> str:
+    def place(self) -> str:
         """The place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)", or ""."""
         if self.library:
             return f" in {self.library}"
@@ -258,7 +261,7 @@ def judge_crash(case: Case) -> Iterator[Candidate]:
     if crash is None:
         return
     package, frameworks = crash.package, [n for n in _FRAMEWORKS if n in crash.loaded]
-    shows, where = _list_evidence(crash), crash.where
+    shows, where = _list_evidence(crash), crash.place
     if crash.loading and crash.how == "Bus error":
         named = f" of {package}" if package else ""
         title = f"A library{named} is truncated: loading it ended the program with SIGBUS"
@@ -276,7 +279,7 @@ def judge_crash(case: Case) -> Iterator[Candidate]:
     together = [
         n
         for n in FRAMEWORKS
-        if case.facts.first(n) or (n in ("torch", "tensorflow") and case.said(f"imports_{n}"))
+        if case.facts.first(n) or (n in ("torch", "tensorflow") and case.find_message(f"imports_{n}"))
     ]
     if (
         crash.loading
@@ -326,7 +329,7 @@ def _judge_outside(case: Case, crash: Crash) -> Iterator[Candidate]:
         at = next(iter(crash.libraries.values()))
     elif crash.package and crash.frame:
         of, at = crash.package, crash.frame.shown
-        cause, title = _BUG, f"The program crashed{crash.where}"
+        cause, title = _BUG, f"The program crashed{crash.place}"
         if crash.loading:
             cause, title = _DAMAGED, f"{title} while it loaded a library"
     else:

@@ -21,9 +21,13 @@ def apply_rules(case: Case) -> Iterator[Candidate]:
     """Yield a candidate for every rule whose messages and conditions match."""
     for rule in case.profiles.failures:
         shown = case.messages.find(rule.says)
-        if not shown or not all(case.shows(w) for w in rule.wants) or any(case.shows(w) for w in rule.lacks):
+        if (
+            not shown
+            or not all(case.find_condition(w) for w in rule.wants)
+            or any(case.find_condition(w) for w in rule.lacks)
+        ):
             continue
-        also = (case.shows(w)[0] for w in rule.wants if w not in _PLAIN)
+        also = (case.find_condition(w)[0] for w in rule.wants if w not in _PLAIN)
         confidence = cast("Confidence", rule.confidence)  # one of three words: profiles/files.py
         yield candidate(
             rule.cause, int(rule.weight), (*shown, *also), rule.title, confidence=confidence, rule=rule.name,
@@ -39,7 +43,7 @@ def apply_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
         candidate(cause, 60 if len(row.causes) == 1 else 34 - 3 * i, shown,
                   confidence="likely" if len(row.causes) == 1 else "possible")
         for row in case.profiles.catalogue
-        if not causes.intersection(row.causes) and not case.said(*row.lacks)
+        if not causes.intersection(row.causes) and not case.find_message(*row.lacks)
         if (shown := case.messages.find(row.says, row.code))
         for i, cause in enumerate(row.causes)
     ]  # fmt: skip

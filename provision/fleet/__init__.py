@@ -35,10 +35,10 @@ from .classes import count_hosts, joint_target
 from .cover import PackageCover, bits
 from .kinds import (
     MOST_LOST,
-    Fitting,
     HostGroup,
     Packages,
     PlannedGroup,
+    PlatformBuilds,
     joint_request,
     plan_group,
 )
@@ -65,10 +65,10 @@ def plan_fleet(
     most = int(plans) if plans and plans.isdecimal() else 0
     lost = 0 if plans == "best" else None if plans else MOST_LOST
     groups = [plan_group(part, packages, lost) for part in parts]
-    covers = spread(groups, lost, most)
-    fewest = spread(groups, None) if plans != "fewest" else covers
+    covers = distribute_plans(groups, lost, most)
+    fewest = distribute_plans(groups, None) if plans != "fewest" else covers
     served = [
-        Served(planned, cover, mask, request := planned.request(mask), plan_for(request))
+        ServedPlan(planned, cover, mask, request := planned.request(mask), plan_for(request))
         for planned, cover in zip(groups, covers, strict=True)
         for mask in cover.groups
     ]
@@ -82,19 +82,19 @@ def plan_fleet(
         apart=tuple(explain_pairs(served, packages)),
         unserved=(
             *left_out,
-            *(u for g, c in zip(groups, covers, strict=True) for u in _unserved(g, c, plan_for)),
+            *(u for g, c in zip(groups, covers, strict=True) for u in _list_unserved(g, c, plan_for)),
         ),
         exact=all(c.exact for c in covers),
         at_least=sum(c.at_least for c in covers),
-        prices=prices(groups, covers, lost, fewest),
+        prices=list_prices(groups, covers, lost, fewest),
     )
     return FleetAnswer(fleet, tuple(s.request for s in served))
 
 
-def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> list[UnservedHosts]:
+def _list_unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> list[UnservedHosts]:
     """Return the kinds without a build, with the closest build's objections and a hint, and those without a lock."""
     left = []
-    for place in planned.without(cover.groups):
+    for place in planned.list_uncovered(cover.groups):
         members = planned.classes(1 << place)
         if reason := cover.conflicts.get(1 << place):
             hint = None
@@ -114,7 +114,7 @@ def _unserved(planned: PlannedGroup, cover: PackageCover, plan_for: PlanFor) -> 
 _MOST_REASONS = 2
 
 
-class Served(Value, kw_only=False):
+class ServedPlan(Value, kw_only=False):
     """Kinds of a group with their joint request and plan. `cover` has all plans of the group."""
 
     group: PlannedGroup
@@ -129,7 +129,7 @@ class Served(Value, kw_only=False):
         return self.group.classes(self.mask)
 
 
-def explain_pairs(served: Sequence[Served], packages: Packages | None) -> Iterator[PlanDifference]:
+def explain_pairs(served: Sequence[ServedPlan], packages: Packages | None) -> Iterator[PlanDifference]:
     """Yield why two plans are not one, for each pair."""
     for pair in combinations(range(len(served)), 2):
         one, other = (served[place] for place in pair)
@@ -141,21 +141,23 @@ def explain_pairs(served: Sequence[Served], packages: Packages | None) -> Iterat
             classes = [s.group.classes(s.mask & conflict)[0] for s in (one, other)]
             names = " and ".join(map(_name, classes))
             reason = f"{names} cannot share a lock: {one.cover.conflicts[conflict]}"
-            merged = would_merge_packages(one.group, one.mask | other.mask, packages)
+            merged = find_package_merge(one.group, one.mask | other.mask, packages)
         else:
-            classes = _counter_example(one, other)
+            classes = _find_counterexample(one, other)
             reason = _describe_builds(classes, pair, one, other)
-            merged = would_merge(one.group.fitting, (*one.classes, *other.classes), one.group.shares)
+            merged = find_merging_change(
+                one.group.fitting, (*one.classes, *other.classes), one.group.can_share
+            )
         ids = tuple(c.id for c in classes)
         yield PlanDifference(plans=pair, classes=ids, reason=reason, would_merge=merged)
 
 
-def _find_conflict(one: Served, other: Served) -> int | None:
+def _find_conflict(one: ServedPlan, other: ServedPlan) -> int | None:
     """Return the conflict of packages that keeps two plans of a group apart, where a build serves all classes of both."""
     whole = one.mask | other.mask
     conflict = next((c for c in one.cover.conflicts if whole & c == c), None)
     served = [c.target for c in one.group.classes(whole)]
-    return conflict if conflict and one.group.shares(served) else None
+    return conflict if conflict and one.group.can_share(served) else None
 
 
 def _describe_other_kind(plan: Plan, other: Plan) -> str:
@@ -167,7 +169,9 @@ def _describe_other_kind(plan: Plan, other: Plan) -> str:
     return "gpuenv.yaml sets another Python or CUDA for these targets"
 
 
-def _describe_builds(classes: Sequence[HostClass], pair: Sequence[int], one: Served, other: Served) -> str:
+def _describe_builds(
+    classes: Sequence[HostClass], pair: Sequence[int], one: ServedPlan, other: ServedPlan
+) -> str:
     """Return the objections of two classes to each other's plan, and what one plan for both would have."""
     fitting, (first, second) = one.group.fitting, classes
     reasons = [
@@ -181,16 +185,16 @@ def _describe_builds(classes: Sequence[HostClass], pair: Sequence[int], one: Ser
     return "; ".join(reasons) or f"no build supports both {first.id} and {second.id}"
 
 
-def _counter_example(one: Served, other: Served) -> tuple[HostClass, ...]:
+def _find_counterexample(one: ServedPlan, other: ServedPlan) -> tuple[HostClass, ...]:
     """Return two classes without a joint plan, or two that reject each other's plan."""
     pairs = sorted(product(one.classes, other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts))
-    apart = (pair for pair in pairs if not one.group.shares([c.target for c in pair]))
+    apart = (pair for pair in pairs if not one.group.can_share([c.target for c in pair]))
     return next(apart, None) or max(
         pairs, key=lambda p: bool(_objections(p[0], other)) + bool(_objections(p[1], one))
     )
 
 
-def _objections(host_class: HostClass, side: Served) -> list[str]:
+def _objections(host_class: HostClass, side: ServedPlan) -> list[str]:
     """Return objections to a plan's builds on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
     fitting, target, lines = side.group.fitting, host_class.target, []
     question = fitting.question(target).changed(target=target)  # with the class's driver, for the message
@@ -213,8 +217,11 @@ Serves = Callable[[Sequence[Target]], bool]
 """Whether one plan serves all of some targets."""
 
 
-def would_merge(
-    fitting: Fitting, classes: Sequence[HostClass], serves: Serves, gain: str = "one plan fewer is needed"
+def find_merging_change(
+    fitting: PlatformBuilds,
+    classes: Sequence[HostClass],
+    serves: Serves,
+    gain: str = "one plan fewer is needed",
 ) -> str | None:
     """Return the smallest change of drivers, otherwise of glibc, after which one plan serves the classes, or None."""
     for changed, text in chain(_drivers(fitting, classes, serves), _glibcs(classes)):
@@ -223,7 +230,7 @@ def would_merge(
     return None
 
 
-def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | None) -> str | None:
+def find_package_merge(group: PlannedGroup, mask: int, packages: Packages | None) -> str | None:
     """Return the change of hosts that makes one plan of kinds whose packages conflict, or None."""
     classes = group.classes(mask)
     if packages is None or packages.solve(group.request(mask), classes) is None:
@@ -231,13 +238,13 @@ def would_merge_packages(group: PlannedGroup, mask: int, packages: Packages | No
 
     def serves(targets: Sequence[Target]) -> bool:
         changed = joint_request(group.base, targets, ())
-        return group.shares(targets) and packages.solve(changed, classes) is None
+        return group.can_share(targets) and packages.solve(changed, classes) is None
 
-    return would_merge(group.fitting, classes, serves)
+    return find_merging_change(group.fitting, classes, serves)
 
 
 def _drivers(
-    fitting: Fitting, classes: Sequence[HostClass], serves: Serves
+    fitting: PlatformBuilds, classes: Sequence[HostClass], serves: Serves
 ) -> Iterator[tuple[list[Target], str]]:
     """Yield the minimum driver for the hosts with an older one, if one helps."""
     drivers = [version(c.target.driver) for c in classes if c.target.driver]
@@ -259,7 +266,7 @@ def _drivers(
     place = bisect_left(floors, True, key=lambda floor: serves(raised(floor)))
     for floor in floors[place : place + 1]:
         older = [c for c in classes if is_older(c, floor)]
-        yield raised(floor), _change(older, "driver", floor)
+        yield raised(floor), _describe_change(older, "driver", floor)
 
 
 def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
@@ -270,10 +277,10 @@ def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
         if not older:
             continue
         raised = [dataclasses.replace(c.target, glibc=glibc) if c in older else c.target for c in classes]
-        yield raised, _change(older, "glibc", glibc)
+        yield raised, _describe_change(older, "glibc", glibc)
 
 
-def _change(classes: Sequence[HostClass], name: str, value: str) -> str:
+def _describe_change(classes: Sequence[HostClass], name: str, value: str) -> str:
     """Return an example: "driver 580.65.06 on 3 hosts (t1, node1, node2; now 525.60.13 and newer)"."""
     oldest = getattr(joint_target(c.target for c in classes), name)
     newer = " and newer" * (len({getattr(c.target, name) for c in classes}) > 1)
@@ -292,7 +299,7 @@ Covers = Sequence[PackageCover]
 """The plans of each group."""
 
 
-def spread(groups: Sequence[PlannedGroup], lost: int | None, plans: int = 0) -> list[PackageCover]:
+def distribute_plans(groups: Sequence[PlannedGroup], lost: int | None, plans: int = 0) -> list[PackageCover]:
     """Return the fewest plans of each group, or up to `plans` for all groups together.
 
     One plan more goes to the group whose largest held back kind is the largest. That kind gets its newest builds with it,
@@ -327,7 +334,7 @@ def _is_newer(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return differ is not None and version(one[differ]) > version(other[differ])
 
 
-def prices(
+def list_prices(
     groups: Sequence[PlannedGroup], chosen: Covers, lost: int | None, fewest: Covers
 ) -> tuple[PlanPrice, ...]:
     """Return the price of the chosen plans, and of the fewest and of the best where these are others."""
@@ -335,21 +342,21 @@ def prices(
 
     def newer(now: Covers, lost: int | None) -> Iterator[Covers]:
         """Yield the plans to compare with: one more, then those of the default, which know what packages lose."""
-        yield spread(groups, lost, _count(now) + 1)
+        yield distribute_plans(groups, lost, _count_plans(now) + 1)
         if packages and lost is None:
-            yield spread(groups, MOST_LOST)
+            yield distribute_plans(groups, MOST_LOST)
 
     rows = [_price(groups, chosen, newer(chosen, lost), chosen=True)]
-    if _count(fewest) < _count(chosen):
+    if _count_plans(fewest) < _count_plans(chosen):
         rows.insert(0, _price(groups, fewest, newer(fewest, None)))
     if not packages:  # with packages each number of plans is another search
         best = [group.cover(0) for group in groups]
-        if _count(best) > _count(chosen):
+        if _count_plans(best) > _count_plans(chosen):
             rows.append(_price(groups, best, ()))
     return tuple(rows)
 
 
-def _count(covers: Covers) -> int:
+def _count_plans(covers: Covers) -> int:
     return sum(len(c.groups) for c in covers)
 
 
@@ -365,19 +372,22 @@ def _price(
     for then in others:
         pairs = zip(groups, now, then, strict=True)
         held = [
-            h for group, cover, later in pairs for mask in cover.groups for h in _held(group, mask, later)
+            h
+            for group, cover, later in pairs
+            for mask in cover.groups
+            for h in _list_held_back(group, mask, later)
         ]
         if held:
-            more = _count(then) - _count(now)
+            more = _count_plans(then) - _count_plans(now)
             break
     return PlanPrice(
-        plans=_count(now), chosen=chosen, more=more,
+        plans=_count_plans(now), chosen=chosen, more=more,
         versions=tuple(VersionCount(versions=dict(v), hosts=n) for v, n in hosts.most_common()),
         held=tuple(sorted(held, key=lambda h: -h.hosts)),
     )  # fmt: skip
 
 
-def _held(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldHosts]:
+def _list_held_back(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldHosts]:
     """Yield the kinds of a plan that more plans would make newer, and the kinds that hold them back."""
     have = group.versions(mask)
     gains = {m: m & mask for m in later.groups if m & mask and _is_newer(group.versions(m), have)}
@@ -393,11 +403,11 @@ def _held(group: PlannedGroup, mask: int, later: PackageCover) -> Iterator[HeldH
     yield HeldHosts(
         by=tuple(c.id for c in group.classes(by)), by_hosts=group.hosts(by),
         classes=tuple(c.id for c in group.classes(held)), hosts=group.hosts(held),
-        versions=dict(have), newer=dict(newer), upgrade=_upgrade(group, mask, newer),
+        versions=dict(have), newer=dict(newer), upgrade=_find_upgrade(group, mask, newer),
     )  # fmt: skip
 
 
-def _upgrade(group: PlannedGroup, mask: int, newer: Mapping[str, str]) -> str | None:
+def _find_upgrade(group: PlannedGroup, mask: int, newer: Mapping[str, str]) -> str | None:
     """Return the change of drivers or glibc with which one plan has the newer versions for all, or None."""
     if group.packages:
         return None
@@ -407,4 +417,4 @@ def _upgrade(group: PlannedGroup, mask: int, newer: Mapping[str, str]) -> str | 
         return ages is not None and not _is_newer(newer, group.fitting.versions(ages))
 
     gain = f"{' and '.join(f'{name} {v}' for name, v in newer.items())} for all of them"
-    return would_merge(group.fitting, group.classes(mask), serves, gain)
+    return find_merging_change(group.fitting, group.classes(mask), serves, gain)

@@ -39,13 +39,13 @@ class Cover(NamedTuple):
     at_least: int
 
 
-def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: int = 0) -> Cover:
+def find_cover(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: int = 0) -> Cover:
     """Return the fewest candidates that serve every class that any of them serves. `weights` are the hosts of each
     class.
 
     Up to `most` are chosen where more make a class newer. `at_least` is still the fewest.
     """
-    best = _newest_of_each(candidates)
+    best = _keep_newest(candidates)
     everything = join(c.mask for c in best)
     if not everything:
         return Cover((), exact=True, at_least=0)
@@ -55,13 +55,13 @@ def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int], most: in
         for c in best
     ]
     whole = (1 << len(columns)) - 1
-    at_least = len(_pairwise_apart(small, len(columns)))
+    at_least = len(_find_independent(small, len(columns)))
     if len(columns) > EXACT_CLASSES:
         cover = _greedy(small, whole)
         exact = len(cover) == at_least
-        cover = _with_newer(small, cover, len(columns), most)
+        cover = _add_newest(small, cover, len(columns), most)
     else:
-        cover, at_least = _exact(small, len(columns), at_least, most)
+        cover, at_least = _find_exact(small, len(columns), at_least, most)
         exact = True
     back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
     chosen = sorted((back[c] for c in cover), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
@@ -83,7 +83,7 @@ def bits(mask: int) -> list[int]:
     return places
 
 
-def _newest_of_each(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
+def _keep_newest(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
     """Return the newest candidate of each mask."""
     ages: dict[int, tuple[int, ...]] = {}
     for mask, age in candidates:
@@ -102,7 +102,7 @@ def _columns(candidates: Sequence[PlanCandidate], everything: int, weights: Sequ
     return [first[key] for key in sorted(hosts, key=lambda k: (-hosts[k], first[k]))]
 
 
-def _pairwise_apart(candidates: Sequence[PlanCandidate], count: int) -> list[int]:
+def _find_independent(candidates: Sequence[PlanCandidate], count: int) -> list[int]:
     """Return classes of which no two share a candidate, chosen greedily by fewest neighbours."""
     near = [0] * count
     for candidate in candidates:
@@ -131,7 +131,7 @@ def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandida
     return chosen
 
 
-def _with_newer(
+def _add_newest(
     candidates: Sequence[PlanCandidate], cover: list[PlanCandidate], count: int, most: int
 ) -> list[PlanCandidate]:
     """Return the cover with the newest candidate of each class without it, the class with most hosts first."""
@@ -142,7 +142,7 @@ def _with_newer(
     return cover
 
 
-def _exact(
+def _find_exact(
     candidates: Sequence[PlanCandidate], count: int, at_least: int, most: int
 ) -> tuple[list[PlanCandidate], int]:
     """Return the best cover by the objective, and the fewest candidates of any cover.
@@ -150,7 +150,7 @@ def _exact(
     Classes are numbered by their hosts, most first.
     """
     limits = [max(c.age for c in candidates)] * count
-    while (chosen := _within(candidates, limits, at_least)) is None:
+    while (chosen := _cover_within_limits(candidates, limits, at_least)) is None:
         at_least += 1
     most = max(most, at_least)
     for place in range(count):
@@ -159,18 +159,18 @@ def _exact(
         while low < high:
             middle = (low + high) // 2
             tried = [*limits[:place], ages[middle], *limits[place + 1 :]]
-            if (other := _within(candidates, tried, most)) is None:
+            if (other := _cover_within_limits(candidates, tried, most)) is None:
                 low = middle + 1
             else:
                 chosen, high = other, middle
         limits[place] = ages[high]
     for fewer in range(at_least, len(chosen)):
-        if (other := _within(candidates, limits, fewer)) is not None:
+        if (other := _cover_within_limits(candidates, limits, fewer)) is not None:
             return other, at_least
     return chosen, at_least
 
 
-def _within(
+def _cover_within_limits(
     candidates: Sequence[PlanCandidate], limits: Sequence[tuple[int, ...]], most: int
 ) -> list[PlanCandidate] | None:
     """Return at most `most` candidates that serve each class within its age limit, or None."""
@@ -227,7 +227,7 @@ class _TooManyQuestionsError(Exception):
     """The questions are used up."""
 
 
-class _Answers:
+class _ConflictSearch:
     """The known answers on sets. A question is asked once, and not if another answer implies its answer."""
 
     def __init__(self, object_to: ObjectTo) -> None:
@@ -256,7 +256,9 @@ class _Answers:
 
     def reduce(self, mask: int) -> int:
         """Return a smallest set in a set that conflicts."""
-        return _mask(find_smallest(bits(mask), lambda places: self.objection(_mask(places)) is not None))
+        return _make_mask(
+            find_smallest(bits(mask), lambda places: self.objection(_make_mask(places)) is not None)
+        )
 
 
 def cover_with_packages(
@@ -268,15 +270,15 @@ def cover_with_packages(
     Kinds that conflict alone are in no plan.
     """
     possible = list(candidates)
-    cover = fewest(possible, weights, plans)
+    cover = find_cover(possible, weights, plans)
     groups = assign(cover)
-    answers, conflicts = [_Answers(object_to) for object_to in sorts], dict[int, str]()
+    answers, conflicts = [_ConflictSearch(object_to) for object_to in sorts], dict[int, str]()
     exact = True
     try:
-        while new_conflicts := _conflicts_in(groups, answers):
+        while new_conflicts := _find_conflicts(groups, answers):
             conflicts |= new_conflicts
-            possible = without_conflicts(possible, new_conflicts)
-            cover = fewest(possible, weights, plans)
+            possible = split_conflicts(possible, new_conflicts)
+            cover = find_cover(possible, weights, plans)
             groups = assign(cover)
     except _TooManyQuestionsError:
         parts = [[g] if all(a.is_good(g) for a in answers) else [1 << p for p in bits(g)] for g in groups]
@@ -295,7 +297,7 @@ def assign(cover: Cover) -> tuple[int, ...]:
     return tuple(groups)
 
 
-def without_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[int]) -> list[PlanCandidate]:
+def split_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[int]) -> list[PlanCandidate]:
     """Return the candidates without conflicts.
 
     Each candidate with a conflict is replaced by several, each without one kind of the conflict. Raises
@@ -310,7 +312,7 @@ def without_conflicts(candidates: Iterable[PlanCandidate], conflicts: Iterable[i
     return [PlanCandidate(mask, age) for mask, age in sorted(left) if mask]
 
 
-def _conflicts_in(groups: Iterable[int], sorts: Iterable[_Answers]) -> dict[int, str]:
+def _find_conflicts(groups: Iterable[int], sorts: Iterable[_ConflictSearch]) -> dict[int, str]:
     """Return a smallest conflict of each group that has one, of the first sort that finds any."""
     conflicts: dict[int, str] = {}
     for answers in sorts:
@@ -321,5 +323,5 @@ def _conflicts_in(groups: Iterable[int], sorts: Iterable[_Answers]) -> dict[int,
     return conflicts
 
 
-def _mask(places: Iterable[int]) -> int:
+def _make_mask(places: Iterable[int]) -> int:
     return sum(1 << place for place in places)

@@ -43,11 +43,11 @@ MOST_LOST = 1
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def once(method: Method) -> Method:
+def memoize(method: Method) -> Method:
     """Let a Fitting compute an answer once for all targets that are alike."""
 
-    def known(self: Fitting, *asked: Any) -> Any:
-        kinds = (self.alike(one) if isinstance(one, Target) else one for one in asked)
+    def known(self: PlatformBuilds, *asked: Any) -> Any:
+        kinds = (self.make_key(one) if isinstance(one, Target) else one for one in asked)
         key = (method.__name__, *kinds)
         if key not in self.answers:
             self.answers[key] = method(self, *asked)
@@ -56,7 +56,7 @@ def once(method: Method) -> Method:
     return cast("Method", known)
 
 
-class Fitting(Value, kw_only=False):
+class PlatformBuilds(Value, kw_only=False):
     """The builds that fit each target of one platform."""
 
     request: Request
@@ -66,21 +66,21 @@ class Fitting(Value, kw_only=False):
     answers: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def _any(self) -> Question:
+    def _base_question(self) -> Question:
         """The question for no machine in particular, whose look-ups in the profiles all others share."""
         return Question(self.request, Target(platform=self.platform), self.profiles, self.supply)
 
-    @once
+    @memoize
     def question(self, target: Target) -> Question:
         """Return the question for a target, or for the first one that is like it."""
-        return self._any.changed(target=target)
+        return self._base_question.changed(target=target)
 
-    def together(self, targets: Iterable[Target]) -> Question:
+    def joint_question(self, targets: Iterable[Target]) -> Question:
         """Return the joint question for all targets."""
-        each = list({self.alike(t): self.question(t) for t in targets}.values())
+        each = list({self.make_key(t): self.question(t) for t in targets}.values())
         return each[0].changed(others=tuple(each[1:])) if len(each) > 1 else each[0]
 
-    def alike(self, target: Target) -> Hashable:
+    def make_key(self, target: Target) -> Hashable:
         """Return a key of what builds depend on. Drivers between the same two floors are alike, and boards but for bad ones."""
         driver = target.driver
         place = (bisect_right(self.floors, version(driver), key=version), major(driver)) if driver else None
@@ -109,10 +109,10 @@ class Fitting(Value, kw_only=False):
     @cached_property
     def builds(self) -> list[list[Build]]:
         """The candidates for each framework, in a fixed order."""
-        return [candidates(self._any, wanted) for wanted in self.request.frameworks]
+        return [candidates(self._base_question, wanted) for wanted in self.request.frameworks]
 
-    @once
-    def serving(self, target: Target, index: int) -> frozenset[int]:
+    @memoize
+    def list_serving(self, target: Target, index: int) -> frozenset[int]:
         """Return the positions of the builds of framework number `index` that fit a target."""
         question, wanted = self.question(target), self.request.frameworks[index]
         rows = enumerate(self.builds[index])
@@ -120,10 +120,10 @@ class Fitting(Value, kw_only=False):
 
     def newest(self, targets: Sequence[Target]) -> tuple[int, ...] | None:
         """Return the ages of the newest builds that serve all targets together, or None."""
-        question = self.together(targets)
+        question = self.joint_question(targets)
         clean = []
         for index, rows in enumerate(self.builds):
-            serve = frozenset.intersection(*(self.serving(t, index) for t in targets))
+            serve = frozenset.intersection(*(self.list_serving(t, index) for t in targets))
             fitting = [rows[i] for i in sorted(serve)]
             if question.others and self.request.device == "cuda":
                 fitting = [b for b in fitting if not (b.cuda and cudnn_objections(question, b))]
@@ -133,18 +133,20 @@ class Fitting(Value, kw_only=False):
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
 
-    @once
-    def alone(self, target: Target) -> tuple[int, ...] | None:
+    @memoize
+    def newest_alone(self, target: Target) -> tuple[int, ...] | None:
         """Return the ages of the newest builds for one target."""
         return self.newest([target])
 
-    def shares(self, targets: Sequence[Target], lost: int | None) -> bool:
+    def can_share(self, targets: Sequence[Target], lost: int | None) -> bool:
         """Return whether one plan serves all targets, and none loses more feature releases than `lost`."""
         if (ages := self.newest(targets)) is None:
             return False
-        return all((own := self.alone(t)) is not None and self.is_near(ages, own, lost) for t in targets)
+        return all(
+            (own := self.newest_alone(t)) is not None and self.is_recent(ages, own, lost) for t in targets
+        )
 
-    def is_near(self, ages: Sequence[int], own: Sequence[int], lost: int | None) -> bool:
+    def is_recent(self, ages: Sequence[int], own: Sequence[int], lost: int | None) -> bool:
         """Return whether a plan is at most `lost` feature releases behind another: with 0 it is as new."""
         if not lost:
             return lost is None or tuple(ages) <= tuple(own)
@@ -158,7 +160,7 @@ class Fitting(Value, kw_only=False):
         named = zip(self.request.frameworks, self._ranks, ages[1::2], strict=True)
         return {wanted.name: list(ranks)[age] for wanted, ranks, age in named}
 
-    def ages_of(self, versions: Mapping[str, str]) -> tuple[int, ...]:
+    def get_ages(self, versions: Mapping[str, str]) -> tuple[int, ...]:
         """Return the ages of a plan with these versions of the frameworks, at least."""
         named = zip(self.request.frameworks, self._ranks, strict=True)
         return tuple(n for w, rank in named for n in (0, rank.get(versions.get(w.name, ""), 0)))
@@ -185,16 +187,16 @@ class Fitting(Value, kw_only=False):
         return numbers
 
 
-def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
+def candidate_plans(fitting: PlatformBuilds, targets: Sequence[Target]) -> list[PlanCandidate]:
     """Return the possible plans for these targets, each with its newest builds."""
     return [
         PlanCandidate(mask, ages)
-        for mask in _family(fitting, targets)
+        for mask in _list_servable(fitting, targets)
         if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None
     ]
 
 
-def without_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
+def drop_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     """Return the candidates of which no other one is as new and serves more. They alone are chosen from."""
     return [
         one for one in dict.fromkeys(candidates)
@@ -207,21 +209,21 @@ def feature_release(release: str) -> tuple[int, ...]:
     return version(release).release[:2]
 
 
-def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:
+def _list_servable(fitting: PlatformBuilds, targets: Sequence[Target]) -> set[int]:
     """Return every set of classes, as bits, that one plan could serve by its builds and cuDNN."""
     family = {(1 << len(targets)) - 1}
     for index in range(len(fitting.request.frameworks)):
-        masks = _of_builds(fitting, targets, index)
+        masks = _group_by_build(fitting, targets, index)
         family = {mask & other for mask in family for other in masks} - {0}
     return family | {1 << i for i in range(len(targets))}
 
 
-def _of_builds(fitting: Fitting, targets: Sequence[Target], index: int) -> set[int]:
+def _group_by_build(fitting: PlatformBuilds, targets: Sequence[Target], index: int) -> set[int]:
     """Return the classes that each build of one framework serves, with each cuDNN it allows."""
     rows = fitting.builds[index]
     masks = [0] * len(rows)
     for place, target in enumerate(targets):
-        for row in fitting.serving(target, index):
+        for row in fitting.list_serving(target, index):
             masks[row] |= 1 << place
     serving: set[int] = set()
     releases: dict[Hashable, set[int]] = {}
@@ -232,12 +234,12 @@ def _of_builds(fitting: Fitting, targets: Sequence[Target], index: int) -> set[i
         elif mask:
             key = (build.cudnn, build.cuda, build.framework, build.requires)
             if key not in releases:
-                releases[key] = _of_releases(fitting, targets, build)
+                releases[key] = _group_by_cudnn(fitting, targets, build)
             serving |= {mask & other for other in releases[key]}
     return serving - {0}
 
 
-def _of_releases(fitting: Fitting, targets: Sequence[Target], build: Build) -> set[int]:
+def _group_by_cudnn(fitting: PlatformBuilds, targets: Sequence[Target], build: Build) -> set[int]:
     """Return the classes that each cuDNN release allowed by a build serves."""
     masks: dict[str, int] = {}
     for place, target in enumerate(targets):
@@ -255,7 +257,7 @@ class Packages(Protocol):
     def newest(self, context: RequestContext) -> Mapping[str, str]:
         """Return the versions of frameworks, then of named packages, in the lock of a request, or none without one."""
 
-    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
+    def find_downgrade(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
         """Return a named package that the lock of many hosts has in an older feature release than that of some, or None.
 
         Up to `most` releases older are allowed.
@@ -276,7 +278,7 @@ class PlannedGroup(Value, kw_only=False):
     """
 
     base: RequestContext
-    fitting: Fitting
+    fitting: PlatformBuilds
     members: tuple[tuple[HostClass, ...], ...]
     candidates: Sequence[PlanCandidate]
     packages: Packages | None
@@ -298,7 +300,7 @@ class PlannedGroup(Value, kw_only=False):
         members = [c for place in bits(mask) for c in self.members[place]]
         return tuple(sorted(members, key=lambda c: -len(c.hosts)))
 
-    def without(self, masks: Iterable[int]) -> list[int]:
+    def list_uncovered(self, masks: Iterable[int]) -> list[int]:
         """Return the kinds that are in none of the sets."""
         served = join(masks)
         return [p for p in range(len(self.members)) if not served >> p & 1]
@@ -307,9 +309,9 @@ class PlannedGroup(Value, kw_only=False):
         """Return the joint request of some kinds."""
         return joint_request(self.base, [self.targets[p] for p in bits(mask)], self.classes(mask))
 
-    def shares(self, targets: Sequence[Target]) -> bool:
+    def can_share(self, targets: Sequence[Target]) -> bool:
         """Return whether one plan serves all targets by its builds, and none loses more than allowed."""
-        return self.fitting.shares(targets, self.lost)
+        return self.fitting.can_share(targets, self.lost)
 
     def hosts(self, mask: int) -> int:
         """Return the number of hosts of some kinds."""
@@ -327,10 +329,10 @@ class PlannedGroup(Value, kw_only=False):
 
     def cover(self, lost: int | None, plans: int = 0) -> PackageCover:
         """Return the fewest plans in which no kind loses more than `lost`, or up to `plans` where more are newer."""
-        candidates = without_dominated(list(self._near(lost)))
-        return cover_with_packages(candidates, self.weights, self._sorts(lost), plans=plans)
+        candidates = drop_dominated(list(self._list_recent(lost)))
+        return cover_with_packages(candidates, self.weights, self._list_objections(lost), plans=plans)
 
-    def _near(self, lost: int | None) -> Iterator[PlanCandidate]:
+    def _list_recent(self, lost: int | None) -> Iterator[PlanCandidate]:
         """Yield the candidates, each for the kinds that lose no more than `lost`."""
         best: dict[int, tuple[int, ...]] = {}
         for mask, ages in self.candidates:
@@ -338,11 +340,11 @@ class PlannedGroup(Value, kw_only=False):
                 best[place] = min(ages, best.get(place, ages))
         for mask, ages in self.candidates:
             all_best = {best[p] for p in bits(mask)}
-            near = {own for own in all_best if self.fitting.is_near(ages, own, lost)}
+            near = {own for own in all_best if self.fitting.is_recent(ages, own, lost)}
             if left := sum(1 << p for p in bits(mask) if best[p] in near):
                 yield PlanCandidate(left, ages)
 
-    def _sorts(self, lost: int | None) -> list[ObjectTo]:
+    def _list_objections(self, lost: int | None) -> list[ObjectTo]:
         """Return the questions on named packages as questions on kinds."""
         packages = self.packages
         if packages is None:
@@ -354,7 +356,9 @@ class PlannedGroup(Value, kw_only=False):
         def loses(mask: int) -> str | None:
             whole = self.request(mask)
             alone = (self.request(1 << p) for p in bits(mask)) if mask.bit_count() > 1 else ()
-            return next((why for one in alone if (why := packages.loses(one, whole, lost or 0))), None)
+            return next(
+                (why for one in alone if (why := packages.find_downgrade(one, whole, lost or 0))), None
+            )
 
         many = len(self.members) > MOST_QUESTIONS  # each would be solved alone
         return [solve] if lost is None or many else [solve, loses]
@@ -373,35 +377,37 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 
     If classes have no plan with the installed Pythons, any Python is tried as well.
     """
-    planned = _fit(part, packages, lost)
-    left = planned.without(c.mask for c in planned.candidates)
+    planned = _plan_group(part, packages, lost)
+    left = planned.list_uncovered(c.mask for c in planned.candidates)
     if left and part.request.pythons_known and not part.request.sources.offline:
         request = part.request.request
         anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
-        wider = _fit(HostGroup(anywhere, part.classes), packages, lost)
-        if len(wider.without(c.mask for c in wider.candidates)) < len(left):
+        wider = _plan_group(HostGroup(anywhere, part.classes), packages, lost)
+        if len(wider.list_uncovered(c.mask for c in wider.candidates)) < len(left):
             planned = wider
-    return dataclasses.replace(planned, candidates=_with_ages(planned, packages)) if packages else planned
+    return (
+        dataclasses.replace(planned, candidates=_add_package_ages(planned, packages)) if packages else planned
+    )
 
 
-def _fit(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
+def _plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
     base, classes = part.request, part.classes
-    fitting = Fitting(base.request, base.profiles, base.supply, classes[0].target.platform)
+    fitting = PlatformBuilds(base.request, base.profiles, base.supply, classes[0].target.platform)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
-        alike.setdefault(fitting.alike(one.target), []).append(one)
+        alike.setdefault(fitting.make_key(one.target), []).append(one)
     targets = [kind[0].target for kind in alike.values()]
     members = tuple(map(tuple, alike.values()))
     return PlannedGroup(base, fitting, members, candidate_plans(fitting, targets), packages, lost)
 
 
-def _with_ages(planned: PlannedGroup, packages: Packages) -> Sequence[PlanCandidate]:
+def _add_package_ages(planned: PlannedGroup, packages: Packages) -> Sequence[PlanCandidate]:
     """Return the candidates with their ages beside the packages: no plan is newer than that of each of its kinds."""
     targets = planned.targets
     if not 1 < len(targets) <= MOST_QUESTIONS:
         return planned.candidates
     known = [packages.newest(joint_request(planned.base, [t], ())) for t in targets]
-    ages = [planned.fitting.ages_of(versions) for versions in known]
+    ages = [planned.fitting.get_ages(versions) for versions in known]
     return [
         PlanCandidate(mask, max(c.age, age))
         for c in planned.candidates

@@ -162,7 +162,7 @@ class FleetPackages:
         locked = {p.name: p.version for p in solved.lock.packages if p.name in named}
         return {b.framework: b.version for b in solved.plan.builds} | locked
 
-    def loses(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
+    def find_downgrade(self, alone: RequestContext, context: RequestContext, most: int) -> str | None:
         """Return the named package of `alone` that the lock of many hosts has in an older feature release, or None.
 
         Up to `most` releases older are allowed. New locks are compared: an existing one keeps older releases.

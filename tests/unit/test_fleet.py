@@ -13,7 +13,7 @@ from rows import rows
 
 from provision import fleet
 from provision.fleet.classes import group_hosts, joint_target
-from provision.fleet.kinds import Fitting, HostGroup
+from provision.fleet.kinds import HostGroup, PlatformBuilds
 from provision.model import (
     AvailableWheels,
     FleetHost,
@@ -295,8 +295,8 @@ def test_boards_and_drivers_differ_where_a_release_is_bad_on_one():
     for pair, where in ((boards, {"board": "RTX 50"}), (drivers, {"driver": "<580.95.06"})):
         profiles = dataclasses.replace(KNOWN, known_bad=(KnownBadRelease(**bad, **where),))
         for order in (pair, pair[::-1]):
-            fitting = Fitting(request, profiles, AvailableWheels(), "linux-x86_64")
-            served = [fitting.serving(target, 0) for target in targets_of(*order)]
+            fitting = PlatformBuilds(request, profiles, AvailableWheels(), "linux-x86_64")
+            served = [fitting.list_serving(target, 0) for target in targets_of(*order)]
             rows = fitting.builds[0]
             has_newest = [any(rows[i].version == newest for i in serving) for serving in served]
             assert has_newest == [machine is pair[1] for machine in order]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from provision.fleet import cover
-from provision.fleet.cover import PlanCandidate, bits, cover_with_packages, without_conflicts
+from provision.fleet.cover import PlanCandidate, bits, cover_with_packages, split_conflicts
 
 KINDS = 6
 
@@ -138,9 +138,9 @@ def test_one_question_for_each_plan_where_nothing_separates_hosts():
 
 
 def test_candidates_lose_one_kind_of_each_conflict():
-    left = without_conflicts([PlanCandidate(0b111, 3)], [0b011, 0b110])
+    left = split_conflicts([PlanCandidate(0b111, 3)], [0b011, 0b110])
     assert {c.mask for c in left} >= {0b101, 0b010} and all(c.age == 3 for c in left)
     assert not any(c.mask & m == m for c in left for m in (0b011, 0b110))
     pairs = [0b11 << place for place in range(0, 26, 2)]  # each doubles the candidates
     with pytest.raises(cover._TooManyQuestionsError):
-        without_conflicts([PlanCandidate((1 << 26) - 1, 0)], pairs)
+        split_conflicts([PlanCandidate((1 << 26) - 1, 0)], pairs)

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from hypothesis import example, given, strategies as st
 
-from provision.fleet.cover import EXACT_CLASSES, PlanCandidate, bits, fewest
+from provision.fleet.cover import EXACT_CLASSES, PlanCandidate, bits, find_cover
 
 MOST = 8
 
@@ -58,7 +58,7 @@ MORE_THAN_NEEDED = [(25, 0), (27, 1), (6, 0), (13, 0), (3, 0), (21, 0)]
 @given(covers(), st.integers(0, 5))
 def test_the_cover_is_the_best_of_all_choices(question, most):
     candidates, weights = question
-    found = fewest(candidates, weights, most)
+    found = find_cover(candidates, weights, most)
     smallest, ages, size = by_brute_force(candidates, weights, most)
     assert found.exact and found.at_least == smallest and len(found.chosen) == size
     assert served(found.chosen) == served(candidates)
@@ -66,8 +66,8 @@ def test_the_cover_is_the_best_of_all_choices(question, most):
 
 
 def test_no_candidates_or_no_use_give_an_empty_cover():
-    assert fewest([], [3, 4]).chosen == ()
-    assert fewest([PlanCandidate(0, 1)], [3]).chosen == ()
+    assert find_cover([], [3, 4]).chosen == ()
+    assert find_cover([PlanCandidate(0, 1)], [3]).chosen == ()
 
 
 def test_above_the_limit_the_greedy_choice_keeps_its_bound():
@@ -81,7 +81,7 @@ def test_above_the_limit_the_greedy_choice_keeps_its_bound():
         start, length = start + length, length // 2
     candidates += [PlanCandidate(1 << place, 0) for place in range(2 * half)]
     # Every class has a candidate of its own, so that no two classes are alike.
-    found = fewest(candidates, [1] * (2 * half))
+    found = find_cover(candidates, [1] * (2 * half))
     assert served(found.chosen) == top << half | top
     assert not found.exact and found.at_least <= 2 <= len(found.chosen)
     assert len(found.chosen) <= 2 * (1 + math.log(half))
@@ -89,7 +89,7 @@ def test_above_the_limit_the_greedy_choice_keeps_its_bound():
 
 def test_a_greedy_answer_that_meets_the_lower_bound_is_exact():
     count = EXACT_CLASSES + 5
-    found = fewest([PlanCandidate(1 << place, 0) for place in range(count)], [1] * count)
+    found = find_cover([PlanCandidate(1 << place, 0) for place in range(count)], [1] * count)
     assert found.exact and found.at_least == len(found.chosen) == count
 
 
@@ -103,14 +103,16 @@ def test_a_greedy_answer_has_no_redundant_plan_and_gets_newer_ones_where_more_ar
     candidates = [long, left, right, first, last, *apart]
     fewest_plans = {left, right, *apart[10:]}
     weights = [1] * 9 + [9] + [1] * EXACT_CLASSES
-    assert {*fewest(candidates, weights).chosen} == fewest_plans
-    assert {*fewest(candidates, weights, len(fewest_plans) + 1).chosen} - fewest_plans == {last}, "most hosts"
+    assert {*find_cover(candidates, weights).chosen} == fewest_plans
+    assert {*find_cover(candidates, weights, len(fewest_plans) + 1).chosen} - fewest_plans == {last}, (
+        "most hosts"
+    )
 
 
 def test_many_alike_classes_count_as_one():
     """100 classes of two kinds: the exact search has two to serve."""
     left, right = (1 << 50) - 1, ((1 << 50) - 1) << 50
-    found = fewest([PlanCandidate(left, 3), PlanCandidate(right, 0), PlanCandidate(left, 1)], [1] * 100)
+    found = find_cover([PlanCandidate(left, 3), PlanCandidate(right, 0), PlanCandidate(left, 1)], [1] * 100)
     assert found.exact and set(found.chosen) == {PlanCandidate(right, 0), PlanCandidate(left, 1)}
 
 
@@ -118,7 +120,7 @@ def test_forty_classes_without_structure_are_answered_exactly():
     """Each candidate serves three neighbours on a ring: 14 of 40 are needed, and greedy would take more or as many."""
     count = EXACT_CLASSES
     ring = [sum(1 << (place + k) % count for k in range(3)) for place in range(count)]
-    found = fewest([PlanCandidate(mask, place) for place, mask in enumerate(ring)], [1] * count)
+    found = find_cover([PlanCandidate(mask, place) for place, mask in enumerate(ring)], [1] * count)
     assert found.exact and len(found.chosen) == math.ceil(count / 3)
 
 
