@@ -170,10 +170,7 @@ def test_a_deadline_ends_the_whole_family(env):
     assert (slow.status, slow.timed_out, slow.signal, slow.returncode) == ("fail", True, None, None)
     assert after.status == "pass" and slow.output == ("a word",)
     assert f"python starts.py: did not finish within {seconds} s: a word" in last(found).detail
-    assert (
-        found.hint
-        == "Give the check 'python starts.py' more time (timeout: in gpuenv.yaml, or --timeout), or correct it."
-    )
+    assert "'python starts.py' more time (timeout: " in found.hint and "--timeout" in found.hint
     for mark in marks:
         assert not running(int(mark.read_text())), mark.name
 
@@ -415,7 +412,7 @@ def test_compile_names_all_that_is_missing(torch, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = judged(torch, "compile")
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"torch.compile needs a C++ compiler and Python.h of Python {here}" in last(found).detail
+    assert f"C++ compiler and Python.h of Python {here}" in last(found).detail
     assert last(found).evidence[1].text == "Python.h is not in /install/include"
     fix = found.findings[0].fix
     for words in (
@@ -438,10 +435,7 @@ def test_compile_passes_with_a_compiler(torch, monkeypatch, tmp_path):
     assert (found.verdict, last(found).detail) == ("cpu", "1 passed: compile torch"), last(found)
     found = judged(torch, "compile")
     assert "exit 1: torch._inductor.exc.InductorError: CppCompileError" in last(found).detail
-    assert (
-        found.hint
-        == f"Run the torch.compile check of this environment: gpuenv verify '{torch}' --check compile -v"
-    )
+    assert found.hint.endswith(f": gpuenv verify '{torch}' --check compile -v")
 
 
 PRINTED = (

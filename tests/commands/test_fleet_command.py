@@ -162,10 +162,8 @@ def test_a_line_with_a_mistake_gets_what_is_right(gpuenv):
     done = piped(gpuenv, text, "resolve", "-f", "torch", "--target", "-", "--python", "3.11")
     said = " ".join(done.stdout.split())
     assert done.returncode == 5 and "'five' is not a valid value such as 580.65.06" in said
-    assert re.search(
-        r"line 3: node3: python: unknown key \(known are device, .* host, .* possible fix: remove it", said
-    )
-    assert said.endswith("# with the same input; it leaves out what has no plan (2)")
+    assert re.search(r"line 3: node3: python: unknown .*device, .*host, .*remove it", said)
+    assert said.endswith("no plan (2)")
 
 
 def test_a_host_that_states_no_glibc_is_planned_like_one_described_by_options(gpuenv):
@@ -203,7 +201,7 @@ def test_the_commands_for_several_machines_are_those_whose_option_repeats():
 
 def test_conda_takes_one_target(gpuenv, hosts):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--manager", "conda")
-    assert ran.code == 2 and "several targets are supported only with --manager venv" in ran.err
+    assert ran.code == 2 and re.search("several targets .*--manager venv", ran.err)
 
 
 def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
@@ -220,7 +218,7 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
     alone = gpuenv("resolve", "-f", "torch", "--target", "hosts/sick.json", "--json")
     assert alone.code == 4 and alone.json["error"]["message"] == missing["reason"]
     words = gpuenv("resolve", "-f", "torch", "--target", "hosts").out
-    assert "no plan for sick: This machine has NVIDIA hardware" in " ".join(words.split())
+    assert f"no plan for sick: {missing['reason']}" in " ".join(words.split())
 
 
 BAD = [
@@ -251,7 +249,7 @@ def test_lines_that_are_no_host_are_listed_and_the_rest_is_planned(gpuenv):
     for (host, reason), (number, (_, said)) in zip(rows, enumerate(BAD, 2), strict=True):
         assert said in reason and (host == f"line {number}" or "five" in reason), (host, reason)
     none = piped(gpuenv, "{\n", *ask)
-    assert none.returncode == 2 and "--target names no host: line 1: it is not JSON" in none.stdout
+    assert none.returncode == 2 and "no host: line 1: it is not JSON" in none.stdout
 
 
 def test_a_file_that_is_no_host_is_listed_too(gpuenv, hosts):
@@ -287,7 +285,8 @@ def test_hosts_without_an_nvidia_gpu_are_named_and_each_can_have_its_device(gpue
         ("cpu", ["compute", "mi250", "plain"]), ("cpu", ["gpu"]),
     ]  # fmt: skip
     assert [u["host"] for u in found["unserved"]] == ["login"]
-    assert found["notes"] == [f"mi250: planned for the CPU. No NVIDIA GPU found. {title}"]
+    (note,) = found["notes"]
+    assert note.startswith("mi250: planned for the CPU") and note.endswith(title)
 
 
 def test_an_empty_folder_and_no_lines_name_no_host(gpuenv):
@@ -307,7 +306,7 @@ def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
     heads = [row.split() for row in rows if row.startswith("PLAN ")]
     assert heads == [["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]]
-    assert rows[-1] == "gpuenv lock --framework torch --target -  # with the same input"
+    assert rows[-1].startswith("gpuenv lock --framework torch --target -  # ")
 
 
 def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
@@ -327,9 +326,7 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     )
     told = re.search(rf"10 hosts, 2 classes, 1 plan {held} PLAN ", said["--plans", "fewest"])
     assert told and f"PLAN HOSTS BUILDS AND HOST CLASSES 1 9 torch {told[1]} " in said["--plans", "2"]
-    assert re.search(
-        r"driver 470\.256\.02, glibc 2\.\d+ \(old1\).* note: glibc of old1 is not known: 2\.", said[()]
-    )
+    assert re.search(r"driver 470\.256\.02, glibc 2\.\d+ \(old1\).* note: glibc of old1 .*: 2\.", said[()])
 
 
 @pytest.mark.parametrize(

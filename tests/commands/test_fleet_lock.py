@@ -100,7 +100,7 @@ def test_a_file_that_gpuenv_did_not_write_stops_all_locks(gpuenv, fleet):
 @pytest.mark.parametrize("words", [["--output", "x.toml"], ["--check"], ["--upgrade", "numpy"]])
 def test_options_for_the_lock_of_one_target_are_refused(gpuenv, fleet, words):
     ran = gpuenv("lock", *CHOICE, *words)
-    assert ran.code == 2 and "is for the lock of one target, and --target names several" in ran.err
+    assert ran.code == 2 and "is for the lock of one target" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,15 @@ def test_a_lock_whose_plan_is_gone_is_named(gpuenv, fleet):
     (gpuenv.work / "hosts" / "b.json").unlink()
     ran = gpuenv("lock", *CHOICE)
     said = " ".join(ran.err.split())
-    assert ran.code == 0 and f"{NAMES[1]} is a lock that belongs to no current plan (hosts b)" in said
+    assert (
+        ran.code == 0
+        and f"{NAMES[1]} is a lock that belongs to no current plan" in said
+        and "(hosts b)" in said
+    )
     assert NAMES[0] not in said.split("warning: ")[1] and "pylock.mine.toml" not in said
     assert (gpuenv.work / NAMES[1]).exists()
     (gpuenv.work / NAMES[1]).unlink()
-    assert "of no plan" not in gpuenv("lock", *CHOICE).err
+    assert "no current plan" not in gpuenv("lock", *CHOICE).err
 
 
 def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
@@ -184,7 +188,7 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     both = gpuenv("resolve", "--locks", ".", "--driver", "595")
     assert both.code == 6 and "a1 is in two locks, pylock." in " ".join(both.err.split())
     again = gpuenv("lock", *CHOICE, "--plans", "fewest")
-    assert again.code == 6 and "Remove a lock that its hosts no longer have" in " ".join(again.err.split())
+    assert again.code == 6 and "Remove a lock" in again.err
     (gpuenv.work / name).unlink()
     again = gpuenv("lock", *CHOICE, "--plans", "fewest")
     assert again.code == 0, again.err
@@ -206,7 +210,7 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
     )
     assert "the driver is 470.256.02" in missing["reason"]
     words = gpuenv("resolve", "--locks", ".", "--driver", "470.256.02").out
-    assert "no plan for sm100-r580 (1 host): pylock.sm100-r580.toml: " in " ".join(words.split())
+    assert f"no plan for sm100-r580 (1 host): {NAMES[1]}: " in " ".join(words.split())
     for more, said in (
         (("--gpu", "A100"), "takes it from the locks"),
         (("--target", "hosts"), "takes it from"),
@@ -219,4 +223,4 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
     assert usable == f"still usable: {', '.join(NAMES)}"
     (gpuenv.work / "empty").mkdir()
     refused = gpuenv("resolve", "--locks", "empty", "--driver", "595")
-    assert "the folder has no lock of gpuenv (pylock.toml, conda-lock.yml)" in " ".join(refused.err.split())
+    assert "has no lock of gpuenv" in " ".join(refused.err.split())

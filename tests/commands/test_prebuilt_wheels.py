@@ -1,6 +1,7 @@
 """Wheels on pages outside of the index: chosen for the plan's build, counted by the search, locked with their hash."""
 
 import hashlib
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -94,17 +95,16 @@ def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches,
     file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.14cxx11abiTRUE")
     ran = torches("resolve", "--json", "--with", "flash-attn", *ASK)
     assert ran.json["builds"][0]["version"] == "2.14.1"
-    note = f"flash-attn 2.8.3 is the wheel {file}. Its file has no hash before the first lock"
-    assert note in ran.json["notes"]
+    assert any(note.startswith(f"flash-attn 2.8.3 is the wheel {file}.") for note in ran.json["notes"])
     held = ran.json["held_back"]
     assert [(h["package"], h["newest"]) for h in held] == [("torch", "2.15.0")]
-    assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel for this build of torch and Python")
+    assert held[0]["because"].startswith("flash-attn 2.8.3 has no wheel")
     assert held[0]["alternative"] == "torch 2.15.0 would require compiling flash-attn 2.8.3"
     assert not [p for p in pages.requests if p.endswith(".whl")], "a plan reads pages only"
     forced = torches("resolve", "--with", "flash-attn", "--framework", "torch==2.15.0", *ASK[2:])
-    assert "so it is built from source. Wheels exist for torch 2.14" in said(forced)
+    assert re.search(r"built from source\. .*for torch 2\.14", said(forced))
     folded = torches("resolve", "--with", "flash-attn", *ASK)
-    assert said(folded).count("has no wheel for this build of torch") == 1
+    assert said(folded).count("has no wheel") == 1
 
 
 def test_an_older_release_with_a_wheel_is_found_where_the_newest_has_none(torches, pages):
@@ -185,12 +185,12 @@ def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches,
     assert locked(again, "flash-attn") == before
     (torches.work / "pylock.toml").unlink()
     ran = torches("resolve", "--with", "flash-attn", *ASK)
-    assert ran.code == 0 and "no prebuilt wheel of flash-attn is known: cannot read" in said(ran)
+    assert ran.code == 0 and re.search("prebuilt wheel of flash-attn .*cannot read", said(ran))
     assert "Repeat the command when the page answers" in said(ran)
     add_source(index, "torch-scatter", "2.1.2")
     ran = torches("lock", "--json", "--with", "torch-scatter", *ASK)
     assert locked(ran, "torch-scatter")["url"].endswith(".tar.gz")
-    assert ran.err.count("no prebuilt wheel of torch-scatter is known: cannot read") == 1
+    assert ran.err.count("prebuilt wheel of torch-scatter") == 1
 
 
 def test_pages_of_builds_are_asked_for_the_builds_that_they_list(torches, index, pages):
@@ -308,9 +308,8 @@ def test_a_build_for_an_old_driver_outside_of_the_index_is_named_and_locked(vllm
     ran = vllms("resolve", "--json", "--with", "vllm", *OLD_DRIVER)
     assert ran.code == 0, ran.err
     assert ran.json["builds"][0]["version"] == "2.10.0"
-    note = f"vllm 9.0.0 is the wheel {file}. Its file has no hash before the first lock"
-    assert note in ran.json["notes"]
-    assert ("no wheel of vllm newer than 9.0.0 is known outside of the index" in ran.err) == listed
+    assert any(note.startswith(f"vllm 9.0.0 is the wheel {file}.") for note in ran.json["notes"])
+    assert ("no wheel of vllm newer than 9.0.0" in ran.err) == listed
     older = vllms("resolve", "--json", "--with", "vllm", *["V100" if w == "H100" else w for w in OLD_DRIVER])
     assert (file in said(older)) != listed, "a row names the oldest GPU"
     package = locked(vllms("lock", "--json", "--with", "vllm", *OLD_DRIVER), "vllm")

@@ -60,17 +60,14 @@ def test_resolve_runs_no_code_and_says_what_it_did_not_read(gpuenv, everything, 
         told = " ".join(ran.err.split())
         for name in ("folder", "editable", "committed", "archived", "unnamed"):
             assert name in told, name
-        assert (
-            "requirements.txt line 3" in told
-            and told.count("This command runs no build code, so the package is left out") == 5
-        )
+        assert "requirements.txt line 3" in told and told.count("runs no build code") == 5
 
 
 def test_where_only_code_would_tell_the_framework_resolve_says_so(gpuenv, jax, marks):
     asks(gpuenv, str(marks.project("folder", requires=("jax",))))
     ran = gpuenv("resolve", *CPU, "-r", "requirements.txt")
     told = " ".join(ran.err.split())
-    assert ran.code == 2 and "and no package with readable metadata requires one" in told
+    assert ran.code == 2 and "no package with readable metadata requires one" in told
     assert "--framework torch (or tensorflow, jax, onnxruntime)" in told and marks.left() == []
 
 
@@ -187,10 +184,9 @@ def test_an_older_wheel_in_place_of_a_build_is_named_with_the_option(gpuenv, jax
     assert (locked["needy"], locked["plain"]) == ("1.0", "1.0")
     told = " ".join(ran.err.split())
     assert (
-        "needy 1.0 is locked: 2.0 requires archived==1.*, which has no wheel, and --no-build forbids a build"
-        in told
+        "needy 1.0 is locked: 2.0 requires archived==1.*, " in told and told.count("--no-build forbids") == 2
     )
-    assert "plain 1.0 is locked: 2.0 has no wheel, and --no-build forbids a build" in told
+    assert "plain 1.0 is locked: 2.0 has no wheel, " in told
     assert marks.left() == []
 
 

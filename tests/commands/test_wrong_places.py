@@ -47,10 +47,9 @@ def test_a_path_that_is_called_like_a_framework_is_a_path(gpuenv):
     assert gpuenv("create", "./torch", *words).code == 0
     assert gpuenv("create", "torch", *words).code == 0
     (gpuenv.work / "torch").mkdir()
-    ran = gpuenv("create", "torch", "--dry-run")
-    assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
-    ran = gpuenv("create", "./jax", "--dry-run")
-    assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
+    for named in ("torch", "./jax"):
+        ran = gpuenv("create", named, "--dry-run")
+        assert ran.code == 2 and "no gpuenv.yaml here" in ran.err
 
 
 def test_a_project_does_not_make_a_framework_a_path(gpuenv):
@@ -83,7 +82,7 @@ def test_no_advice_to_remove_the_system_or_a_home_by_hand(gpuenv, place):
     named = {"~": str(home), "home/..": str(home.parent)}.get(place, place)
     (home / "thesis.tex").write_text("x")
     ran = gpuenv("remove", named)
-    assert ran.code == 2 and "gpuenv did not make; it is left alone" in ran.err
+    assert ran.code == 2 and "gpuenv did not make; it is left" in ran.err
     assert "hint: `gpuenv list`" in ran.err
     ran = gpuenv("create", named, "--framework", "jax", "--device", "cpu")
     assert ran.code == 2
@@ -96,7 +95,7 @@ def test_a_link_to_a_folder_is_called_a_link(gpuenv):
     (gpuenv.work / "thesis").mkdir()
     (gpuenv.work / "link").symlink_to("thesis")
     ran = gpuenv("remove", "link")
-    assert ran.code == 2 and "link is a symbolic link to thesis; it is left alone" in ran.err
+    assert ran.code == 2 and "link is a symbolic link to thesis" in ran.err
     assert "remove the folder yourself" not in ran.err
 
 

@@ -118,13 +118,13 @@ def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeyp
         log, [RequirementLine(text="plain", origin="r.txt line 1", name="plain"), mine]
     )
     assert error.message == f"{shown} could not be built: {_SEVERAL.removeprefix('error: ')}"
-    assert error.hint.startswith("write project: {path: ., install: false} into gpuenv.yaml")
+    assert "project: {path: ., install: false} into gpuenv.yaml" in error.hint
     other = RequirementLine(
         text=tmp_path.as_uri(), origin="r.txt line 2", name=name, local=str(tmp_path), editable=True
     )
     error = explain_unbuilt_need(log, [other])
-    assert "(r.txt line 2) could not be built: Multiple top-level" in error.message
-    assert error.hint == "correct its build, or remove it from r.txt"
+    assert re.search(r"\(r\.txt line 2\) .*: Multiple top-level", error.message)
+    assert error.hint.endswith("remove it from r.txt")
     package = LockedPackage(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
     error = explain_unbuilt(log, [package])
     assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"
@@ -147,12 +147,10 @@ def test_the_reason_of_a_build_during_the_installation_is_in_its_error(tmp_path)
         (tmp_path / f"{name}-manylinux2014_x86_64.whl").touch()
     archives = SourceArchives(PackageSources(no_index=True, find_links=(str(tmp_path),)))
     error = explain_failed_build(package, done, plan, archives)
-    assert error.message.endswith("could not be built: RuntimeError: only versions >=3.6,<3.10 are supported")
-    assert error.hint == "request numba>=0.59.0 in place of numba<0.57: it has wheels for Python 3.12"
+    assert error.message.endswith(": RuntimeError: only versions >=3.6,<3.10 are supported")
+    assert re.match(r"request numba>=0\.59\.0 .*numba<0\.57: .*3\.12", error.hint)
     error = explain_failed_build(package, done, dataclasses.replace(plan, packages=()), archives)
-    assert (error.hint or "").startswith(
-        "build a new environment with --python 3.9, for which llvmlite 0.36.0 has a wheel"
-    )
+    assert re.search(r"--python 3\.9, .*llvmlite 0\.36\.0", error.hint)
 
 
 TARGET = Target(platform="linux-x86_64")

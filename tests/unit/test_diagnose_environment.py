@@ -80,21 +80,21 @@ def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
 def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():
     own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     _, said = answer("torch: 2.4", own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
-    assert said.startswith("versions missing from the log were read in /envs/a")
+    assert "were read in /envs/a" in said
 
 
 def test_a_path_with_a_blank_is_recognised():
     own = '  File "/home/my user/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     _, said = answer(own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, path="/home/my user/a")
-    assert said.startswith("versions missing from the log were read in /home/my user/a")
+    assert "were read in /home/my user/a" in said
 
 
 def test_an_environment_for_the_cpu_excludes_gpu_causes_only_where_the_text_is_surely_of_it():
     own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     findings, _ = answer(own, NO_CUDA, versions=CPU, device="cpu")
-    assert findings[0].title == "This environment is for the CPU, but the program requests a GPU"
+    assert findings[0].title.startswith("This environment is for the CPU")
     findings, _ = answer(NO_CUDA, versions=CPU, device="cpu")
-    assert findings[0].title != "This environment is for the CPU, but the program requests a GPU"
+    assert not findings[0].title.startswith("This environment")
 
 
 def test_an_environment_without_a_framework_is_not_mentioned():

@@ -96,15 +96,16 @@ def held(*rows, line=FULL, machine=None):
 def test_who_holds_the_memory_is_named():
     tensorflow = GpuMemoryHolder(pid=4711, gpu=0, memory_mib=15200, name="python3", framework="tensorflow")
     finding, _ = held(tensorflow, GpuMemoryHolder(pid=9, gpu=1, memory_mib=5, name="x"))
-    assert finding.fix.startswith(
-        "End process 4711 (python3, tensorflow), which holds 15200 MiB of GPU 0 on this machine, "
-        "or start it with TF_FORCE_GPU_ALLOW_GROWTH=true."
-    )
-    assert finding.evidence[-1] == Evidence(
-        text="process 9 (x) holds 5 MiB of GPU 1 on this machine", source="NVML, measured now"
-    )
+    for fact in (
+        "End process 4711 (python3, tensorflow)",
+        " 15200 MiB of GPU 0 ",
+        " TF_FORCE_GPU_ALLOW_GROWTH=true.",
+    ):
+        assert fact in finding.fix
+    last = finding.evidence[-1]
+    assert last.text.startswith("process 9 (x) holds 5 MiB of GPU 1 ") and last.source == "NVML, measured now"
     unknown, _ = held(GpuMemoryHolder(pid=12, name="train"))
-    assert unknown.fix.startswith("End process 12 (train), which has a GPU open on this machine.")
+    assert unknown.fix.startswith("End process 12 (train), which has a GPU open")
 
 
 def test_a_desktop_is_not_asked_to_end():
@@ -150,7 +151,7 @@ def test_an_install_outside_of_a_notebook_is_only_evidence():
 def test_an_install_is_no_reason_for_a_missing_driver():
     finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
     assert finding.title == "The notebook's runtime has no GPU"
-    assert finding.fix.startswith("In the notebook: select Runtime > Change runtime type")
+    assert "Runtime > Change runtime type" in finding.fix
 
 
 def test_a_likely_finding_of_an_environment_is_certain_where_the_text_proves_it():
