@@ -110,7 +110,9 @@ def _prepare_command(name: str) -> Any:
     verb = COMMANDS[name]
     kind, function = load_command(name)
 
-    def call(context: typer.Context, values: dict[str, Any]) -> int:
+    def run(context: typer.Context, **given: Any) -> int:
+        """Run the command, show its result and return its exit code."""
+        values = {name: value for name, value in given.items() if value is not None}
         trust.accept_project(bool(values.get("trust_project")))
         output = declare.build_options(verb.output, values, frozenset())
         options = declare.build_options(kind, values, find_named_options(context, values))
@@ -120,38 +122,30 @@ def _prepare_command(name: str) -> Any:
             "diagnose": output.json or not output.quiet,
         }  # fmt: skip
         wanted = {name: value for name, value in more.items() if hasattr(options, name)}
-        return _run_command(function, dataclasses.replace(options, **wanted), output)
+        options = dataclasses.replace(options, **wanted)
+        screen = show.Screen(
+            json=output.json, quiet=output.quiet, verbose=output.verbose, environ=process.environ()
+        )
+        if getattr(options, "takes_stdout", False):
+            screen.out = screen.err
+        emit = functools.partial(show.show_event, screen)
+        trust.listen(lambda text: emit(Event("note", "trust", text)))
+        try:
+            value = function(options, emit)
+        finally:
+            screen.stop_activity()  # before an error is shown, on a screen of its own
+        code = exit_codes.get_exit_code(value, options)
+        show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
+        if signal := getattr(value, "signal", None):  # the program of `run` was ended by it: so is gpuenv
+            return process.die_of(signal)
+        return code
 
+    declare_parameters(run, kind, verb.output)
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
-        make_callback(call, kind, verb.output)
-    )
+    one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(run)
     command = typer.main.get_command(one)
     command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command; typer's types do not state it
     return command
-
-
-def _run_command(function: Any, options: Any, output: Any) -> int:
-    """Run a command, show its result and return its exit code.
-
-    If a signal ended the user's program, it ends this process too.
-    """
-    screen = show.Screen(
-        json=output.json, quiet=output.quiet, verbose=output.verbose, environ=process.environ()
-    )
-    if getattr(options, "takes_stdout", False):
-        screen.out = screen.err
-    emit = functools.partial(show.show_event, screen)
-    trust.listen(lambda text: emit(Event("note", "trust", text)))
-    try:
-        value = function(options, emit)
-    finally:
-        screen.stop_activity()  # before an error is shown, on a screen of its own
-    code = exit_codes.get_exit_code(value, options)
-    show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
-    if signal := getattr(value, "signal", None):  # of the program of `run`
-        return process.die_of(signal)
-    return code
 
 
 app = typer.Typer(
@@ -180,19 +174,14 @@ def main(
     """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""
 
 
-def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
-    """Return `call` with a signature of the context and all declared options of the dataclasses."""
+def declare_parameters(function: Callable[..., int], *kinds: type) -> None:
+    """Give a function the signature that typer reads: the context and all declared options of the dataclasses."""
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
         for owner, field, how in declare.iterate_options(kind):
             variable = get_variable(field.name, how, kind)
             parameters.append(_make_parameter(field, _read_types(owner)[field.name], how, variable))
-
-    def called(context: typer.Context, **given: Any) -> int:
-        return call(context, {name: value for name, value in given.items() if value is not None})
-
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
-    return called
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
 
 
 def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:

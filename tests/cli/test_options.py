@@ -186,12 +186,13 @@ class Outer:
 def test_a_signature_is_made_of_nested_groups():
     seen = []
 
-    def call(context, given):
+    def call(context, **given):
         seen.append(declare.build_options(Outer, given, typer_app.find_named_options(context, given)))
         return 0
 
+    typer_app.declare_parameters(call, Outer)
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command()(typer_app.make_callback(call, Outer))
+    one.command()(call)
     command = typer.main.get_command(one)
     command.main(["here", "-d", "3", "--all-of-it"], standalone_mode=False)
     command.main(["here"], standalone_mode=False)
