@@ -19,6 +19,7 @@ from ..model import (
     Build,
     FrameworkRequest,
     Plan,
+    PlannedBuild,
     Profiles,
     RejectedBuild,
     RejectionReason,
@@ -53,38 +54,27 @@ def resolve(
     nothing.
     """
     question = ask(request, profiles, supply or AvailableWheels(), (target, *others))
-    plan = _attempt(question)
-    if plan.builds and request.device == "cpu":
-        plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(question, plan)))
-    if not plan.builds:
-        plan = dataclasses.replace(plan, hint=hint_for(question, plan))
-    return plan
-
-
-def _attempt(question: Question) -> Plan:
-    chains = [_judged(question, wanted) for wanted in question.request.frameworks]
+    chains = [_judged(question, wanted) for wanted in request.frameworks]
     rejected: list[RejectedBuild] = []
     chosen, python = _choose(question, chains, rejected)
     plan = Plan(
-        builds=(), python=python, platform=question.target.platform, manager=question.request.manager,
-        device=question.request.device, target=question.target, rejected=tuple(rejected),
+        builds=(), python=python, platform=target.platform, manager=request.manager,
+        device=request.device, target=target, rejected=tuple(rejected),
     )  # fmt: skip
-    return _filled(question, plan, chosen, python) if chosen and python else plan
-
-
-def _filled(question: Question, plan: Plan, chosen: list[Build], python: str) -> Plan:
+    if not (chosen and python):
+        return dataclasses.replace(plan, hint=hint_for(question, plan))
     builds = planned(question, chosen, python)
-    cudnn = next((b.cudnn for b in builds if b.cudnn), None)
-    cuda = next((b.cuda for b in chosen if b.cuda), None) if question.request.device == "cuda" else None
-    packages, notes = _companions(question, chosen)
+    cuda = next((b.cuda for b in chosen if b.cuda), None) if request.device == "cuda" else None
+    packages, left_out = _companions(question, chosen)
     parts, of_parts = toolkit_packages(question, chosen)
+    newer = _newer_cuda_builds(question, builds) if request.device == "cpu" else ()
     return dataclasses.replace(
         plan,
         builds=builds,
         cuda_major=major(cuda) if cuda else None,
-        cudnn=cudnn,
+        cudnn=next((b.cudnn for b in builds if b.cudnn), None),
         packages=(*packages, *parts),
-        notes=(*_notes(question, chosen), *notes, *of_parts),
+        notes=(*_notes(question, chosen), *left_out, *of_parts, *newer),
     )
 
 
@@ -188,9 +178,9 @@ def _notes(question: Question, chosen: list[Build]) -> Iterator[str]:
         yield from toolkit_note(question, build)
 
 
-def _newer_cuda_builds(question: Question, plan: Plan) -> Iterator[str]:
+def _newer_cuda_builds(question: Question, chosen: Iterable[PlannedBuild]) -> Iterator[str]:
     """Yield notes on newer CUDA builds that were passed over for a CPU build."""
-    for wanted, build in zip(question.request.frameworks, plan.builds, strict=True):
+    for wanted, build in zip(question.request.frameworks, chosen, strict=True):
         fitting = [b.version for b in candidates(question, wanted) if b.cuda and fits(question, wanted, b)]
         newest = max(fitting, key=version, default=build.version)
         if build.cuda is None and version(newest) > version(build.version):
@@ -242,23 +232,19 @@ def plan_request(context: RequestContext) -> Plan:
 
     The notes of the plan explain the lines of files on packages that it selects. The others are said to be left out.
     """
-    planned = add_extras(_first_fitting(context), context)
+    plan = _resolved(context, context.request)
+    if not plan.builds and context.pythons_known and not context.sources.offline:
+        wider = _resolved(context, dataclasses.replace(context.request, pythons=()))
+        plan = wider if wider.builds else plan
+    plan = add_extras(plan, context)
     places = [f"({line.origin})" for line in context.request.stack]
-    explained = [place for place in places if any(place in note for note in planned.notes)]
-    left_out = (said for said in context.demands.left_out if not any(place in said for place in explained))
-    return dataclasses.replace(planned, notes=(*planned.notes, *left_out))
-
-
-def _first_fitting(context: RequestContext) -> Plan:
-    planned = _resolved(context, context.request)
-    if planned.builds or not context.pythons_known or context.sources.offline:
-        return planned
-    wider = _resolved(context, dataclasses.replace(context.request, pythons=()))
-    return wider if wider.builds else planned
+    explained = [place for place in places if any(place in note for note in plan.notes)]
+    left_out = (text for text in context.demands.left_out if not any(place in text for place in explained))
+    return dataclasses.replace(plan, notes=(*plan.notes, *left_out))
 
 
 def _resolved(context: RequestContext, request: Request) -> Plan:
     """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
-    planned = resolve(request, first, context.profiles, context.supply, others)
-    return dataclasses.replace(planned, target=context.target)
+    plan = resolve(request, first, context.profiles, context.supply, others)
+    return dataclasses.replace(plan, target=context.target)
