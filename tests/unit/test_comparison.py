@@ -1,7 +1,5 @@
-"""The comparison with uv: its sets, what counts as a fault, and the summary."""
+"""The comparison with uv: its sets, and what counts as a fault."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +9,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from compare_with_uv import Checkout, Comparison, has_cause, judge, list_objections, read_answer  # noqa: E402  # scripts/ is no package
-from comparison_table import Compared, summary  # noqa: E402
-from lock_times import Times  # noqa: E402
+from comparison_table import Compared  # noqa: E402
 from requirement_sets import FRAMEWORK_PACKAGES, RequirementSet, read_sets  # noqa: E402
 
 
@@ -212,81 +209,3 @@ def test_versions_of_uv_with_an_older_framework_prove_nothing(comparison, checko
     comparison.written.touch()
     assert not comparison._accepts({"vllm": "2", "torch": "2"}, newer, checkout)
     assert comparison._accepts({"vllm": "2", "torch": "3"}, newer, checkout)
-
-
-def test_only_another_checkout_may_need_the_option_of_earlier_releases(comparison, checkout):
-    old = Checkout(checkout.folder, {"OLD": "1"})
-    assert comparison._lock(old, comparison.result) is None
-    assert comparison.result.state == "NO LOCK"
-    comparison._lock(checkout, comparison.result)
-    comparison._time([checkout, old], rounds=1)
-    assert (comparison.result.other_error, comparison.result.same) == ("", True)
-    assert len(comparison.result.other.seconds) == 2, "the run without the option does not count"
-
-
-def test_a_program_that_takes_too_long_can_stop_what_it_started(tmp_path):
-    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: open('stopped', 'w') and sys.exit(1)); "
-    with pytest.raises(subprocess.TimeoutExpired):
-        Times().run([sys.executable, "-c", program + "time.sleep(60)"], tmp_path, {}, timeout=2)
-    assert (tmp_path / "stopped").exists()
-
-
-def test_a_ratio_is_one_to_the_faster_order_of_uv():
-    compared = Compared(
-        name="a",
-        exit=0,
-        mine=Times(seconds=[9.0, 3.0, 3.0, 3.0]),
-        uv=Times(seconds=[9.0, 4.0, 4.0, 4.0]),
-        uv_binding=Times(seconds=[9.0, 2.0, 2.0, 2.0]),
-        other=Times(seconds=[9.0, 6.0, 6.0, 6.0]),
-    )
-    assert (compared.ratio, compared.ratio_to_other) == (1.5, 0.5)
-    failed = Compared(name="a", mine=compared.mine, uv=Times(seconds=[0.1]), uv_binding=compared.uv)
-    assert failed.ratio == 0.75, "an order that uv does not solve is run once"
-
-
-def test_the_summary_counts_closed_sets_apart():
-    results = [
-        Compared(name="a", exit=0, with_reason=["b 1; uv takes 2"], frameworks=["jax", "torch"]),
-        Compared(name="b", exit=0, without_reason=["b 1; uv takes 2", "c 1; uv takes 2"]),
-        Compared(name="c", exit=6, error="conflict"),
-        Compared(name="d", exit=6, uv_error="Git operation failed"),
-        Compared(name="e", exit=0, uv_error="No solution found"),
-    ]
-    counts = {
-        line[:25].strip(): line[25:].split() for line in summary(results) if not line.startswith("faults")
-    }
-    assert counts["sets"] == ["5", "1", "with", "several", "frameworks"]
-    assert counts["solved by uv"] == ["3"]
-    assert counts["solved by gpuenv"][:2] == ["3", "2"]
-    assert counts["not solved, but by uv"] == ["1"]
-    assert counts["older with reason"] == ["1", "1", "packages"]
-    assert counts["older without reason"] == ["1", "2", "packages"]
-    assert counts["closed"][0] == "1"
-    assert list(summary(results))[-1] == "faults: b, c"
-
-
-def test_results_of_a_file_are_kept_and_faults_are_run_again(tmp_path):
-    sets, kept = tmp_path / "sets.yaml", tmp_path / "kept.json"
-    sets.write_text("- {name: a, source: 'https://a', framework: torch, requirements: [torch]}\n")
-    times = {"seconds": [2.0], "cpu": [1.0]}
-    row = {"name": "a", "exit": 0, "mine": times, "uv": times, "uv_binding": times, "other": times}
-    kept.write_text(json.dumps([row]))
-    argv = [sys.executable, ROOT / "scripts/compare_with_uv.py", "--sets", sets, "--json", kept, "--retry"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert next(line for line in done.stdout.splitlines() if line.startswith("a ")).endswith("ok")
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--jobs", "2", "--time"], "--jobs: runs at the same time cannot be timed"),
-        (["--only", "nothing"], "--only: no set nothing in requirement_sets.yaml"),
-        (["--against", "/nowhere"], "--against: /nowhere has no folder provision"),
-    ],
-)
-def test_wrong_options_are_named(words, error):
-    argv = [sys.executable, ROOT / "scripts/compare_with_uv.py", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and error in done.stderr
