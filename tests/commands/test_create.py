@@ -29,14 +29,6 @@ def test_what_is_installed_is_what_was_planned(torch, gpuenv):
     assert all(p["sha256"] and p["index"] for p in made["lock"]["packages"])
 
 
-def test_the_last_line_is_the_activate_command(torch, gpuenv):
-    ran = torch()
-    assert ran.out.splitlines()[-1].endswith(".venv/bin/activate")
-    script = ". .venv/bin/activate && command -v python && echo $VIRTUAL_ENV"
-    done = subprocess.run(["bash", "-c", script], cwd=gpuenv.work, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(gpuenv.work / ".venv/bin/python"), str(gpuenv.work / ".venv")]
-
-
 @pytest.mark.usefixtures("real_uv")
 def test_the_same_create_again_downloads_and_rebuilds_nothing(torch, index, gpuenv):
     assert torch().code == 0
@@ -121,17 +113,6 @@ def test_lock_check_tells_what_is_asked_for_and_not_in_the_lock(torch, index):
     assert torch("--check", verb="lock").code == 0, "a release that nobody asked for is no drift"
     ran = torch("--check", "--with", "pip>=26.1", verb="lock")
     assert ran.code == 6 and "pip: 26.0 -> 26.1" in ran.err
-
-
-def test_a_lock_is_installed_from_another_index_with_the_same_files(torch, gpuenv, index):
-    """The address in the lock is gone; another index with the same files does."""
-    assert torch(verb="lock").code == 0
-    lock = gpuenv.work / "pylock.toml"
-    lock.write_text(lock.read_text().replace(index.url.removesuffix("/simple"), "http://127.0.0.1:9"))
-    lock.write_text(lock.read_text().replace('device = "cuda"', 'device = "cpu"'))
-    ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 0, ran.err
-    assert "torch" in installed(gpuenv.work / ".venv")
 
 
 def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):

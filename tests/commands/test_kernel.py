@@ -209,12 +209,6 @@ def test_remove_takes_the_kernel_of_an_environment_deleted_by_hand(gpuenv, jax):
     assert gpuenv("remove", ".venv").code == 2
 
 
-def test_jupyters_own_folder_is_honoured(gpuenv, jax):
-    gpuenv.env["JUPYTER_DATA_DIR"] = str(gpuenv.folder / "jupyter data")
-    assert jax("--kernel").code == 0
-    assert (gpuenv.folder / "jupyter data" / "kernels" / "work" / "kernel.json").exists()
-
-
 def test_a_jupyter_folder_that_cannot_be_written_gives_a_warning(gpuenv, jax):
     gpuenv.env["JUPYTER_DATA_DIR"] = "/proc/nowhere"
     ran = jax("--kernel", "--json")

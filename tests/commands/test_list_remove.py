@@ -131,6 +131,7 @@ def test_a_list_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
     assert ran.code == 0 and ran.json["environment"]["changed"]
     assert "/proc/nowhere" in ran.err and "list of environments" in ran.err
     assert listed(gpuenv) == {}
+    assert gpuenv("repair", "--no-verify").code == 2, "no list vouches for its record"
     ran = gpuenv("remove", ".venv", "--json")
     assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
 

@@ -109,6 +109,11 @@ def test_contents_count_and_not_the_path_alone(go, evil):
         assert go(*argv, "--no-verify").code == 2 and not evil.requests
     path.write_text(mine)
     ok(go("repair", "--no-verify"))
+    (entry,) = (Path(go.env["HOME"]) / ".local/share/gpuenv/environments").glob("*.json")
+    if os.geteuid() == 0:  # only root can give a file away
+        os.chown(entry, 4242, -1)
+        assert go("repair", "--no-verify").code == 2
+        os.chown(entry, 0, -1)
     lock = env / ".gpuenv/pylock.toml"
     lock.write_text(lock.read_text().replace(go.env["PIP_INDEX_URL"], evil.url))
     shutil.rmtree(next(env.glob("lib/python3*/site-packages/more-*")))
@@ -140,21 +145,6 @@ def test_another_home_has_no_record(go, tmp_path):
     assert [s["status"] for s in checks] == ["warn"] and not (go.work / "ran").exists()
     assert go("add", "more", "--no-verify").code == 2
     assert "more" not in (go.work / "gpuenv.yaml").read_text()
-
-
-def test_a_home_that_cannot_be_written_says_what_is_missing(go):
-    go.env["XDG_DATA_HOME"] = "/dev/null"
-    ran = ok(go("create", *JAX, "--no-verify"))
-    assert "list of environments" in ran.err
-    assert go("add", "more", "--no-verify").code == 2
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_what_another_user_entered_counts_for_nobody(go):
-    ok(go("create", *JAX, "--no-verify"))
-    (entry,) = (Path(go.env["HOME"]) / ".local/share/gpuenv/environments").glob("*.json")
-    os.chown(entry, 4242, -1)
-    assert go("add", "more", "--no-verify").code == 2
 
 
 def test_a_run_with_umask_0_does_not_refuse_its_own_files(go):
