@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..config.env import find_project_folder, note_project
@@ -21,9 +22,21 @@ from ..lock import solve_near
 from ..lock.accept import read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import check_choices, get_locks
+from ..lock.named import read_named_packages
 from ..lock.project import lock_name
 from ..lock.request import make_request
-from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event, normalize_name
+from ..model import (
+    Emit,
+    Event,
+    Fleet,
+    FleetLock,
+    FleetLocks,
+    Lock,
+    Plan,
+    drop_event,
+    name_few,
+    normalize_name,
+)
 from ..model.declare import argument, force_option, group, option
 from ..model.values import Value
 from ..system.files import is_stdout, refuse_to_replace
@@ -107,7 +120,12 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
 
 
 def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
-    from ..lock.fleet import lock_targets
+    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
+
+    Nothing is written where a host would go back, unless that is allowed.
+    """
+    from ..lock.existing import refuse_downgrades, warn_of_unused
+    from ..lock.fleet import plan_locks
 
     note_project(emit)
     for name, value in (
@@ -120,15 +138,37 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
                 f"{name} is for the lock of one target, and --target names several",
                 hint="give one --target; with several each plan has its own lock",
             )
-    return lock_targets(
-        options.targets,
-        options.choices,
-        emit,
-        upgrade=options.upgrade,
-        plans=options.plans,
-        force=options.force,
-        allow_downgrade=options.allow_downgrade,
+    fleet, packages, tasks = plan_locks(
+        options.targets, options.choices, emit, upgrade=options.upgrade, plans=options.plans
     )
+    paths = [packages.path(classes) for _, classes in tasks]
+    for path in paths:
+        refuse_to_replace(path, force=options.force)
+    solved = [packages.lock(*task) for task in tasks]
+    folder = find_project_folder()
+    if not options.allow_downgrade:
+        named = {n.name for context, _ in tasks for n in read_named_packages(context)}
+        refuse_downgrades(folder, solved, named)
+    locks = []
+    for place, (path, new_lock) in enumerate(zip(paths, solved, strict=True)):
+        get_locks(packages.choices.manager).write_lock(path, new_lock)
+        locks.append(FleetLock(file=str(path), plan=place, lock=new_lock))
+    for text in warn_of_unused(folder, paths):
+        emit(Event("warning", "lock", text))
+    if locks:
+        hosts = name_few([host for c in tasks[0][1] for host in c.hosts])
+        others = "; the other locks on theirs" * (len(locks) > 1)
+        emit(Event("next", "lock", f"gpuenv create --lock {locks[0].file}  # on {hosts}{others}"))
+    return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
+
+
+def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
+    """Return the fleet with the plans that were locked: an index that does not answer can change the builds."""
+    plans = (
+        plan if plan.plan.builds == one.lock.plan.builds else dataclasses.replace(plan, plan=one.lock.plan)
+        for plan, one in zip(fleet.plans, locks, strict=True)
+    )
+    return dataclasses.replace(fleet, plans=tuple(plans))
 
 
 def _refuse_stale(path: Path, lock: Lock, fresh: Lock) -> None:

@@ -23,8 +23,6 @@ from ..model import (
     Emit,
     Event,
     Fleet,
-    FleetLock,
-    FleetLocks,
     HostClass,
     Lock,
     Plan,
@@ -37,12 +35,10 @@ from ..model import (
 )
 from ..model.values import Value
 from ..resolve import plan_request
-from ..system.files import refuse_to_replace
 from . import solve_near
 from .accept import read_old_lock
 from .archives import source_rules
 from .attempt import check_index
-from .existing import refuse_downgrades, warn_of_unused
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
@@ -283,45 +279,6 @@ def _describe(error: LockError, context: RequestContext) -> str:
     names = [n.name for n in read_named_packages(context)]
     known = any(is_named(name, text) for name in names)
     return text if known or not names else f"{name_few(names)}: {text}"
-
-
-def lock_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, *, upgrade: bool, plans: str | None, force: bool,
-    allow_downgrade: bool,
-) -> FleetLocks:  # fmt: skip
-    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts.
-
-    Nothing is written where a host would go back, unless that is allowed. Raises UsageError, LockError, ResolveError.
-    """
-    fleet, packages, tasks = plan_locks(targets, choices, emit, upgrade=upgrade, plans=plans)
-    paths = [packages.path(classes) for _, classes in tasks]
-    for path in paths:
-        refuse_to_replace(path, force=force)
-    solved = [packages.lock(*task) for task in tasks]
-    folder = find_project_folder()
-    if not allow_downgrade:
-        named = {n.name for context, _ in tasks for n in read_named_packages(context)}
-        refuse_downgrades(folder, solved, named)
-    own, locks = packages.choices, []
-    for place, (path, lock) in enumerate(zip(paths, solved, strict=True)):
-        get_locks(own.manager).write_lock(path, lock)
-        locks.append(FleetLock(file=str(path), plan=place, lock=lock))
-    for text in warn_of_unused(folder, paths):
-        emit(Event("warning", "lock", text))
-    if locks:
-        hosts = name_few([host for c in tasks[0][1] for host in c.hosts])
-        others = "; the other locks on theirs" * (len(locks) > 1)
-        emit(Event("next", "lock", f"gpuenv create --lock {locks[0].file}  # on {hosts}{others}"))
-    return FleetLocks(fleet=_with_locked_plans(fleet, locks), locks=tuple(locks))
-
-
-def _with_locked_plans(fleet: Fleet, locks: Sequence[FleetLock]) -> Fleet:
-    """Return the fleet with the plans that were locked: an index that does not answer can change the builds."""
-    plans = (
-        plan if plan.plan.builds == one.lock.plan.builds else replace(plan, plan=one.lock.plan)
-        for plan, one in zip(fleet.plans, locks, strict=True)
-    )
-    return replace(fleet, plans=tuple(plans))
 
 
 def plan_locks(
