@@ -64,9 +64,17 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
     check_index(state.context.sources, candidate.plan)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read_newest, state, candidate.plan)
-        outcome = _ask(state, candidate)
-        reading.result()
-    return outcome if isinstance(outcome, Refusal) else _judge(state, candidate, outcome)
+        try:
+            answer = _make_query(state, candidate).answer()
+        except LockError as error:
+            if error.contradiction or error.absent:
+                return Refusal(candidate, error)
+            raise
+        finally:
+            reading.result()
+    if state.context.no_code and (wheels := state.pages.packages(candidate.plan)):
+        answer = dataclasses.replace(answer, packages=(*answer.packages, *wheels))
+    return _judge(state, candidate, answer)
 
 
 def attempt_or_refuse(state: State, candidate: Candidate) -> Outcome:
@@ -88,19 +96,6 @@ def _read_newest(state: State, plan: Plan) -> None:
 
 
 # --- ask -------------------------------------------------------------------------------------------
-
-
-def _ask(state: State, candidate: Candidate) -> Answer | Refusal:
-    plan = candidate.plan
-    try:
-        answer = _make_query(state, candidate).answer()
-    except LockError as error:
-        if error.contradiction or error.absent:
-            return Refusal(candidate, error)
-        raise
-    if state.context.no_code and (wheels := state.pages.packages(plan)):
-        return dataclasses.replace(answer, packages=(*answer.packages, *wheels))
-    return answer
 
 
 def check_index(sources: PackageSources, plan: Plan) -> None:

@@ -149,7 +149,7 @@ class Query:
                 took = ", ".join(f"{s:.2f} s" for s in self._seconds)
                 self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
             # An index whose answers may not be stored is read again completely for the annotations.
-            annotations = functools.cache(lambda: parse_annotations(self._annotate(text)))
+            annotations = functools.cache(functools.partial(self._annotate, text))
             indexes = sole_indexes(parse_versions(text), self.sources, self._map_indexes())
             if indexes is None or self._variants:  # here, because the files of variants go with the folder
                 indexes = annotations()[0]
@@ -181,14 +181,14 @@ class Query:
             return Answer(packages=parse_pylock(text, self.plan), uploaded=parse_uploads(text))
         return Answer(packages=())
 
-    def _annotate(self, text: str) -> str:
-        """Return a solution with annotations of indexes and requirers. Raises LockError."""
+    def _annotate(self, text: str) -> Annotations:
+        """Return the annotations of a solution: uv states indexes and requirers in another form. Raises LockError."""
         pins = (f"{name}=={version}" for name, version in parse_versions(text).items())
         again = dataclasses.replace(self, limits=(*self.limits, *pins), prefer={})
         with make_scratch("lock") as again._folder:  # noqa: SLF001  # its own class
             with contextlib.suppress(LockError):
-                return again._compile("requirements.txt", cached=True)  # noqa: SLF001
-            return again._compile("requirements.txt")  # noqa: SLF001
+                return parse_annotations(again._compile("requirements.txt", cached=True))  # noqa: SLF001
+            return parse_annotations(again._compile("requirements.txt"))  # noqa: SLF001
 
     # --- runs of uv ----------------------------------------------------------------------------------
 
