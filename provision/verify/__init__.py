@@ -66,6 +66,7 @@ def verify(run: Verification) -> Verdict:
             from . import frameworks
 
             frameworks.import_frameworks(run)
+            frameworks.run_frameworks(run)
     else:
         from . import frameworks
 
@@ -73,6 +74,7 @@ def verify(run: Verification) -> Verdict:
             layers.run_layers(run)
             layers.run_peers(run)
             frameworks.run_frameworks(run)
+            frameworks.show_later_installs(run)
     from .changes import judge_drift, judge_variants
 
     judge_variants(run)

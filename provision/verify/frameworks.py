@@ -88,24 +88,18 @@ def import_early(run: Verification) -> Iterator[None]:
         pool.shutdown()
 
 
+def import_frameworks(run: Verification) -> None:
+    """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
+    present = [n for n in _choose_names(run) if n in run.paths.frameworks]
+    if present:
+        run.say("progress", f"importing {', '.join(present)}")
+    with ThreadPoolExecutor(max(1, len(present))) as pool:
+        started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
+    run.imported.update({name: report.result for name, report in started.items()})
+
+
 def run_frameworks(run: Verification) -> None:
-    """Run the stages of each framework, then all frameworks in one process.
-
-    What was installed into a system-wide Python (as Colab's) after its image was made may explain a failure.
-    """
-    _run_chosen(run)
-    if run.env.manager is None:  # in an environment the times of files mean nothing
-        later = find_later_installs(run.paths.sites, run.paths.user_site)
-        run.findings[:] = add_later_installs(run.findings, later)
-        if later:
-            for i, one in enumerate(run.stages):
-                if one.stage == "framework":
-                    run.stages[i] = replace(one, evidence=(*one.evidence, *later))
-            installs = "; ".join(e.text for e in later)
-            run.say("note", f"installed after this runtime was created: {installs}")
-
-
-def _run_chosen(run: Verification) -> None:
+    """Run the stages of each framework, then all frameworks in one process."""
     names, broken = _choose_names(run), run.broken
     if not names and broken:
         return run.skip_rest(STAGES)
@@ -133,15 +127,18 @@ def _run_chosen(run: Verification) -> None:
     return None
 
 
-def import_frameworks(run: Verification) -> None:
-    """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
-    present = [n for n in _choose_names(run) if n in run.paths.frameworks]
-    if present:
-        run.say("progress", f"importing {', '.join(present)}")
-    with ThreadPoolExecutor(max(1, len(present))) as pool:
-        started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
-    run.imported.update({name: report.result for name, report in started.items()})
-    _run_chosen(run)
+def show_later_installs(run: Verification) -> None:
+    """Add what was installed into a system-wide Python (as Colab's) after its image was made: it may explain a failure."""
+    if run.env.manager is not None:  # in an environment the times of files mean nothing
+        return
+    later = find_later_installs(run.paths.sites, run.paths.user_site)
+    run.findings[:] = add_later_installs(run.findings, later)
+    if later:
+        for i, one in enumerate(run.stages):
+            if one.stage == "framework":
+                run.stages[i] = replace(one, evidence=(*one.evidence, *later))
+        installs = "; ".join(e.text for e in later)
+        run.say("note", f"installed after this runtime was created: {installs}")
 
 
 # --- which frameworks ----------------------------------------------------------------------------
