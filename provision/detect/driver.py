@@ -42,7 +42,7 @@ class DriverReading(Value):
 def read_driver(
     root: Path, environ: Mapping[str, str], machine: str, seconds: float, *, start_cuda: bool = False
 ) -> DriverReading:
-    """Read the driver from NVML. If that gives no GPU, use libcuda in a child, /proc, /sys and nvidia-smi.
+    """Read the driver from NVML. If that gives no GPU, use libcuda in a child, /proc, /sys and nvidia-smi, and say why.
 
     `machine` is the processor as in platform strings, `seconds` the deadline of a child. With `start_cuda` a
     child starts CUDA even if NVML gives GPUs, because cuInit can fail there.
@@ -79,32 +79,27 @@ def read_driver(
         others = (f for f in reading.findings if f.cause != finding.cause)
         driver = replace(reading.driver, problem=finding.title)
         return replace(reading, driver=driver, findings=(finding, *others))
+    smi = ask_smi(root, environ, seconds)
     state = replace(
         state,
-        smi=ask_smi(root, environ, seconds),
+        smi=smi,
         hardware=read_hardware(root),
         nouveau=is_there(under(root, "/sys/module/nouveau")),
         unsearched=next((f for f in DRIVER_FOLDERS if is_there(under(root, f"{f}/libcuda.so.1"))), None),
     )
-    return _read_broken(state)
-
-
-def _read_broken(state: DriverState) -> DriverReading:
-    """Return the reading of a driver that gave no usable GPU."""
     problem, findings = explain(state)
     # The file name of libcuda shows its version. Without a loaded module that is not the version of a driver.
-    answers = (state.nvml, state.cuda if state.kernel_module else None, state.smi)
+    answers = (nvml, cuda if module else None, smi)
     first = next((answer for answer in answers if answer and answer.driver), None)
     driver = Driver(
         library=first.driver if first else None,
-        kernel_module=state.kernel_module,
-        cuda=state.cuda.cuda if first else None,
-        source=first.source if first else state.kernel_source,
-        libcuda=state.cuda.path or state.libcuda,
+        kernel_module=module,
+        cuda=cuda.cuda if first else None,
+        source=first.source if first else source,
+        libcuda=cuda.path or state.libcuda,
         problem=problem,
     )
-    troubles = tuple(make_trouble_finding(trouble) for trouble in state.nvml.troubles)
-    smi = state.smi
+    troubles = tuple(make_trouble_finding(trouble) for trouble in nvml.troubles)
     return DriverReading(
         driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=(*findings, *troubles)
     )

@@ -39,7 +39,7 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     by the sha256 of the files. Raises DataError with every mistake of every file.
     """
     folders = [directory(), *overlays]
-    name = _cache_name(folders)
+    name = _name_cache(overlays)
     for folder in filter(None, (_PACKAGE, cache_dir)):
         if known := _read_cache(folder / name):
             return known
@@ -79,7 +79,7 @@ def prepare() -> None:
     The build of gpuenv calls this.
     """
     folders = [directory()]
-    cache = _PACKAGE / _cache_name(folders)
+    cache = _PACKAGE / _name_cache(())
     _write_cache(cache, parse(folders))
     with contextlib.suppress(OSError):  # another user's checkout: only slower
         cache.chmod(0o644)  # all users read what root installed
@@ -87,12 +87,15 @@ def prepare() -> None:
             stale.unlink()
 
 
-def digest(overlays: Sequence[Path] = ()) -> str:
-    """Return the sha256 of the files that `load` reads, and of the code that reads them. Raises DataError."""
+def _name_cache(overlays: Sequence[Path]) -> str:
+    """Return the name of the cached rows: the sha256 of the files that `load` reads, and of the code that reads them.
+
+    Raises DataError.
+    """
     whole = _digest_own(directory()).copy()
     for overlay in overlays:
         _add_files(whole, _list_yaml_files(overlay))
-    return whole.hexdigest()
+    return f"profiles-{whole.hexdigest()}.rows"
 
 
 @functools.cache
@@ -112,10 +115,6 @@ def _add_files(whole: hashlib._Hash, paths: Sequence[Path]) -> None:
         except OSError as error:
             data = str(error).encode()  # the reader reports the error
         whole.update(f"\0{path.name} {len(data)}\0".encode() + data)
-
-
-def _cache_name(folders: Sequence[Path]) -> str:
-    return f"profiles-{digest(folders[1:])}.rows"
 
 
 def _list_yaml_files(folder: Path) -> list[Path]:

@@ -145,16 +145,13 @@ class Screen:
         if self.quiet and not always:
             return
         with self.lock:
-            self._write_rows(text)
-
-    def _write_rows(self, text: str) -> None:
-        self._clear_progress()
-        rows = [text := self._clean(self.err, text)]
-        if self.err.isatty() and "\n" not in text and not text.startswith(" "):
-            rows = textwrap.wrap(text, self.width(self.err), subsequent_indent="  ",
-                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
-        for row in rows or [""]:
-            self._write(self.err, row)
+            self._clear_progress()
+            rows = [text := self._clean(self.err, text)]
+            if self.err.isatty() and "\n" not in text and not text.startswith(" "):
+                rows = textwrap.wrap(text, self.width(self.err), subsequent_indent="  ",
+                                     break_long_words=False, break_on_hyphens=False)  # fmt: skip
+            for row in rows or [""]:
+                self._write(self.err, row)
 
     def progress(self, text: str) -> None:
         """Write a line that the next one replaces. Standard error is a terminal."""
