@@ -23,7 +23,7 @@ from ..config.options import BuildOptions, Choices, get_cache_dir
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, record, registry, venv
-from ..environment.managers import Building, compare_locks, manager
+from ..environment.managers import BuildSettings, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import name_configured
@@ -190,7 +190,7 @@ class Build:
         warn_of_host_compiler(emit, lock.plan, self.choices)
         try:
             if self.old and (first := packages or compare_locks(self.old, self.local_lock).into):
-                way.fetch(self.local_lock, tuple(first), self.how)
+                way.fetch(self.local_lock, tuple(first), self.settings)
             with way.transaction(self.env, copied=bool(self.old)) as prefix:
                 yield prefix
             self.changed = True
@@ -223,9 +223,9 @@ class Build:
         """Install the lock's packages at `prefix`, or those in which it differs from the lock `old`. Raises BuildError."""
         way = manager(self.lock.manager)
         if self.old:
-            way.change(self.old, self.local_lock, prefix, self.how)
+            way.change(self.old, self.local_lock, prefix, self.settings)
         else:
-            way.install(self.local_lock, prefix, self.how)
+            way.install(self.local_lock, prefix, self.settings)
 
     def record(self, prefix: Path) -> None:
         """Measure wheels that no profile has, and write the record into the environment at `prefix`."""
@@ -270,9 +270,9 @@ class Build:
         return dataclasses.replace(self.lock, packages=packages)
 
     @property
-    def how(self) -> Building:
+    def settings(self) -> BuildSettings:
         """The settings that the manager builds with."""
-        return Building(
+        return BuildSettings(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
             python=self.provide_python, distrust=self.options.recreate,
         )  # fmt: skip

@@ -148,7 +148,7 @@ def _restore(build: Build, done: RepairWork, prefix: Path, *, deep: bool) -> Rep
 
     lock, todo, fresh = build.lock, done, False
     for _ in range(_ROUNDS):
-        manager(lock.manager).reinstall(lock, todo, prefix, build.how, fresh=fresh)
+        manager(lock.manager).reinstall(lock, todo, prefix, build.settings, fresh=fresh)
         left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=done.names, deep=deep))
         if not left.packages and not left.removed:
             return done

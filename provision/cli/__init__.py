@@ -245,8 +245,8 @@ def _read_run_flags() -> dict[str, int]:
     """Return the options that the dataclasses of `run` declare, each with its number of words: 2 with a value."""
     words = dict.fromkeys(_HELP, 1)
     for kind in (load_command("run")[0], COMMANDS["run"].output):
-        for _, field, how in declare.iterate_options(kind):
-            words |= dict.fromkeys(how.flags, 1 if isinstance(field.default, bool) else 2)
+        for _, field, option in declare.iterate_options(kind):
+            words |= dict.fromkeys(option.flags, 1 if isinstance(field.default, bool) else 2)
     return words
 
 

@@ -178,9 +178,9 @@ def declare_parameters(function: Callable[..., int], *kinds: type) -> None:
     """Give a function the signature that typer reads: the context and all declared options of the dataclasses."""
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
-        for owner, field, how in declare.iterate_options(kind):
-            variable = get_variable(field.name, how, kind)
-            parameters.append(_make_parameter(field, _read_types(owner)[field.name], how, variable))
+        for owner, field, option in declare.iterate_options(kind):
+            variable = get_variable(field.name, option, kind)
+            parameters.append(_make_parameter(field, _read_types(owner)[field.name], option, variable))
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
 
 
@@ -192,7 +192,7 @@ def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> fro
     )
 
 
-def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
+def get_variable(name: str, option: declare.Option, kind: type) -> str | None:
     """Return the variable that sets an option: GPUENV_ and its long flag.
 
     Return None for an option that permits something, or names what a command removes. A variable left in a
@@ -204,7 +204,7 @@ def get_variable(name: str, how: declare.Option, kind: type) -> str | None:
         or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ())
     ):
         return None
-    long = next((flag for flag in how.flags if flag.startswith("--")), None)
+    long = next((flag for flag in option.flags if flag.startswith("--")), None)
     return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
@@ -229,23 +229,23 @@ def _make_completion(name: str) -> Callable[[str], Any]:
 
 
 def _make_parameter(
-    field: Field[Any], kind: Any, how: declare.Option, variable: str | None
+    field: Field[Any], kind: Any, option: declare.Option, variable: str | None
 ) -> inspect.Parameter:
     """Return the parameter of an option. A list is None if the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if field.default_factory is not MISSING:
         kind, default = kind | None, None
-    complete = _make_completion(how.complete) if how.complete else None
+    complete = _make_completion(option.complete) if option.complete else None
     info: Any
-    if how.is_argument:
+    if option.is_argument:
         info = typer.Argument(
-            help=how.help or None, metavar=how.metavar, hidden=how.hidden, show_default=how.show_default,
-            autocompletion=complete,
+            help=option.help or None, metavar=option.metavar, hidden=option.hidden,
+            show_default=option.show_default, autocompletion=complete,
         )  # fmt: skip
     else:
         info = typer.Option(
-            *how.flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
-            envvar=variable, show_envvar=False,
+            *option.flags, help=option.help, metavar=option.metavar, rich_help_panel=option.panel,
+            autocompletion=complete, envvar=variable, show_envvar=False,
         )  # fmt: skip
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]

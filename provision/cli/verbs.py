@@ -184,5 +184,5 @@ def find_commands_with(flag: str) -> list[str]:
     return [
         name
         for name in COMMANDS
-        if any(flag in how.flags for _, _, how in iterate_options(load_command(name)[0]))
+        if any(flag in option.flags for _, _, option in iterate_options(load_command(name)[0]))
     ]

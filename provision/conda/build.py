@@ -18,7 +18,7 @@ from ..environment.install import (
     reinstall_wheels,
     uninstall,
 )
-from ..environment.managers import Building, RepairWork, compare_locks
+from ..environment.managers import BuildSettings, RepairWork, compare_locks
 from ..environment.transaction import build_in_place
 from ..environment.uv_install import UvInstall
 from ..errors import BuildError
@@ -30,31 +30,33 @@ from . import activation, engine
 transaction = build_in_place
 
 
-def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
+def fetch(lock: Lock, packages: Sequence[LockedPackage], settings: BuildSettings) -> None:
     """Download packages into the caches and compare hashes, before the environment is renamed. Raises BuildError."""
     channelled, wheels = _split(packages)
     names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for one Python
-    with place.draft(how.env) as scratch:
+    with place.draft(settings.env) as scratch:
         if channelled:
             named = tuple(p for p in lock.packages if p.is_conda and p.name in names)
-            link(dataclasses.replace(lock, packages=named), scratch / "conda", how, distrust=True)
+            link(dataclasses.replace(lock, packages=named), scratch / "conda", settings, distrust=True)
         if wheels:
             some = dataclasses.replace(lock, packages=wheels)
-            install_wheels(UvInstall(some, how.env, how.sources, how.emit, target=scratch / "wheels"))
+            install_wheels(
+                UvInstall(some, settings.env, settings.sources, settings.emit, target=scratch / "wheels")
+            )
 
 
-def install(lock: Lock, prefix: Path, how: Building) -> None:
+def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Fill an empty prefix. Raises BuildError."""
     channelled, wheels = _split(lock.packages)
     text = f"installing {len(channelled)} conda packages"
-    how.emit(Event("start", "build", text, total=len(channelled)))
-    _note_copies(link(lock, prefix, how, distrust=how.distrust), how)
+    settings.emit(Event("start", "build", text, total=len(channelled)))
+    _note_copies(link(lock, prefix, settings, distrust=settings.distrust), settings)
     activation.write_scripts(prefix, channelled, list_specs(lock))
-    install_wheels_on_top(lock, wheels, prefix, how)
-    how.emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
+    install_wheels_on_top(lock, wheels, prefix, settings)
+    settings.emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
 
 
-def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Change a prefix with the lock `old` to the lock `new`. Raises BuildError and leaves the prefix half changed."""
     step = compare_locks(old, new)
     before = {p.name: p for p in old.packages}
@@ -62,13 +64,13 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     uninstall(prefix, [n for n in step.out if not before[n].is_conda])
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
-        _note_copies(link(new, prefix, how, replaced=gone), how)
+        _note_copies(link(new, prefix, settings, replaced=gone), settings)
         activation.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
-    install_wheels_on_top(new, wheels, prefix, how)
-    how.emit(Event("done", "build", f"{len(step.into)} packages changed"))
+    install_wheels_on_top(new, wheels, prefix, settings)
+    settings.emit(Event("done", "build", f"{len(step.into)} packages changed"))
 
 
-def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+def reinstall(lock: Lock, work: RepairWork, prefix: Path, settings: BuildSettings, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError.
 
     Files of the cache are compared with their hashes, because files of the prefix are links to them.
@@ -76,8 +78,8 @@ def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fres
     channelled, wheels = _split(work.packages)
     uninstall(prefix, [r.name for r in work.removed])
     if channelled:
-        link(lock, prefix, how, distrust=True, reinstall=[p.name for p in channelled])
-    reinstall_wheels(lock, wheels, prefix, how, fresh=fresh)
+        link(lock, prefix, settings, distrust=True, reinstall=[p.name for p in channelled])
+    reinstall_wheels(lock, wheels, prefix, settings, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:
@@ -104,7 +106,7 @@ def _split(packages: Sequence[LockedPackage]) -> tuple[tuple[LockedPackage, ...]
 _UNPACKED = 4.1
 
 
-def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> int:
+def link(lock: Lock, prefix: Path, settings: BuildSettings, **more: Any) -> int:
     """Make the engine link the lock's conda packages into a prefix, and return the bytes that it had to copy.
 
     `more` extends the request. Raises BuildError.
@@ -114,22 +116,22 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> int:
         "packages": [dataclasses.asdict(p) for p in packages],
         "prefix": str(prefix),
         "specs": list_specs(lock),
-        "cache": str(engine.cache_dir(how.sources.cache_dir)),
-        "offline": how.sources.offline,
-        "channels": list(how.channels),
+        "cache": str(engine.cache_dir(settings.sources.cache_dir)),
+        "offline": settings.sources.offline,
+        "channels": list(settings.channels),
         "distrust": False,
         "unpacked": _UNPACKED,
     }
-    answer = engine.ask("install", request | more, _make_event_handler(how.emit), BuildError)
+    answer = engine.ask("install", request | more, _make_event_handler(settings.emit), BuildError)
     if "error" in answer:
         raise _explain(answer["error"], prefix, packages)
     return int(answer["copied"])
 
 
-def _note_copies(copied: int, how: Building) -> None:
+def _note_copies(copied: int, settings: BuildSettings) -> None:
     if copied:
-        text = describe_copies(copied, engine.cache_dir(how.sources.cache_dir), how.env)
-        how.emit(Event("note", "build", text))
+        text = describe_copies(copied, engine.cache_dir(settings.sources.cache_dir), settings.env)
+        settings.emit(Event("note", "build", text))
 
 
 def list_specs(lock: Lock) -> list[str]:
@@ -162,7 +164,9 @@ def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
     return on_event
 
 
-def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: Path, how: Building) -> None:
+def install_wheels_on_top(
+    lock: Lock, wheels: Sequence[LockedPackage], prefix: Path, settings: BuildSettings
+) -> None:
     """Install the wheels without dependencies, so that none replaces a conda package. Raises BuildError."""
     conda = {normalize_name(p.name) for p in lock.packages if p.is_conda}
     both = sorted(p.name for p in wheels if normalize_name(p.name) in conda)
@@ -173,7 +177,7 @@ def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: P
         )
     if wheels:
         some = dataclasses.replace(lock, packages=tuple(_find_missing(wheels, prefix)))
-        install_wheels(UvInstall(some, prefix, how.sources, how.emit))
+        install_wheels(UvInstall(some, prefix, settings.sources, settings.emit))
 
 
 def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:

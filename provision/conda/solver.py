@@ -43,7 +43,7 @@ from ..model import (
 from ..model.values import Value
 from ..resolve.question import Question
 from ..system import process
-from ..system.kernels import how_they_run
+from ..system.kernels import find_run_mode
 from ..system.redaction import clean, redact
 from ..system.versions import numbers
 from ..wheels import pylock
@@ -125,7 +125,7 @@ def make_query(context: RequestContext) -> tuple[ChannelQuery, tuple[str, ...]]:
     if request.device == "cuda" and (
         known or not assumed_gpu()
     ):  # the override assumes a GPU that is not described
-        supported = Question(Request(frameworks=()), context.target, profiles, AvailableWheels()).speaks
+        supported = Question(Request(frameworks=()), context.target, profiles, AvailableWheels()).driver_cuda
         cuda = supported or max((r.cuda for r in profiles.cuda), key=Version, default=None)
     here = context.machine is not None  # a target file describes another machine than this one
     virtual, said = override_virtual(
@@ -195,7 +195,7 @@ def find_cudnn_bounds(query: ChannelQuery, known: Profiles, cuda: str, cudnn: st
     Returns none for a cuDNN that supports all GPUs, or is unknown.
     """
     serving = {
-        r.version: all(how_they_run(r.kernels, g.capability, known.tegra) for g in query.target.gpus)
+        r.version: all(find_run_mode(r.kernels, g.capability, known.tegra) for g in query.target.gpus)
         for r in known.cudnn
         if r.kernels
         and r.cuda.partition(".")[0] == cuda.partition(".")[0]

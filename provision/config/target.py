@@ -22,7 +22,7 @@ from ..model import (
     TargetGpu,
     from_plain,
 )
-from ..resolve import gpu_named
+from ..resolve.boards import find_gpu
 from ..system import trust
 from ..system.versions import has_prefix, minor, version
 from .options import HOW_TO_DESCRIBE, HOW_TO_LIST, Choices, get_cache_dir
@@ -92,7 +92,7 @@ def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
             hint=f"--platform {'|'.join(PLATFORMS)}",
         )
     try:
-        gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
+        gpus = tuple(find_gpu(name, data.gpus) for name in c.gpu)
     except ValueError as error:
         raise UsageError(f"--gpu: {error}", hint="`gpuenv profiles show gpus` lists the names") from error
     system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")

@@ -20,7 +20,7 @@ from ..model import (
     Verdict,
 )
 from ..model.values import Value
-from ..system.kernels import how_they_run
+from ..system.kernels import find_run_mode
 from .facts import Facts, get_name
 from .lines import Line, Raised, ShellCommand, read_commands, read_exceptions
 from .messages import Messages
@@ -122,7 +122,7 @@ class Case(Value):
 
     def serves(self, kernels: Sequence[str], capability: str) -> bool:
         """Return whether a GPU runs any of the kernels."""
-        return how_they_run(tuple(kernels), capability, self.profiles.tegra) is not None
+        return find_run_mode(tuple(kernels), capability, self.profiles.tegra) is not None
 
     def find_driver_floor(self, cuda: str) -> str | None:
         """Return the oldest driver for a CUDA on the text's system."""

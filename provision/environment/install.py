@@ -38,7 +38,7 @@ from .uv_install import (
 )
 
 if TYPE_CHECKING:
-    from .managers import Building
+    from .managers import BuildSettings
 
 
 def install_wheels(whole: UvInstall) -> None:
@@ -225,7 +225,7 @@ def uninstall(env: Path, names: Iterable[str]) -> None:
 
 
 def reinstall_wheels(
-    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, how: Building, *, fresh: bool
+    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, settings: BuildSettings, *, fresh: bool
 ) -> None:
     """Reinstall some of a lock's wheels. Raises BuildError.
 
@@ -240,13 +240,15 @@ def reinstall_wheels(
             shutil.rmtree(one.folder)
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
-        install_wheels(UvInstall(some, env, how.sources, how.emit, reinstall=True))
+        install_wheels(UvInstall(some, env, settings.sources, settings.emit, reinstall=True))
         return
     cache = env / MARK / "fetched"
-    fresh_sources = dataclasses.replace(how.sources, cache_dir=str(cache))
-    install_wheels(UvInstall(some, env, fresh_sources, how.emit, reinstall=True))
+    fresh_sources = dataclasses.replace(settings.sources, cache_dir=str(cache))
+    install_wheels(UvInstall(some, env, fresh_sources, settings.emit, reinstall=True))
     shutil.rmtree(cache, ignore_errors=True)
-    uv.run_uv(["cache", "clean", *(p.name for p in wheels)], how.sources, python=None, settings=_SETTINGS)
+    uv.run_uv(
+        ["cache", "clean", *(p.name for p in wheels)], settings.sources, python=None, settings=_SETTINGS
+    )
 
 
 # --- what uv does not do ---------------------------------------------------------------------------

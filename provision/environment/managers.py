@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..model import Emit, PackageSources
 
 
-class Building(Value):
+class BuildSettings(Value):
     """The inputs of building an environment.
 
     `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
@@ -53,19 +53,21 @@ class Manager(Protocol):
         """
 
     @staticmethod
-    def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
+    def fetch(lock: Lock, packages: Sequence[LockedPackage], settings: BuildSettings) -> None:
         """Download what must be in the caches before the transaction. Raises BuildError."""
 
     @staticmethod
-    def install(lock: Lock, prefix: Path, how: Building) -> None:
+    def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
         """Fill an empty prefix. Raises BuildError."""
 
     @staticmethod
-    def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+    def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
         """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
 
     @staticmethod
-    def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+    def reinstall(
+        lock: Lock, work: RepairWork, prefix: Path, settings: BuildSettings, *, fresh: bool
+    ) -> None:
         """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
 
     @staticmethod

@@ -16,7 +16,7 @@ from ..system.redaction import clean
 from ..wheels import pylock
 from . import record
 from .install import install_wheels, reinstall_wheels, uninstall
-from .managers import Building, RepairWork, compare_locks
+from .managers import BuildSettings, RepairWork, compare_locks
 from .place import MARK
 from .transaction import build_in_draft
 from .uv_install import UvInstall
@@ -24,31 +24,31 @@ from .uv_install import UvInstall
 transaction = build_in_draft
 
 
-def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
+def fetch(lock: Lock, packages: Sequence[LockedPackage], settings: BuildSettings) -> None:
     """Do nothing: downloads go into the draft while the environment stays in place."""
 
 
-def install(lock: Lock, prefix: Path, how: Building) -> None:
+def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Create an environment with the wheels of a lock in a draft. Raises BuildError."""
-    make_venv(prefix, how.python(), how.sources, prompt=how.env.name)
-    _name_place(prefix, how.env)
+    make_venv(prefix, settings.python(), settings.sources, prompt=settings.env.name)
+    _name_place(prefix, settings.env)
     make_relocatable(prefix)
-    install_wheels(UvInstall(lock, prefix, how.sources, how.emit))
+    install_wheels(UvInstall(lock, prefix, settings.sources, settings.emit))
 
 
-def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Change an environment with the lock `old` to the lock `new`. Raises BuildError."""
     step = compare_locks(old, new)
     uninstall(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
-        install_wheels(UvInstall(some, prefix, how.sources, how.emit))
+        install_wheels(UvInstall(some, prefix, settings.sources, settings.emit))
 
 
-def reinstall(lock: Lock, work: RepairWork, prefix: Path, how: Building, *, fresh: bool) -> None:
+def reinstall(lock: Lock, work: RepairWork, prefix: Path, settings: BuildSettings, *, fresh: bool) -> None:
     """Remove and reinstall the packages of the work. Raises BuildError."""
     uninstall(prefix, [r.name for r in work.removed])
-    reinstall_wheels(lock, work.packages, prefix, how, fresh=fresh)
+    reinstall_wheels(lock, work.packages, prefix, settings, fresh=fresh)
 
 
 def write_lock(lock: Lock, prefix: Path) -> None:

@@ -197,7 +197,7 @@ def _find_counterexample(one: ServedPlan, other: ServedPlan) -> tuple[HostClass,
 def _objections(host_class: HostClass, side: ServedPlan) -> list[str]:
     """Return objections to a plan's builds on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
     fitting, target, lines = side.group.fitting, host_class.target, []
-    question = fitting.question(target).changed(target=target)  # with the class's driver, for the message
+    question = fitting.question(target).replace(target=target)  # with the class's driver, for the message
     for wanted, planned, builds in zip(
         fitting.request.frameworks, side.plan.builds, fitting.builds, strict=False
     ):

@@ -28,7 +28,7 @@ from ..model import (
     Target,
 )
 from ..model.values import Value
-from ..resolve.choice import candidates, fit, in_order
+from ..resolve.choice import candidates, choose_compatible, sort_builds
 from ..resolve.objections import fits
 from ..resolve.question import Question
 from ..resolve.supply import cudnn_objections, serving_releases
@@ -73,12 +73,12 @@ class PlatformBuilds(Value, kw_only=False):
     @memoize
     def question(self, target: Target) -> Question:
         """Return the question for a target, or for the first one that is like it."""
-        return self._base_question.changed(target=target)
+        return self._base_question.replace(target=target)
 
     def joint_question(self, targets: Iterable[Target]) -> Question:
         """Return the joint question for all targets."""
         each = list({self.make_key(t): self.question(t) for t in targets}.values())
-        return each[0].changed(others=tuple(each[1:])) if len(each) > 1 else each[0]
+        return each[0].replace(others=tuple(each[1:])) if len(each) > 1 else each[0]
 
     def make_key(self, target: Target) -> Hashable:
         """Return a key of what builds depend on. Drivers between the same two floors are alike, and boards but for bad ones."""
@@ -127,8 +127,8 @@ class PlatformBuilds(Value, kw_only=False):
             fitting = [rows[i] for i in sorted(serve)]
             if question.others and self.request.device == "cuda":
                 fitting = [b for b in fitting if not (b.cuda and cudnn_objections(question, b))]
-            clean.append(in_order(question, fitting))
-        chosen, python = fit(question, [], clean)
+            clean.append(sort_builds(question, fitting))
+        chosen, python = choose_compatible(question, [], clean)
         if not chosen or not python:
             return None
         return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))

@@ -9,7 +9,7 @@ from functools import cached_property
 from ..model import Build, FrameworkRequest, Plan, RequestContext
 from ..model.values import Value
 from ..resolve import plan_request
-from ..resolve.choice import against, candidates, is_planned
+from ..resolve.choice import candidates, find_objection, is_planned
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.question import Question, ask_on_all
@@ -57,7 +57,7 @@ class FittingBuilds(Value, kw_only=False):
             others = groups[:place] + groups[place + 1 :]
             groups[place] = [
                 b for b in group
-                if all(any(not against(self.question, [b], o) for o in other) for other in others)
+                if all(any(not find_objection(self.question, [b], o) for o in other) for other in others)
             ]  # fmt: skip
         return tuple(groups)
 
@@ -97,7 +97,9 @@ class FittingBuilds(Value, kw_only=False):
             if old.framework == build.framework:
                 chosen.append(build)
                 continue
-            fit = next((b for b in (old, *chain) if not against(self.question, [build, *chosen], b)), None)
+            fit = next(
+                (b for b in (old, *chain) if not find_objection(self.question, [build, *chosen], b)), None
+            )
             if fit is None:
                 return None
             chosen.append(fit)

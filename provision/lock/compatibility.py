@@ -174,7 +174,7 @@ class Compatibility(Value, kw_only=False):
     def _find_ignored(self, package: str) -> Sequence[Question]:
         """Return the targets whose GPUs do not decide: no release of a package has kernels for them, or needs them."""
         if package not in self.named or self._works_without_kernels(package):
-            return self.question.every
+            return self.question.per_target
         return without_kernels(self.question, self.rows.packages.get(package, {}))
 
 

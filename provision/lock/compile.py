@@ -372,8 +372,8 @@ class Query:
 
 def _make_variables(question: Question) -> dict[str, str]:
     """Return the variables that replace the driver and the GPU of this machine by those of the targets."""
-    gpus = [Version(g.capability) for q in question.every for g in q.target.gpus]
-    speaks = question.speaks if question.request.device == "cuda" else None
+    gpus = [Version(g.capability) for q in question.per_target for g in q.target.gpus]
+    speaks = question.driver_cuda if question.request.device == "cuda" else None
     return {
         "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": speaks or "0.0",
         **({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": str(max(gpus))} if gpus else {}),

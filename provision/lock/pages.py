@@ -209,7 +209,7 @@ class Pages:
     def _index_serves(self, name: str, release: str) -> bool:
         """Return whether the index's wheels of a release go with a build that fits. Unmeasured ones are taken to."""
         question = self.fitting.question
-        rows, ignored = self._rows.rows(name, release), question.every
+        rows, ignored = self._rows.rows(name, release), question.per_target
         return not rows or any(
             objection(question, rows, [b], ignore_gpus_of=ignored) is None for b in self._builds
         )

@@ -24,7 +24,7 @@ from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_var
 from ..index.wheel_names import rank_wheel, wheel_tags
 from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
 from ..model.values import Value
-from ..resolve.choice import in_order
+from ..resolve.choice import sort_builds
 from ..resolve.objections import device_objections, objections
 from ..resolve.question import Question, ask_on_all
 from ..system.grants import escape_references
@@ -177,7 +177,7 @@ def choose_variant(
                    for w in question.request.frameworks if w.name == b.framework), None)  # fmt: skip
     builds = list(release.builds(question, wanted.name if wanted else None)) if release else []
     reasons: dict[str, str] = {}
-    for build in in_order(question, builds):
+    for build in sort_builds(question, builds):
         if why := _why_not(question, plan, wanted, build, builds):
             reasons[build.variant or ""] = why
             continue

@@ -29,15 +29,14 @@ from ..model import (
     requirement_name,
 )
 from ..system.versions import is_exact, major, version
-from .boards import gpu_named
-from .choice import candidates, clash, fit, planned, toolkit_note
+from .choice import candidates, choose_compatible, explain_passed_over, plan_builds, toolkit_note
 from .hints import hint_for
 from .objections import fits, objections
 from .question import Question, ask
 from .satellites import add_extras
 from .toolkit import is_toolkit_part, toolkit_packages
 
-__all__ = ["gpu_named", "plan_request", "resolve"]
+__all__ = ["plan_request", "resolve"]
 
 
 def resolve(
@@ -54,7 +53,7 @@ def resolve(
     nothing.
     """
     question = ask(request, profiles, supply or AvailableWheels(), (target, *others))
-    chains = [_judged(question, wanted) for wanted in request.frameworks]
+    chains = [_judge_builds(question, wanted) for wanted in request.frameworks]
     rejected: list[RejectedBuild] = []
     chosen, python = _choose(question, chains, rejected)
     plan = Plan(
@@ -63,7 +62,7 @@ def resolve(
     )  # fmt: skip
     if not (chosen and python):
         return dataclasses.replace(plan, hint=hint_for(question, plan))
-    builds = planned(question, chosen, python)
+    builds = plan_builds(question, chosen, python)
     cuda = next((b.cuda for b in chosen if b.cuda), None) if request.device == "cuda" else None
     packages, left_out = _companions(question, chosen)
     parts, of_parts = toolkit_packages(question, chosen)
@@ -74,11 +73,13 @@ def resolve(
         cuda_major=major(cuda) if cuda else None,
         cudnn=next((b.cudnn for b in builds if b.cudnn), None),
         packages=(*packages, *parts),
-        notes=(*_notes(question, chosen), *left_out, *of_parts, *newer),
+        notes=(*_list_notes(question, chosen), *left_out, *of_parts, *newer),
     )
 
 
-def _judged(question: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
+def _judge_builds(
+    question: Question, wanted: FrameworkRequest
+) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
     """Return the candidates, best first, each with the objections to it.
 
     The first that fits ends the list of a single framework. Several frameworks choose among all that fit.
@@ -86,7 +87,11 @@ def _judged(question: Question, wanted: FrameworkRequest) -> list[tuple[Build, t
     judged = []
     for build in candidates(question, wanted):
         judged.append((build, reasons := objections(question, wanted, build)))
-        if not reasons and len(question.request.frameworks) == 1 and fit(question, [], [[build]])[0]:
+        if (
+            not reasons
+            and len(question.request.frameworks) == 1
+            and choose_compatible(question, [], [[build]])[0]
+        ):
             break
     return judged
 
@@ -101,12 +106,14 @@ def _choose(
     The builds that were passed over are added to `rejected`, chain by chain.
     """
     clean = [[b for b, reasons in chain if not reasons] for chain in chains]
-    chosen, python = fit(question, [], clean)
+    chosen, python = choose_compatible(question, [], clean)
     for i, chain in enumerate(chains):
         for build, reasons in chain:
             if chosen and build is chosen[i]:
                 break
-            all_reasons = reasons or (clash(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
+            all_reasons = reasons or (
+                explain_passed_over(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),
+            )
             rejected.append(
                 RejectedBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda,
@@ -119,7 +126,7 @@ def _choose(
 # --- notes and companions -------------------------------------------------------------
 
 
-def _notes(question: Question, chosen: list[Build]) -> Iterator[str]:
+def _list_notes(question: Question, chosen: list[Build]) -> Iterator[str]:
     target, request = question.target, question.request
     for build in chosen:
         if build.yanked:
@@ -136,29 +143,29 @@ def _notes(question: Question, chosen: list[Build]) -> Iterator[str]:
                     )
                 )
         return
-    given = {q.target.driver_branch: q.target.driver for q in question.every}
+    given = {q.target.driver_branch: q.target.driver for q in question.per_target}
     for branch, driver in given.items():
         if branch:
             yield f"driver {branch} is read as {driver}, its first release"
     newest = max((row.branch for row in question.profiles.branches), key=int, default="")
-    for driver in {q.target.driver: None for q in question.every}:
+    for driver in {q.target.driver: None for q in question.per_target}:
         if driver and newest and int(major(driver)) > int(newest):
             yield f"driver {driver} is newer than all that gpuenv knows (to {newest}): it is taken to run every build"
     if not target.driver:
         yield "no driver given: the plan is not limited by a driver"
     if not target.gpus:
         yield "no GPU given: the plan is not limited by a GPU"
-    speaks, oldest = min(
-        ((q.speaks, q.target.driver) for q in question.every if q.speaks),
+    cuda, oldest = min(
+        ((q.driver_cuda, q.target.driver) for q in question.per_target if q.driver_cuda),
         key=lambda one: version(one[0]), default=(None, None),
     )  # fmt: skip
     for wanted, build in zip(request.frameworks, chosen, strict=True):
-        if speaks and build.cuda and version(build.cuda) > version(speaks):
+        if cuda and build.cuda and version(build.cuda) > version(cuda):
             yield (
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {oldest} "
-                f"supports CUDA {speaks} and runs it by minor-version compatibility"
+                f"supports CUDA {cuda} and runs it by minor-version compatibility"
             )
-        elif speaks and build.cuda and len(chosen) == 1:
+        elif cuda and build.cuda and len(chosen) == 1:
             same = [
                 b.cuda
                 for b in candidates(question, wanted)
@@ -167,7 +174,7 @@ def _notes(question: Question, chosen: list[Build]) -> Iterator[str]:
             newest = max(filter(None, same), key=version, default=build.cuda)
             if version(newest) > version(build.cuda):
                 yield (
-                    f"CUDA {build.cuda}, not {newest}, because driver {oldest} supports CUDA {speaks}: it would run {newest} "
+                    f"CUDA {build.cuda}, not {newest}, because driver {oldest} supports CUDA {cuda}: it would run {newest} "
                     f"only by minor-version compatibility. To choose that: --cuda {newest}"
                 )
         if build.cudnn and not build.requires and not is_exact(build.cudnn):
@@ -197,7 +204,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
         need = Requirement(text)
         if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
             continue
-        owner = next((b for b in chosen if _last_with(question, b.framework, need.name)), None)
+        owner = next((b for b in chosen if _find_last_with(question, b.framework, need.name)), None)
         if owner is None or need.specifier:
             packages.append(text)
             continue
@@ -206,7 +213,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
         if match:
             packages.append(match)
             continue
-        last = _last_with(question, owner.framework, need.name)
+        last = _find_last_with(question, owner.framework, need.name)
         notes.append(
             f"{need.name} is omitted, because it has no release for {owner.framework} {owner.version}. "
             f"The newest {owner.framework} with one is {last}: use --framework '{owner.framework}=={last}'"
@@ -214,7 +221,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
     return tuple(packages), tuple(notes)
 
 
-def _last_with(question: Question, framework: str, companion: str) -> str | None:
+def _find_last_with(question: Question, framework: str, companion: str) -> str | None:
     """Return the newest version of a framework with a companion, or None."""
     having = (
         b.version
@@ -232,9 +239,9 @@ def plan_request(context: RequestContext) -> Plan:
 
     The notes of the plan explain the lines of files on packages that it selects. The others are said to be left out.
     """
-    plan = _resolved(context, context.request)
+    plan = _plan_targets(context, context.request)
     if not plan.builds and context.pythons_known and not context.sources.offline:
-        wider = _resolved(context, dataclasses.replace(context.request, pythons=()))
+        wider = _plan_targets(context, dataclasses.replace(context.request, pythons=()))
         plan = wider if wider.builds else plan
     plan = add_extras(plan, context)
     places = [f"({line.origin})" for line in context.request.stack]
@@ -243,7 +250,7 @@ def plan_request(context: RequestContext) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *left_out))
 
 
-def _resolved(context: RequestContext, request: Request) -> Plan:
+def _plan_targets(context: RequestContext, request: Request) -> Plan:
     """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
     plan = resolve(request, first, context.profiles, context.supply, others)

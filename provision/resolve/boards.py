@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..model import GpuModel, TargetGpu
 
 
-def named(gpu: TargetGpu) -> str:
+def name_gpu(gpu: TargetGpu) -> str:
     return f"{gpu.name} ({gpu.capability})" if gpu.name else f"a GPU of capability {gpu.capability}"
 
 
@@ -22,7 +22,7 @@ MAKERS = re.compile(r"\b(nvidia|geforce|tesla|quadro|gpu|graphics)\b|[^a-z0-9]+"
 FORMS = re.compile(r"\b(sxm\d?|pcie?|nvl|hbm\d?e?|\d+gb|laptop|mobile|max q|workstation|server|edition)\b")
 
 
-def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
+def find_gpu(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
     """Return the GPU that "9.0" or "RTX 4090" means. Raises ValueError that names similar boards."""
     if re.fullmatch(r"\d+\.\d+", text):
         if text not in {g.capability for g in gpus}:
@@ -36,23 +36,23 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
         (maker for maker, names in _OTHER_MAKERS.items() if re.search(names, text, re.IGNORECASE)), None
     ):
         raise ValueError(f"{text} is {maker} GPU; gpuenv supports NVIDIA GPUs")
-    near = _near(_plain(text), boards)
+    near = _find_similar(_normalize(text), boards)
     raise ValueError(
         f"unknown GPU name {text!r}; "
         + (f"similar names: {', '.join(near)}" if near else "give a compute capability such as 9.0")
     )
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return " ".join(MAKERS.sub(" ", name.lower()).split())
 
 
-def _joined(name: str) -> str:
-    return _plain(name).replace(" ", "")
+def _strip_spaces(name: str) -> str:
+    return _normalize(name).replace(" ", "")
 
 
-def _bare(name: str) -> str:
-    return FORMS.sub("", _plain(name)).replace(" ", "")
+def _strip_form(name: str) -> str:
+    return FORMS.sub("", _normalize(name)).replace(" ", "")
 
 
 def _match(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
@@ -61,12 +61,12 @@ def _match(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
 
     Of several the shortest name is used: that of the plain board.
     """
-    words = set(_plain(text).split())
+    words = set(_normalize(text).split())
     numbered = any(word[-1].isdigit() for word in words)
     matchers: tuple[tuple[bool, Callable[[str], bool]], ...] = (
-        (False, lambda board: _joined(board) == _joined(text)),
-        (True, lambda board: _bare(board) == _bare(text) != ""),
-        (False, lambda board: numbered and words <= set(_plain(board).split())),
+        (False, lambda board: _strip_spaces(board) == _strip_spaces(text)),
+        (True, lambda board: _strip_form(board) == _strip_form(text) != ""),
+        (False, lambda board: numbered and words <= set(_normalize(board).split())),
     )
     for as_written, fits in matchers:
         same = {board: capability for board, capability in boards.items() if fits(board)}
@@ -77,11 +77,11 @@ def _match(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
     return None
 
 
-def _near(wanted: str, boards: Mapping[str, str]) -> list[str]:
+def _find_similar(wanted: str, boards: Mapping[str, str]) -> list[str]:
     """Return boards with all of its words, then those with similar spelling."""
     words = set(wanted.split())
-    having = [b for b in boards if words and words <= set(_plain(b).split())]
-    plain = {_plain(b): b for b in boards}
+    having = [b for b in boards if words and words <= set(_normalize(b).split())]
+    plain = {_normalize(b): b for b in boards}
     import difflib
 
     alike = [plain[n] for n in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.5)]

@@ -13,7 +13,7 @@ from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
 from ..system.versions import exact, is_exact, major, version
 from .objections import fits
 from .question import Question
-from .supply import cudnn_choice, cudnn_package, local_builds, missing, share_cudnn, wheels_for
+from .supply import cudnn_choice, cudnn_package, find_missing, local_builds, share_cudnn, wheels_for
 from .toolkit import bounds_of, overlap, toolkit_parts, toolkits
 
 _CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
@@ -22,7 +22,7 @@ _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 def candidates(question: Question, wanted: FrameworkRequest) -> list[Build]:
     """Return the builds of a framework for the platform, best first."""
-    return in_order(question, _on_platform(question, wanted))
+    return sort_builds(question, _on_platform(question, wanted))
 
 
 def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
@@ -40,7 +40,7 @@ def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
     return here
 
 
-def in_order(question: Question, builds: Iterable[Build]) -> list[Build]:
+def sort_builds(question: Question, builds: Iterable[Build]) -> list[Build]:
     """Return builds of one framework in order of preference."""
     every = list(builds)
     by_age = {v: i for i, v in enumerate(sorted({b.version for b in every}, key=version, reverse=True))}
@@ -53,32 +53,32 @@ def _rank(question: Question, build: Build, age: int) -> tuple[object, ...]:
     if question.request.device == "cpu":
         return (build.cuda is not None, age, index)
     cuda = version(build.cuda) if build.cuda else version("0")
-    native = all(q.speaks is None or cuda <= version(q.speaks) for q in question.every)
+    native = all(q.driver_cuda is None or cuda <= version(q.driver_cuda) for q in question.per_target)
     return (age, not native, tuple(-n for n in cuda.release), index)
 
 
-def opens(question: Question) -> bool:
+def has_builds(question: Question) -> bool:
     """Return whether any builds answer the question. This is faster than `resolve`, because builds are not
     sorted."""
     frameworks = question.request.frameworks
     fitting = ((b for b in _on_platform(question, w) if fits(question, w, b)) for w in frameworks)
     if len(frameworks) == 1:
         return any(_common_python(question, [build]) for build in next(fitting))
-    chosen, python = fit(question, [], [list(builds) for builds in fitting])
+    chosen, python = choose_compatible(question, [], [list(builds) for builds in fitting])
     return bool(chosen and python)
 
 
-def clash(
+def explain_passed_over(
     question: Question, build: Build, before: list[Build], others: list[list[Build]]
 ) -> RejectionReason:
     """Return why a build without own objections was passed over.
 
     That is a conflict with an already chosen build, otherwise a framework without a compatible build.
     """
-    if reason := against(question, before, build):
+    if reason := find_objection(question, before, build):
         return reason
     for chain in others:
-        reasons = [against(question, [other], build) for other in chain]
+        reasons = [find_objection(question, [other], build) for other in chain]
         if reasons and all(reasons) and (first := reasons[0]):
             return first
     if not all(others):
@@ -87,7 +87,9 @@ def clash(
     return RejectionReason("library_conflict", f"is not compatible with any set of builds of {names}")
 
 
-def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
+def choose_compatible(
+    question: Question, taken: list[Build], rest: list[list[Build]]
+) -> tuple[list[Build], str | None]:
     """Return the first compatible builds, one of each remaining chain, and their Python.
 
     A build that is incompatible with a whole later chain is skipped at once. So three frameworks cost little
@@ -96,17 +98,17 @@ def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tupl
     if not rest:
         return (taken, _common_python(question, taken)) if taken else ([], None)
     for build in rest[0]:
-        if against(question, taken, build):
+        if find_objection(question, taken, build):
             continue
-        later = [[o for o in chain if not against(question, [build], o)] for chain in rest[1:]]
+        later = [[o for o in chain if not find_objection(question, [build], o)] for chain in rest[1:]]
         if all(later):
-            chosen, python = fit(question, [*taken, build], later)
+            chosen, python = choose_compatible(question, [*taken, build], later)
             if chosen:
                 return chosen, python
     return [], None
 
 
-def against(question: Question, taken: list[Build], build: Build) -> RejectionReason | None:
+def find_objection(question: Question, taken: list[Build], build: Build) -> RejectionReason | None:
     """Return why a build cannot join the taken ones, or None if it can."""
     for other in taken:
         cuda, theirs = build.cuda, other.cuda
@@ -115,7 +117,7 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
                 "cuda_conflict",
                 f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
             )
-        if why := conflict(other, build):
+        if why := find_conflict(other, build):
             return RejectionReason("library_conflict", why)
         if question.request.device == "cuda" and not share_cudnn(question, other, build):
             text = (
@@ -135,7 +137,7 @@ def against(question: Question, taken: list[Build], build: Build) -> RejectionRe
 def _common_python(question: Question, builds: list[Build]) -> str | None:
     for python in question.pythons(builds[0]):
         if all(python in question.pythons(b) for b in builds) and all(
-            not question.supply.only_wheels or missing(question, b, python) is None for b in builds
+            not question.supply.only_wheels or find_missing(question, b, python) is None for b in builds
         ):
             return python
     return None
@@ -144,7 +146,7 @@ def _common_python(question: Question, builds: list[Build]) -> str | None:
 # --- the pins of chosen builds ---------------------------------------------------------
 
 
-def planned(question: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
+def plan_builds(question: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
     """Return the chosen builds with their pins.
 
     The framework is pinned with `===`, cuDNN to one release for all builds, and loose requirements to the
@@ -233,11 +235,11 @@ def _brings(build: Build, part: str) -> bool:
 
 def toolkit_note(question: Question, build: Build) -> Iterator[str]:
     """Yield a warning if a wheel pins a library with a known public issue."""
-    for bad in question.pinned_bad(build):
+    for bad in question.list_pinned_bad(build):
         yield f"{build.framework} {build.version} pins {bad.package} {bad.version}: {bad.why} ({bad.source})"
 
 
-def conflict(one: Build, other: Build) -> str | None:
+def find_conflict(one: Build, other: Build) -> str | None:
     """Return why `other` cannot be installed with `one`, or None.
 
     It is the first package without a common version, or two copies of cuDNN, one inside a wheel and one as a
@@ -246,17 +248,15 @@ def conflict(one: Build, other: Build) -> str | None:
     other_needs, needs = bounds_of(one.requires), bounds_of(other.requires)
     for name, bounds in needs.items():
         if name in other_needs and not overlap(bounds, other_needs[name]):
-            return f"needs {name}{bounds}; {_called(one)} needs {other_needs[name]}"
+            return f"needs {name}{bounds}; {_name_build(one)} needs {other_needs[name]}"
     if _brings_cudnn(one) and (package := cudnn_package(other)):
-        return (
-            f"needs {package}; {_called(one)} contains cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
-        )
+        return f"needs {package}; {_name_build(one)} contains cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
     if _brings_cudnn(other) and (package := cudnn_package(one)):
-        return f"contains cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_called(one)} needs {package}"
+        return f"contains cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_name_build(one)} needs {package}"
     return None
 
 
-def _called(build: Build) -> str:
+def _name_build(build: Build) -> str:
     return f"{build.framework} {build.version}"
 
 

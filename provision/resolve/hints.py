@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, requirement_name
 from ..system.versions import major, meets, specifiers, version
-from .choice import opens
+from .choice import has_builds
 from .question import Question
 from .toolkit import NVCC, asks_for_nvcc
 
@@ -38,14 +38,14 @@ class Axis(NamedTuple):
             yield self.steps, self.free(question)
 
 
-def with_request(question: Question, **changes: object) -> Question:
+def change_request(question: Question, **changes: object) -> Question:
     request = dataclasses.replace(question.request, **changes)  # type: ignore[arg-type]  # fields of Request
-    return question.changed(request=request)
+    return question.replace(request=request)
 
 
-def _with_target(question: Question, **changes: object) -> Question:
+def _change_target(question: Question, **changes: object) -> Question:
     target: Target = dataclasses.replace(question.target, **changes)  # type: ignore[arg-type]  # fields of Target
-    return question.changed(target=target)
+    return question.replace(target=target)
 
 
 def _pythons(question: Question) -> Steps:
@@ -53,7 +53,7 @@ def _pythons(question: Question) -> Steps:
     now = question.request.python or next(iter(question.request.pythons), "")
     known = {p for b in question.profiles.builds for p in b.python} - {now}
     for python in sorted(known, key=lambda p: (abs(_minor(p) - _minor(now)), _minor(p))):
-        yield f"use --python {python}", with_request(question, python=python, pythons=())
+        yield f"use --python {python}", change_request(question, python=python, pythons=())
 
 
 def _minor(python: str) -> int:
@@ -63,26 +63,26 @@ def _minor(python: str) -> int:
 def _loosen(question: Question) -> Question:
     """Return the question on any version of its frameworks."""
     loose = tuple(FrameworkRequest(name=w.name) for w in question.request.frameworks)
-    return with_request(question, frameworks=loose)
+    return change_request(question, frameworks=loose)
 
 
 def _versions(question: Question) -> Steps:
     """Yield for each framework the versions nearest to its bounds, older ones first; last all without bounds."""
     frameworks = question.request.frameworks
     for i, wanted in enumerate(frameworks):
-        for text in _nearest(question, wanted) if wanted.specifier else ():
+        for text in _list_nearest(question, wanted) if wanted.specifier else ():
             other = FrameworkRequest(name=wanted.name, specifier=f"=={text}")
             changed = (*frameworks[:i], other, *frameworks[i + 1 :])
             how = f"use --framework '{wanted.name}=={text}'"
             if file := question.request.file:
                 how = f"change {wanted.name}{wanted.specifier} in {file} to {wanted.name}=={text}"
-            yield f"{how}: the nearest version that fits", with_request(question, frameworks=changed)
+            yield f"{how}: the nearest version that fits", change_request(question, frameworks=changed)
     if len(frameworks) > 1:
         names = " ".join(f"--framework {w.name}" for w in frameworks)
         yield f"use {names}: without bounds some versions fit", _loosen(question)
 
 
-def _nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
+def _list_nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
     """Return known versions outside the bounds, ordered by the number of versions between."""
     rows = {b.version for b in question.profiles.builds if b.framework == wanted.name and not b.yanked}
     known = sorted((v for v in rows if question.request.pre or not version(v).is_prerelease), key=version)
@@ -100,9 +100,9 @@ def _cudas(question: Question) -> Steps:
     """Yield the request without --cuda, and name the CUDA versions that have a build which fits."""
     names = {w.name for w in question.request.frameworks}
     known = {b.cuda for b in question.profiles.builds if b.framework in names and b.cuda}
-    fitting = [c for c in sorted(known, key=version) if opens(with_request(question, cuda=c))]
+    fitting = [c for c in sorted(known, key=version) if has_builds(change_request(question, cuda=c))]
     others = f", or use one of {', '.join(fitting)}" if fitting else ""
-    yield f"remove --cuda{others}", with_request(question, cuda=None)
+    yield f"remove --cuda{others}", change_request(question, cuda=None)
 
 
 def _drivers(question: Question) -> Steps:
@@ -120,7 +120,7 @@ def _drivers(question: Question) -> Steps:
         if version(floor) > version(driver):
             yield (
                 f"install driver {floor} or newer{end}",
-                _with_target(question, driver=floor, driver_cuda=None),
+                _change_target(question, driver=floor, driver_cuda=None),
             )
     lasts = {g.last_driver for g in question.profiles.gpus if g.last_driver}
     for branch in sorted(lasts, key=int, reverse=True):
@@ -128,7 +128,7 @@ def _drivers(question: Question) -> Steps:
             newest = f"{branch}.999"  # stands for any driver of the branch
             yield (
                 f"install a driver of branch {branch}",
-                _with_target(question, driver=newest, driver_cuda=None),
+                _change_target(question, driver=newest, driver_cuda=None),
             )
 
 
@@ -141,7 +141,7 @@ def _fewer_gpus(question: Question) -> Steps:
         labels = " and ".join(f"{gpus[i].name or gpus[i].capability} (GPU {i})" for i in out)
         yield (
             f"use --gpus {','.join(map(str, kept))}: exclude {labels}",
-            _with_target(question, gpus=tuple(gpus[i] for i in kept)),
+            _change_target(question, gpus=tuple(gpus[i] for i in kept)),
         )
 
 
@@ -151,7 +151,7 @@ def _glibcs(question: Question) -> Steps:
         if version(glibc) > version(question.target.glibc or "0"):
             yield (
                 f"use a system or container with glibc {glibc} or newer",
-                _with_target(question, glibc=glibc),
+                _change_target(question, glibc=glibc),
             )
 
 
@@ -165,31 +165,31 @@ def _bounds(question: Question) -> Steps:
         )
         if known and not any(meets(v, bound.specifier) for v in known):
             said += f": gpuenv knows {bound.name} {known[0]} to {known[-1]}"
-        yield said, with_request(question, bounds=bounds[:i] + bounds[i + 1 :])
+        yield said, change_request(question, bounds=bounds[:i] + bounds[i + 1 :])
     if question.request.requires_python:
         where = question.request.python_origin or "the project"
         said = f"change the bound Python {question.request.requires_python} in {where}"
-        yield said, with_request(question, requires_python="")
+        yield said, change_request(question, requires_python="")
     places = ", ".join(b.origin for b in bounds)
-    yield f"change the bounds in {places}", with_request(question, bounds=(), requires_python="")
+    yield f"change the bounds in {places}", change_request(question, bounds=(), requires_python="")
 
 
 _AXES = (
-    Axis(lambda q: with_request(q, index="auto"), "use --index auto: another index has a build"),
+    Axis(lambda q: change_request(q, index="auto"), "use --index auto: another index has a build"),
     Axis(
-        lambda q: q.changed(supply=dataclasses.replace(q.supply, only_wheels=False)),
+        lambda q: q.replace(supply=dataclasses.replace(q.supply, only_wheels=False)),
         "run without --offline, because an index has a build, or add a folder that has it: --find-links DIR",
     ),
-    Axis(lambda q: with_request(q, python=None, pythons=()), _pythons),
-    Axis(lambda q: with_request(q, pre=True), "use --pre: only a pre-release fits"),
-    Axis(lambda q: with_request(q, bounds=(), requires_python=""), _bounds),
+    Axis(lambda q: change_request(q, python=None, pythons=()), _pythons),
+    Axis(lambda q: change_request(q, pre=True), "use --pre: only a pre-release fits"),
+    Axis(lambda q: change_request(q, bounds=(), requires_python=""), _bounds),
     Axis(_loosen, _versions),
-    Axis(lambda q: with_request(q, cuda=None), _cudas),
-    Axis(lambda q: _with_target(q, driver=None, driver_cuda=None) if q.target.driver else q, _drivers),
-    Axis(lambda q: _with_target(q, gpus=()) if len(q.target.gpus) > 1 else q, _fewer_gpus),
-    Axis(lambda q: _with_target(q, glibc=None), _glibcs),
+    Axis(lambda q: change_request(q, cuda=None), _cudas),
+    Axis(lambda q: _change_target(q, driver=None, driver_cuda=None) if q.target.driver else q, _drivers),
+    Axis(lambda q: _change_target(q, gpus=()) if len(q.target.gpus) > 1 else q, _fewer_gpus),
+    Axis(lambda q: _change_target(q, glibc=None), _glibcs),
 )
-_CPU = Axis(lambda q: with_request(q, device="cpu"), "use --device cpu: no GPU build fits")
+_CPU = Axis(lambda q: change_request(q, device="cpu"), "use --device cpu: no GPU build fits")
 
 
 _MOST_AXES = 3  # more changes than this are not a useful hint
@@ -200,7 +200,7 @@ def hint_for(question: Question, plan: Plan) -> str | None:
 
     `plan` is the empty plan.
     """
-    parts = [*_newer_than_known(question), *_apart(question, plan), *_without_nvcc(question)]
+    parts = [*_newer_than_known(question), *_suggest_split(question, plan), *_suggest_without_nvcc(question)]
     if change := _smallest_change(question):
         parts.append(change)
     return "; or ".join(parts) or None
@@ -213,19 +213,19 @@ def _smallest_change(question: Question) -> str | None:
     for needed in ([], last) if last else ([],):
         for count in range(_MOST_AXES + 1):
             for axes in combinations(binding, count):
-                if (axes or needed) and (sentence := _settled(question, (*axes, *needed))):
+                if (axes or needed) and (sentence := _choose_steps(question, (*axes, *needed))):
                     return sentence
     return None
 
 
-def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
+def _choose_steps(question: Question, axes: tuple[Axis, ...]) -> str | None:
     """Return the first step on each axis that allows a build while the later axes are free."""
-    if not opens(_freed(question, axes)):
+    if not has_builds(_free_axes(question, axes)):
         return None
     now, said = question, []
     for i, axis in enumerate(axes):
         for sentence, changed in axis.changes(now):
-            if opens(_freed(changed, axes[i + 1 :])):
+            if has_builds(_free_axes(changed, axes[i + 1 :])):
                 now = changed
                 said.append(sentence)
                 break
@@ -234,7 +234,7 @@ def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
     return ", and ".join(said)
 
 
-def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:
+def _free_axes(question: Question, axes: tuple[Axis, ...]) -> Question:
     for axis in axes:
         question = axis.free(question)
     return question
@@ -258,19 +258,19 @@ def _newer_than_known(question: Question) -> Iterator[str]:
             )
 
 
-def _without_nvcc(question: Question) -> Iterator[str]:
+def _suggest_without_nvcc(question: Question) -> Iterator[str]:
     """Yield a hint to get nvcc from elsewhere if no wheel has it for the CUDA of any build."""
     if asks_for_nvcc(question):
         others = tuple(p for p in question.request.packages if requirement_name(p) != NVCC)
-        if opens(with_request(question, packages=others)):
+        if has_builds(change_request(question, packages=others)):
             yield "remove nvcc and install the system's CUDA toolkit, or use --manager conda --with cuda-nvcc"
 
 
-def _apart(question: Question, plan: Plan) -> Iterator[str]:
+def _suggest_split(question: Question, plan: Plan) -> Iterator[str]:
     """Yield a hint to create one environment for each framework if they conflict but fit alone."""
     frameworks = question.request.frameworks
     if len(frameworks) < 2 or any(
-        not opens(with_request(question, frameworks=(wanted,))) for wanted in frameworks
+        not has_builds(change_request(question, frameworks=(wanted,))) for wanted in frameworks
     ):
         return
     reasons = [

@@ -15,29 +15,29 @@ from ..model import (
     RejectionReason,
     TargetGpu,
 )
-from ..system.kernels import how_they_run, needs_cuda
+from ..system.kernels import find_run_mode, needs_cuda
 from ..system.versions import has_prefix, is_exact, major, meets, version
-from .boards import named
+from .boards import name_gpu
 from .question import Question
-from .supply import at_hand, cudnn_objections, missing, wheels_for
+from .supply import cudnn_objections, find_missing, is_available, wheels_for
 from .toolkit import compiler_objections
 
 
 def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
     """Return all objections to a build, those about the user's request first."""
-    reasons = [r for one in question.every for r in _objections(one, wanted, build)]
+    reasons = [r for one in question.per_target for r in _objections(one, wanted, build)]
     return tuple(dict.fromkeys(reasons))
 
 
 def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     """Return whether a build has no objection. Stop at the first one."""
-    return not any(next(_objections(one, wanted, build), None) for one in question.every)
+    return not any(next(_objections(one, wanted, build), None) for one in question.per_target)
 
 
 def device_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
     """Return the objections of the driver and GPUs of every target to a build of any package."""
     reasons: list[RejectionReason] = []
-    for one in question.every:
+    for one in question.per_target:
         reasons += _platform(one, build)
         if one.request.device == "cuda" and build.cuda:
             reasons += [*_driver(one, build), *_kernels(one, build)]
@@ -45,19 +45,19 @@ def device_objections(question: Question, build: Build) -> tuple[RejectionReason
 
 
 def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
-    yield from _not_wanted(question, wanted, build)
+    yield from _request(question, wanted, build)
     yield from _source(question, build)
     yield from _interpreter(question, build)
     yield from _platform(question, build)
     yield from _supply(question, build)
     if question.request.device == "cuda" and build.cuda:
-        yield from question.once(("driver", build.cuda), lambda: _driver(question, build))
-        yield from question.once(("kernels", build.kernels, build.cuda), lambda: _kernels(question, build))
+        yield from question.memoize(("driver", build.cuda), lambda: _driver(question, build))
+        yield from question.memoize(("kernels", build.kernels, build.cuda), lambda: _kernels(question, build))
         yield from cudnn_objections(question, build)
-        yield from question.once(("nvcc", build.cuda), lambda: compiler_objections(question, build))
+        yield from question.memoize(("nvcc", build.cuda), lambda: compiler_objections(question, build))
 
 
-def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
+def _request(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     if not meets(build.version, wanted.specifier):
         yield RejectionReason("not_requested", f"{wanted.name}{wanted.specifier} was requested")
     for bound in question.request.bounds:
@@ -79,7 +79,7 @@ def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> I
     bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
         yield RejectionReason("known_bad", f"{bad.why} ({bad.source})")
-    for bad in question.pinned_bad(build):
+    for bad in question.list_pinned_bad(build):
         if bad.effect == "refuse":
             text = f"pins {bad.package} {bad.version}: {bad.why} ({bad.source})"
             yield RejectionReason("known_bad", text)
@@ -92,7 +92,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
     if build.index == "find-links":
         if index != "auto":
             yield RejectionReason("index_excluded", f"is a local wheel, but --index {index} was given")
-    elif index != "auto" and build.index != _kind_of(index):
+    elif index != "auto" and build.index != _name_index(index):
         yield RejectionReason(
             "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
@@ -100,7 +100,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
 
 
-def _kind_of(index: str) -> str:
+def _name_index(index: str) -> str:
     """Return which index a URL mirrors. The PyTorch index has its wheels under /whl, and its variants as other indexes."""
     if index in ("pypi", "pytorch"):
         return index
@@ -144,14 +144,14 @@ def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
     target, cuda = question.target, build.cuda or ""
     if not target.driver:
         # If only the driver's CUDA is known (CONDA_OVERRIDE_CUDA), only minor-version compatibility can be checked.
-        if cuda and question.speaks and int(major(question.speaks)) < int(major(cuda)):
+        if cuda and question.driver_cuda and int(major(question.driver_cuda)) < int(major(cuda)):
             yield RejectionReason(
                 "driver_too_old",
-                f"is built for CUDA {cuda}; the driver supports CUDA {question.speaks}",
+                f"is built for CUDA {cuda}; the driver supports CUDA {question.driver_cuda}",
             )
         return
     floor = question.find_driver_floor(cuda)
-    compat = question.compat
+    compat = question.compat_cuda
     # The newer libcuda has minor-version compatibility too, so its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
@@ -176,12 +176,12 @@ def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReas
     if known.last_driver and branch > int(known.last_driver):
         yield RejectionReason(
             "driver_drops_gpu",
-            f"driver {driver} does not support {named(gpu)}; the last driver branch that supports it is {known.last_driver}",
+            f"driver {driver} does not support {name_gpu(gpu)}; the last driver branch that supports it is {known.last_driver}",
         )
     if known.first_driver and int(major(driver)) < int(known.first_driver):
         yield RejectionReason(
             "driver_too_old",
-            f"{named(gpu)} needs driver {known.first_driver}; the driver is {driver}",
+            f"{name_gpu(gpu)} needs driver {known.first_driver}; the driver is {driver}",
         )
 
 
@@ -193,13 +193,13 @@ def _kernels(question: Question, build: Build) -> Iterator[RejectionReason]:
 def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[RejectionReason]:
     cuda, built = build.cuda or "", " ".join(build.kernels)
     if not build.kernels:
-        yield RejectionReason("gpu_too_new", f"its kernels are unknown; it may not run on {named(gpu)}")
+        yield RejectionReason("gpu_too_new", f"its kernels are unknown; it may not run on {name_gpu(gpu)}")
         return
     oldest = needs_cuda(gpu.capability)
-    how = how_they_run(build.kernels, gpu.capability, question.profiles.tegra)
+    how = find_run_mode(build.kernels, gpu.capability, question.profiles.tegra)
     if how == "cubin":
         if oldest and version(cuda) < version(oldest):
-            yield RejectionReason("gpu_too_new", f"{named(gpu)} needs CUDA {oldest}; built with {cuda}")
+            yield RejectionReason("gpu_too_new", f"{name_gpu(gpu)} needs CUDA {oldest}; built with {cuda}")
         return
     first = question.gpus[gpu.capability].first_cuda if gpu.capability in question.gpus else None
     if how == "ptx":
@@ -207,18 +207,18 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
         if first and version(cuda) < version(first):
             yield RejectionReason(
                 "gpu_too_new",
-                f"{named(gpu)} needs CUDA {first} or newer; built with {cuda}",
+                f"{name_gpu(gpu)} needs CUDA {first} or newer; built with {cuda}",
             )
-        elif question.speaks and version(question.speaks) < version(cuda):
+        elif question.driver_cuda and version(question.driver_cuda) < version(cuda):
             yield RejectionReason(
                 "ptx_needs_driver",
-                f"{named(gpu)} requires compilation of PTX code, which requires a driver that supports CUDA {cuda}; "
-                f"driver {question.target.driver} supports CUDA {question.speaks}",
+                f"{name_gpu(gpu)} requires compilation of PTX code, which requires a driver that supports CUDA {cuda}; "
+                f"driver {question.target.driver} supports CUDA {question.driver_cuda}",
             )
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
     code = "gpu_too_new" if version(gpu.capability) > version(newest) else "gpu_too_old"
-    yield RejectionReason(code, f"no kernels for {named(gpu)}; built for {built}")
+    yield RejectionReason(code, f"no kernels for {name_gpu(gpu)}; built for {built}")
 
 
 # --- available wheels ------------------------------------------------------------------------
@@ -227,19 +227,19 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
 def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
     pythons = question.pythons(build)
     if build.index == "find-links" and build.local and pythons:
-        yield from _companions_at_hand(question, build, pythons[0])
+        yield from _companions(question, build, pythons[0])
     if not question.supply.only_wheels or not pythons:
-        if build.index == "find-links" and pythons and not at_hand(question, build, pythons[0]):
+        if build.index == "find-links" and pythons and not is_available(question, build, pythons[0]):
             yield RejectionReason("not_available", "the available wheel does not fit this platform")
         return
-    lacks = [missing(question, build, p) for p in pythons]
+    lacks = [find_missing(question, build, p) for p in pythons]
     if all(lacks):
         none = "no index is asked, and no folder has a wheel"
         text = f"no folder of wheels has {lacks[0]}" if question.supply.wheels else none
         yield RejectionReason("not_available", text)
 
 
-def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:
+def _companions(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:
     """Yield objections to a build with a label ("+cpu") whose companions are not available with that label.
 
     A companion from the default index is compiled for another torch, and its operators do not load.

@@ -57,7 +57,7 @@ def install_lines(
         # The first command's builds once more, so that no package can replace them.
         lines.append([*first, *rest, *options])
     start = ["pip", "install"] if tool == "pip" else ["uv", "pip", "install"]
-    return tuple(" ".join(map(_quoted, dict.fromkeys([*start, *words]))) for words in lines)
+    return tuple(" ".join(map(_quote, dict.fromkeys([*start, *words]))) for words in lines)
 
 
 def pip_gaps(plan: Plan, known: Profiles) -> Iterator[str]:
@@ -102,7 +102,7 @@ def find_row(build: PlannedBuild, plan: Plan, known: Profiles) -> Build | None:
     return next((b for b in rows if is_planned(b, build)), None)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Return a word for a shell: with double quotes where they are enough, as they are for Windows too."""
     if _PLAIN.fullmatch(word):
         return word

@@ -48,7 +48,7 @@ class Question(Value, kw_only=False):
         default_factory=dict, repr=False, compare=False
     )
 
-    def once(
+    def memoize(
         self, key: Hashable, find: Callable[[], Iterable[RejectionReason]]
     ) -> tuple[RejectionReason, ...]:
         """Return the result of `find`, computed once per key. Most builds share CUDA, kernels, cuDNN and
@@ -57,25 +57,25 @@ class Question(Value, kw_only=False):
             self._known_reasons[key] = tuple(find())
         return self._known_reasons[key]
 
-    def changed(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
+    def replace(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
         """Return the question with another request, target or supply, or with `others`. Look-ups in the profiles are
         kept."""
         if not parts.keys() & {"target", "others"}:
-            parts["others"] = tuple(o.changed(**parts) for o in self.others)
+            parts["others"] = tuple(o.replace(**parts) for o in self.others)
         other = dataclasses.replace(self, **({"others": ()} | parts), _known_reasons={}, _usable={})  # type: ignore[arg-type]  # by name
-        for name in ("gpus", "releases", "bad"):
+        for name in ("gpus", "releases", "known_bad"):
             other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other
 
     @property
-    def every(self) -> tuple[Question, ...]:
+    def per_target(self) -> tuple[Question, ...]:
         """The question for each of its targets."""
         return self, *self.others
 
     @cached_property
     def oldest_glibc(self) -> str | None:
         """The oldest glibc of all targets, or None if none is known."""
-        known = [q.target.glibc for q in self.every if q.target.glibc]
+        known = [q.target.glibc for q in self.per_target if q.target.glibc]
         return min(known, key=version) if known else None
 
     @cached_property
@@ -99,7 +99,7 @@ class Question(Value, kw_only=False):
         return dict(self.request.passed_over)
 
     @cached_property
-    def bad(self) -> dict[str, dict[str, list[KnownBadRelease]]]:
+    def known_bad(self) -> dict[str, dict[str, list[KnownBadRelease]]]:
         rows: dict[str, dict[str, list[KnownBadRelease]]] = {}
         for row in self.profiles.known_bad:
             rows.setdefault(row.package, {}).setdefault(row.version, []).append(row)
@@ -107,16 +107,16 @@ class Question(Value, kw_only=False):
 
     def find_bad(self, package: str, version: str, build: Build) -> KnownBadRelease | None:
         """Return the row that makes a release bad on this target beside a build, or None."""
-        if not (rows := self.bad.get(package, {}).get(version)):
+        if not (rows := self.known_bad.get(package, {}).get(version)):
             return None
         gpus = [(g.capability, g.name) for g in self.target.gpus]
         beside = {build.framework: build.version}
         return next((row for row in rows if row.applies(gpus, self.target.driver, beside)), None)
 
-    def pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
+    def list_pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
         """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""
         for name, pinned in map(_pins, build.requires):
-            if name in self.bad:
+            if name in self.known_bad:
                 yield from filter(None, (self.find_bad(name, v, build) for v in pinned))
 
     @cached_property
@@ -124,19 +124,19 @@ class Question(Value, kw_only=False):
         return self.target.driver_os or ("windows" if self.target.platform.startswith("windows") else "linux")
 
     @cached_property
-    def speaks(self) -> str | None:
+    def driver_cuda(self) -> str | None:
         """The CUDA that the target's libcuda supports natively, or None without a driver."""
-        known = [c for c in (self.target.driver_cuda, self.compat) if c]
+        known = [c for c in (self.target.driver_cuda, self.compat_cuda) if c]
         if self.target.driver:
-            known += self._spoken_by(self.target.driver)
+            known += self._list_driver_cuda(self.target.driver)
         return max(known, key=version) if known else None
 
     @cached_property
-    def compat(self) -> str | None:
+    def compat_cuda(self) -> str | None:
         """The CUDA of a forward-compatibility libcuda, if one may be used. It works only on Linux."""
         return self.target.allowed_compat if self.driver_os == "linux" else None
 
-    def _spoken_by(self, driver: str) -> Iterator[str]:
+    def _list_driver_cuda(self, driver: str) -> Iterator[str]:
         """Yield the CUDA releases that a driver supports, by each release's floor, otherwise by the driver's
         branch."""
         windows = self.driver_os == "windows"
@@ -184,7 +184,7 @@ class Question(Value, kw_only=False):
 def ask(request: Request, profiles: Profiles, supply: AvailableWheels, targets: Sequence[Target]) -> Question:
     """Return the question of a request on all of some targets."""
     question = Question(request, targets[0], profiles, supply)
-    return question.changed(others=tuple(question.changed(target=other) for other in targets[1:]))
+    return question.replace(others=tuple(question.replace(target=other) for other in targets[1:]))
 
 
 def ask_on_all(context: RequestContext) -> Question:

@@ -15,9 +15,9 @@ from packaging.version import Version
 
 from ..model import Build, Plan, Profiles, RequestContext, Satellite, TargetGpu, requirement_name
 from ..model.values import Value
-from ..system.kernels import how_they_run
+from ..system.kernels import find_run_mode
 from ..system.versions import exact, has_prefix, major, meets, public, version
-from .boards import named
+from .boards import name_gpu
 from .question import Question
 
 
@@ -73,7 +73,7 @@ def objection(
     The sentence is that of the closest alternative. Its kernels must support every GPU, except those of
     `ignore_gpus_of`.
     """
-    served = [(q, not any(q is other for other in ignore_gpus_of)) for q in question.every]
+    served = [(q, not any(q is other for other in ignore_gpus_of)) for q in question.per_target]
     reasons = [
         next((why for q, serve_gpus in served for why in _objections(q, row, builds, serve_gpus)), None)
         for row in rows
@@ -86,7 +86,7 @@ def without_kernels(
 ) -> tuple[Question, ...]:
     """Return the targets for whose GPUs no release of a package has kernels: there kernels do not decide."""
     rows = [row for rows in versions.values() for row in rows]
-    return tuple(q for q in question.every if not any(serves_gpus(q, row) for row in rows))
+    return tuple(q for q in question.per_target if not any(serves_gpus(q, row) for row in rows))
 
 
 def serves_gpus(question: Question, row: Satellite) -> bool:
@@ -97,7 +97,7 @@ def serves_gpus(question: Question, row: Satellite) -> bool:
 def _list_unserved(question: Question, row: Satellite) -> Iterator[TargetGpu]:
     """Yield the GPUs of the target that a release has no kernels for."""
     for gpu in question.target.gpus if row.kernels else ():
-        if how_they_run(row.kernels, gpu.capability, question.profiles.tegra) is None:
+        if find_run_mode(row.kernels, gpu.capability, question.profiles.tegra) is None:
             yield gpu
 
 
@@ -110,7 +110,7 @@ def _objections(
         return
     yield from _cudnn(row, builds)
     if serve_gpus and (gpu := next(_list_unserved(question, row), None)):
-        yield f"{_name(row)} has no kernels for {named(gpu)}; built for {' '.join(row.kernels)}"
+        yield f"{_name(row)} has no kernels for {name_gpu(gpu)}; built for {' '.join(row.kernels)}"
 
 
 def _name(row: Satellite) -> str:
@@ -156,7 +156,9 @@ def _cuda(question: Question, row: Satellite, builds: Sequence[Build]) -> Iterat
     for build in cudas:
         same = has_prefix(build.cuda or "", row.cuda if "." in row.cuda else major(row.cuda))
         if not same:
-            needed = f"CUDA {row.cuda}" if has_prefix(build.cuda or "", major(row.cuda)) else _needed(row)
+            needed = (
+                f"CUDA {row.cuda}" if has_prefix(build.cuda or "", major(row.cuda)) else _describe_needed(row)
+            )
             yield f"{_name(row)} needs {needed}; {build.framework} has CUDA {_same_depth(build.cuda or '', row.cuda)}"
 
 
@@ -170,7 +172,7 @@ def brings_its_cuda(row: Satellite) -> bool:
     return row.cuda_by == "name" and not row.needs
 
 
-def _needed(row: Satellite) -> str:
+def _describe_needed(row: Satellite) -> str:
     runtime = [n for n in row.needs if n.startswith("libcudart.")]
     return runtime[0] if runtime else f"CUDA {row.cuda}"
 
@@ -188,17 +190,17 @@ def _cudnn(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
 def companion_names(builds: Iterable[Build]) -> frozenset[str]:
     """Return the packages that are companions of any of the builds."""
     texts = {c for b in builds for c in b.companions}
-    return frozenset(_named(t)[0] for t in texts)
+    return frozenset(_split_requirement(t)[0] for t in texts)
 
 
 def companions_of_builds(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     """Return the framework release for which a companion release is compiled, by the companion's name and its pin
     ("==2.5.1")."""
-    return {_named(text): f"{b.framework} {b.version}" for b in builds for text in b.companions}
+    return {_split_requirement(text): f"{b.framework} {b.version}" for b in builds for text in b.companions}
 
 
 @cache
-def _named(text: str) -> tuple[str, str]:
+def _split_requirement(text: str) -> tuple[str, str]:
     need = Requirement(text)
     return str(canonicalize_name(need.name)), str(need.specifier)
 
@@ -229,10 +231,10 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     missing = {name: extras for name, extras in found.items() if extras}
     if not missing:
         return plan
-    packages = [_with(text, missing) for text in plan.packages]
+    packages = [_add_extras(text, missing) for text in plan.packages]
     have = {requirement_name(text) for text in packages}
     packages += [
-        _bare(text, missing)
+        _format_extras(text, missing)
         for text in wanted
         if (name := requirement_name(text)) in missing and name not in have
     ]
@@ -261,20 +263,20 @@ def missing_extras(
     Return none if that release is for another CUDA than the plan's, because its libraries would be too.
     """
     bounds = ",".join(sorted({str(s) for need in needs for s in need.specifier}))
-    newest = next((row for row in rows.newest_first(name) if _admits(bounds, row)), None)
+    newest = next((row for row in rows.newest_first(name) if _is_allowed(bounds, row)), None)
     if newest is None or cuda_major is None or major(newest.cuda or "") != cuda_major:
         return ()
     have = {extra for need in needs for extra in need.extras}
     return tuple(e for e in newest.extras if e not in have)
 
 
-def _admits(bounds: str, row: Satellite) -> bool:
+def _is_allowed(bounds: str, row: Satellite) -> bool:
     """Return whether bounds allow a release of a row's series. A row is the newest release of its series."""
     pinned = exact(bounds)
     return meets(row.version, bounds) or (pinned is not None and series(pinned) == series(row.version))
 
 
-def _with(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
+def _add_extras(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
     need = Requirement(text)
     extras = missing.get(canonicalize_name(need.name), ())
     if need.url or not extras:
@@ -283,7 +285,7 @@ def _with(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
     return str(need)
 
 
-def _bare(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
+def _format_extras(text: str, missing: Mapping[str, tuple[str, ...]]) -> str:
     """Return the extras of a requirement as a line without bounds and hashes. Those stay in their own line."""
     need = Requirement(text)
     marker = f"; {need.marker}" if need.marker else ""

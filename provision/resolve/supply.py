@@ -15,9 +15,9 @@ from ..model import (
     CudnnRelease,
     RejectionReason,
 )
-from ..system.kernels import how_they_run
+from ..system.kernels import find_run_mode
 from ..system.versions import is_exact, major, meets, version
-from .boards import named
+from .boards import name_gpu
 from .question import Question
 from .toolkit import bounds_of
 
@@ -36,15 +36,15 @@ def wheels_for(question: Question, name: str, python: str) -> list[AvailableWhee
     return sorted(fitting, key=lambda w: version(w.version), reverse=True)
 
 
-def at_hand(question: Question, build: Build, python: str) -> bool:
+def is_available(question: Question, build: Build, python: str) -> bool:
     """Return whether the framework wheel of this build is available."""
     wanted = f"{build.version}+{build.local}" if build.local else build.version
     return any(w.version == wanted for w in wheels_for(question, build.package_name, python))
 
 
-def missing(question: Question, build: Build, python: str) -> str | None:
+def find_missing(question: Question, build: Build, python: str) -> str | None:
     """Return the first requirement of a build that no available wheel meets, or None."""
-    if not at_hand(question, build, python):
+    if not is_available(question, build, python):
         return "a wheel of it"  # no version, so that equal objections to many versions can be merged
     for text in build.requires:
         need = Requirement(text)
@@ -97,9 +97,9 @@ def cudnn_choice(
     refused: list[RejectionReason] = []
     second: CudnnRelease | None = None
     for release in allowed:
-        reasons = [r for q in question.every for r in _release_objections(q, build, release)]
+        reasons = [r for q in question.per_target for r in _release_objections(q, build, release)]
         if not reasons:
-            if _effect(question, build, release) != "avoid":
+            if _find_effect(question, build, release) != "avoid":
                 return release, []
             second = second or release
         refused = refused or reasons
@@ -134,20 +134,20 @@ def _releases(question: Question, build: Build) -> list[CudnnRelease]:
     ]  # fmt: skip
 
 
-def _effect(question: Question, build: Build, release: CudnnRelease) -> str | None:
+def _find_effect(question: Question, build: Build, release: CudnnRelease) -> str | None:
     bad = question.find_bad(release.package, release.version, build)
     return bad.effect if bad else None
 
 
 def _release_objections(question: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
     target = question.target
-    if _effect(question, build, release) == "refuse":
+    if _find_effect(question, build, release) == "refuse":
         yield RejectionReason("known_bad", f"cuDNN {release.version} has a known defect")
     for gpu in target.gpus:
-        if release.kernels and not how_they_run(release.kernels, gpu.capability, question.profiles.tegra):
+        if release.kernels and not find_run_mode(release.kernels, gpu.capability, question.profiles.tegra):
             yield RejectionReason(
                 "cudnn_drops_gpu",
-                f"cuDNN {release.version} has no kernels for {named(gpu)}",
+                f"cuDNN {release.version} has no kernels for {name_gpu(gpu)}",
             )
     if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
         yield RejectionReason(
@@ -171,7 +171,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, cudnn_package(build), pythons)
-    return question.once(key, lambda: _cudnn_reasons(question, build))
+    return question.memoize(key, lambda: _cudnn_reasons(question, build))
 
 
 def share_cudnn(question: Question, one: Build, other: Build) -> bool:
@@ -180,7 +180,7 @@ def share_cudnn(question: Question, one: Build, other: Build) -> bool:
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
     nothing = RejectionReason("library_conflict", "")
-    return not question.once(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
+    return not question.memoize(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
 
 
 def _cudnn_reasons(question: Question, build: Build) -> Iterator[RejectionReason]:

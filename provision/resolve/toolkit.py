@@ -43,11 +43,11 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     lines: list[str] = []
     notes = []
     for part in parts:
-        part_lines = list(_lines(question, part, release))
-        if part.origin and not part.need.extras and _own(part, part_lines) in brought:
+        part_lines = list(_list_lines(question, part, release))
+        if part.origin and not part.need.extras and _find_requested(part, part_lines) in brought:
             continue  # another note states that the plan selects it
         lines += part_lines
-        if note := _note(part, part_lines, release):
+        if note := _describe_replacement(part, part_lines, release):
             notes.append(note)
     return tuple(dict.fromkeys(lines)), tuple(notes)
 
@@ -56,7 +56,7 @@ def is_toolkit_part(question: Question, name: str) -> bool:
     """Return whether `toolkit_packages` has the line for a package that an option names."""
     if question.request.device != "cuda":
         return name == NVCC
-    return name in (NVCC, _META) or _bare(name) in _bare_names(question.profiles.toolkits)
+    return name in (NVCC, _META) or _strip_major(name) in _list_names(question.profiles.toolkits)
 
 
 def compiler_of(question: Question, cuda: str) -> CudaCompiler | None:
@@ -89,7 +89,7 @@ def _requested_parts(question: Question) -> Iterator[RequestedPart]:
     for line in question.request.stack:
         need = Requirement(line.text)
         name = canonicalize_name(need.name)
-        if name == _META or _bare(name) in _bare_names(question.profiles.toolkits):
+        if name == _META or _strip_major(name) in _list_names(question.profiles.toolkits):
             yield RequestedPart(need=need, origin=line.origin)
 
 
@@ -97,40 +97,42 @@ def _is_nvcc(part: RequestedPart) -> bool:
     return part.origin is None and canonicalize_name(part.need.name) == NVCC
 
 
-def _bare(name: str) -> str:
+def _strip_major(name: str) -> str:
     """Return a part's name without the CUDA major at its end, which wheels before CUDA 13 have."""
     return _SUFFIX.sub("", name)
 
 
 @cache
-def _bare_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
+def _list_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
     texts = {text for row in toolkits for part in row.parts for text in part.split(" ")[1:]}
-    return frozenset(_bare(requirement_name(text)) for text in texts)
+    return frozenset(_strip_major(requirement_name(text)) for text in texts)
 
 
-def _lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
+def _list_lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
     """Yield the lines for one part in a toolkit release, or none if it has no such part."""
     name, row = canonicalize_name(part.need.name), compiler_of(question, release.version)
     compiler = row.extras if row else ()
     if _is_nvcc(part):
-        yield from _of_extras(release, compiler)
+        yield from _list_extras(release, compiler)
     elif name == _META:
         extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
         yield f"{_META}{extras}=={release.version}"
     else:
         for package, (extra, _) in toolkit_parts(release).items():
-            if _bare(package) == _bare(name):
+            if _strip_major(package) == _strip_major(name):
                 # nvcc of one CUDA is incompatible with the parts of another.
-                yield from _of_extras(release, compiler if extra in compiler else (extra,))
+                yield from _list_extras(release, compiler if extra in compiler else (extra,))
 
 
-def _own(part: RequestedPart, lines: list[str]) -> str | None:
+def _find_requested(part: RequestedPart, lines: list[str]) -> str | None:
     """Return the name of the requested package among the lines."""
     names = (Requirement(line).name for line in lines)
-    return next((n for n in names if _bare(n) == _bare(canonicalize_name(part.need.name))), None)
+    return next(
+        (n for n in names if _strip_major(n) == _strip_major(canonicalize_name(part.need.name))), None
+    )
 
 
-def _of_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str]:
+def _list_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str]:
     """Yield the requirements of some extras of `cuda-toolkit`."""
     for part in release.parts:
         extra, *texts = part.split(" ")
@@ -138,13 +140,13 @@ def _of_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str
             yield from texts
 
 
-def _note(part: RequestedPart, lines: list[str], release: ToolkitRelease) -> str | None:
+def _describe_replacement(part: RequestedPart, lines: list[str], release: ToolkitRelease) -> str | None:
     """Return what replaces the written requirement, or None if it is the same."""
     if not lines:
         return f"{part} is left out: CUDA {release.version} has no such wheel"
     if _is_nvcc(part):
         return f"nvcc is from CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
-    line = next(line for line in lines if Requirement(line).name == _own(part, lines))
+    line = next(line for line in lines if Requirement(line).name == _find_requested(part, lines))
     replacement, wanted = Requirement(line), part.need
     exact = next((s.version.removesuffix(".*") for s in replacement.specifier if s.operator == "=="), None)
     same = canonicalize_name(wanted.name) == replacement.name and (

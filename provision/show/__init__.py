@@ -83,7 +83,7 @@ def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool
             _load_function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step and not screen.last_only:
             screen.line(clean(screen.next_step))
-        screen.end()
+        screen.show_pending()
     if kind == "IssueReport":  # on standard error, so also after its document
         _load_function(".result:remark_on_report")(screen, value)
 

@@ -114,14 +114,14 @@ def list_objections(plan: Plan) -> Iterator[str]:
         best: dict[str, RejectedBuild] = {}
         for row in rows:
             previous = best.get(row.version)
-            if previous is None or _weight(row) < _weight(previous):
+            if previous is None or _make_sort_key(row) < _make_sort_key(previous):
                 best[row.version] = row
         taken = chosen.get(framework)
         newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
         objections = [r for r in newer if r.reasons[0].code not in ("not_requested", "yanked")]
         if not objections and not plan.builds and newer:  # no release is what was requested
             objections = [min(newer, key=lambda r: (len(r.reasons), r.reasons[0].text.startswith(framework)))]
-        for _, neighbours in groupby(objections, key=_like):
+        for _, neighbours in groupby(objections, key=_make_group_key):
             group = list(neighbours)
             first, last = group[0], group[-1]
             span = first.version if len(group) == 1 else f"{first.version} to {last.version}"
@@ -131,13 +131,13 @@ def list_objections(plan: Plan) -> Iterator[str]:
             yield f"not {framework} {span}: {text}"
 
 
-def _like(row: RejectedBuild) -> str:
+def _make_group_key(row: RejectedBuild) -> str:
     """Return the key by which neighbouring versions share a sentence, which states the Pythons of the first and the last."""
     reason = row.reasons[0]
     return reason.code if reason.code == "python_unsupported" else reason.text
 
 
-def _weight(row: RejectedBuild) -> tuple[bool, int, list[int]]:
+def _make_sort_key(row: RejectedBuild) -> tuple[bool, int, list[int]]:
     """Return the sort key of a rejected build: it fits, it has few objections, or the least newer driver would do."""
     fits = {r.code for r in row.reasons} <= {"index_unreachable", "requirement_conflict"}
     cuda = row.cuda if row.cuda and row.reasons[0].code == "driver_too_old" else "99"

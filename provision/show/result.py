@@ -84,7 +84,7 @@ def _find_drifted(result: CreateResult) -> dict[str, str]:
 def show_repaired(screen: Screen, done: RepairResult) -> None:
     """Show what was restored, removed and kept, then the verdict."""
     for package in done.packages:
-        screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  restored  ")
+        screen.wrapped(_describe_restored(screen, package), indent=" " * 12, first="  restored  ")
     for gone in done.removed:
         screen.wrapped(f"{gone.name} {gone.version}: {gone.why}", indent=" " * 12, first="  removed   ")
     if done.left:
@@ -99,7 +99,7 @@ def show_repaired(screen: Screen, done: RepairResult) -> None:
         show_verdict(screen, done.verdict)
 
 
-def _put_back(screen: Screen, package: RestoredPackage) -> str:
+def _describe_restored(screen: Screen, package: RestoredPackage) -> str:
     if package.had is None:
         return f"{package.name} {package.now}, which was missing"
     if package.had != package.now:

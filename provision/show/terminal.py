@@ -94,7 +94,7 @@ class Screen:
             self._clear_progress()
             self._write(self.out, text)
 
-    def end(self) -> None:
+    def show_pending(self) -> None:
         """Show the last line of a result that is otherwise not shown."""
         pending, self.pending, self.last_only = self.pending, [], False
         for row in pending:

@@ -33,18 +33,18 @@ def same_device(capability: str) -> str:
 
 
 @cache
-def how_they_run(kernels: tuple[str, ...], capability: str, tegra: frozenset[str]) -> str | None:
+def find_run_mode(kernels: tuple[str, ...], capability: str, tegra: frozenset[str]) -> str | None:
     """Return how kernels ("8.0", "9.0a", "9.0+PTX") run on a GPU.
 
     "cubin" means directly, "ptx" after compilation by the driver, None not at all. `tegra` are the
     capabilities of Tegra parts.
     """
-    if any(_by_cubin(k, capability, tegra) for k in kernels):
+    if any(_runs_cubin(k, capability, tegra) for k in kernels):
         return "cubin"
-    return "ptx" if any(_by_ptx(k, capability) for k in kernels) else None
+    return "ptx" if any(_runs_ptx(k, capability) for k in kernels) else None
 
 
-def _by_cubin(kernel: str, capability: str, tegra: frozenset[str]) -> bool:
+def _runs_cubin(kernel: str, capability: str, tegra: frozenset[str]) -> bool:
     target = kernel.removesuffix("+PTX")
     plain = same_device(target.rstrip("af"))
     capability = same_device(capability)
@@ -54,7 +54,7 @@ def _by_cubin(kernel: str, capability: str, tegra: frozenset[str]) -> bool:
     return have[0] == need[0] and have >= need
 
 
-def _by_ptx(kernel: str, capability: str) -> bool:
+def _runs_ptx(kernel: str, capability: str) -> bool:
     if not kernel.endswith("+PTX") or kernel[-5] in "af":
         return False
     return version(same_device(capability)) >= version(kernel.removesuffix("+PTX"))
@@ -194,7 +194,7 @@ def machine_code(words: list[str]) -> frozenset[tuple[int, int]]:
     return frozenset((ELF, int(m[1])) for m in numbers if m)
 
 
-def from_words(words: list[str]) -> str:
+def parse_arch_list(words: list[str]) -> str:
     """Return the kernels of a list like torch's ("sm_90", "compute_90")."""
     sass = {capability(w[3:]) for w in words if w.startswith("sm_")}
     ptx = {capability(w[8:]) for w in words if w.startswith("compute_")}

@@ -37,7 +37,7 @@ from ..model import (
 )
 from ..profiles.wording import make_finding
 from ..system import untrusted
-from ..system.kernels import how_they_run
+from ..system.kernels import find_run_mode
 from .drift import find_drift
 from .libraries import CUDNN_PACKAGE
 from .verification import Judgement, Verification
@@ -349,7 +349,7 @@ def _find_misfits(text: str, saw: Mapping[str, Any]) -> Iterator[str]:
     if cuda and speaks and Version(cuda).major > Version(speaks).major:
         yield f"is for CUDA {cuda}; the driver supports CUDA {speaks}"
     for gpu in saw["devices"]:
-        if kernels and gpu["capability"] and not how_they_run(kernels, gpu["capability"], frozenset()):
+        if kernels and gpu["capability"] and not find_run_mode(kernels, gpu["capability"], frozenset()):
             yield f"has no kernels for {gpu['name']} ({gpu['capability']}); built for {' '.join(kernels)}"
     if not cuda and NVIDIA in json.loads(text).get("default-priorities", {}).get("namespace", ()):
         yield "is the build without CUDA of a package that has variants for GPUs"

@@ -120,10 +120,10 @@ class Questions:
 
     def _stand_in(self, floor: str) -> tuple[str, str | None]:
         driver = f"{floor or '1'}.0.{_UNIQUE}" if "." not in floor else f"{floor}.{_UNIQUE}"
-        question = self._blank.changed(
+        question = self._blank.replace(
             target=Target(platform="", driver_os=self.system.driver_os, driver=driver)
         )
-        return driver, question.speaks
+        return driver, question.driver_cuda
 
     @cached_property
     def glibcs(self) -> tuple[Glibc, ...]:
@@ -144,14 +144,16 @@ class Questions:
         That is all objections to all builds in order, which builds are newer than the driver's CUDA, and the
         cuDNN releases that support the GPU.
         """
-        question = self._blank.changed(target=self.target(interval, capability, Glibc(None, None)))
+        question = self._blank.replace(target=self.target(interval, capability, Glibc(None, None)))
         texts: dict[str, str] = {}
         rows = []
         for build in candidates(question, self._wanted):
             reasons = objections(question, self._wanted, build)
             for text in {r.text for r in reasons} - texts.keys():
                 texts[text] = self.plain(text, interval)
-            newer = bool(question.speaks and build.cuda and version(build.cuda) > version(question.speaks))
+            newer = bool(
+                question.driver_cuda and build.cuda and version(build.cuda) > version(question.driver_cuda)
+            )
             rows.append((build.version, build.cuda, build.index, newer, *(texts[r.text] for r in reasons)))
         return interval.driver is None, tuple(rows), tuple(self._cudnn(question, capability))
 

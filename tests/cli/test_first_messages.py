@@ -14,7 +14,7 @@ from known import KNOWN
 from rows import rows
 
 from provision.index.refusals import find_failure
-from provision.resolve import gpu_named
+from provision.resolve.boards import find_gpu
 from provision.system.files import suggest_fix
 
 
@@ -180,14 +180,14 @@ def test_report_says_that_there_is_no_environment(gpuenv):
     ],
 )
 def test_a_number_names_a_board_where_one_capability_has_it(text, name, capability):
-    found = gpu_named(text, KNOWN.gpus)
+    found = find_gpu(text, KNOWN.gpus)
     assert (found.name, found.capability) == (name, capability)
 
 
 @rows("text", ["5000", "Orin", "RTX", "GeForce", ""])
 def test_a_name_of_several_capabilities_is_refused(text):
     with pytest.raises(ValueError, match="unknown GPU name"):
-        gpu_named(text, KNOWN.gpus)
+        find_gpu(text, KNOWN.gpus)
 
 
 UV_LOG = """error: Request failed after 3 retries in 7.4s

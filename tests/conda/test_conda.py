@@ -12,7 +12,7 @@ from known import KNOWN
 from rows import rows
 
 from provision.conda import build, locks as foreign, solver, solver as conda_target
-from provision.environment.managers import Building
+from provision.environment.managers import BuildSettings
 from provision.errors import BuildError, LockError, UsageError
 from provision.model import (
     CondaBuild,
@@ -345,9 +345,9 @@ def test_one_file_is_never_brought_by_conda_and_by_a_wheel(tmp_path):
     twice = LockedPackage(
         name="PyTorch", version="2.8.0", url="https://h/pytorch-2.8.0-py3-none-any.whl", sha256="0" * 64
     )
-    how = Building(env=tmp_path, sources=PackageSources(), emit=drop_event)
+    settings = BuildSettings(env=tmp_path, sources=PackageSources(), emit=drop_event)
     with pytest.raises(BuildError, match="PyTorch as a conda package and as a wheel"):
-        build.install_wheels_on_top(lock, [twice], tmp_path, how)
+        build.install_wheels_on_top(lock, [twice], tmp_path, settings)
     (tmp_path / "lib/python3.12/site-packages/demo-1.0.dist-info").mkdir(parents=True)
     wheel = dataclasses.replace(twice, name="demo", version="1.0+cu12")
     assert build._find_missing([wheel], tmp_path) == []

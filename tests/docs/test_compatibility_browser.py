@@ -14,7 +14,7 @@ from debian import need_programs
 from test_compatibility_page import DATA, KNOWN, script
 
 from provision.model import Plan, from_plain
-from provision.resolve import gpu_named
+from provision.resolve.boards import find_gpu
 from provision.show.plan import list_objections
 from provision.system.versions import version
 
@@ -342,7 +342,7 @@ def test_a_gpu_is_what_gpuenv_resolve_takes_it_for(page):
 def meant(text):
     """The GPU of a text by its name and by its capability, or None if gpuenv knows none."""
     try:
-        gpu = gpu_named(text, KNOWN.gpus)
+        gpu = find_gpu(text, KNOWN.gpus)
     except ValueError:
         return [None]
     known = any(gpu.name in one.boards for one in KNOWN.gpus)

@@ -9,7 +9,8 @@ import pytest
 from known import KNOWN
 
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
-from provision.resolve import gpu_named, resolve
+from provision.resolve import resolve
+from provision.resolve.boards import find_gpu
 from provision.resolve.pip import install_lines, pip_gaps
 from provision.show.plan import list_objections
 from provision.system.versions import version
@@ -120,7 +121,7 @@ def test_the_whole_page_is_what_the_script_makes():
 def test_a_board_is_known_to_gpuenv_by_the_name_that_the_page_has():
     for capability, _, _, boards in DATA["gpus"]:
         for board in boards:
-            assert gpu_named(board, KNOWN.gpus) == TargetGpu(capability=capability, name=board)
+            assert find_gpu(board, KNOWN.gpus) == TargetGpu(capability=capability, name=board)
 
 
 def test_a_driver_branch_can_mean_the_first_release_of_each_cuda():

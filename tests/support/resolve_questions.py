@@ -4,7 +4,8 @@ from known import KNOWN
 from packaging.requirements import Requirement
 
 from provision.model import FrameworkRequest, Request, Target
-from provision.resolve import gpu_named, resolve
+from provision.resolve import resolve
+from provision.resolve.boards import find_gpu
 
 
 def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x86_64", **more):
@@ -14,7 +15,7 @@ def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x8
         glibc=None if platform.startswith("windows") else glibc,
         driver=driver,
         driver_os=more.pop("driver_os", "windows" if platform.startswith("windows") else "linux"),
-        gpus=tuple(gpu_named(g, KNOWN.gpus) for g in gpus),
+        gpus=tuple(find_gpu(g, KNOWN.gpus) for g in gpus),
         forward_compat=more.pop("forward_compat", None),
     )
     wanted = tuple(

@@ -75,7 +75,7 @@ def test_reading_ends_with_the_budget():
 
 
 def test_kernels_are_read_from_architecture_names():
-    assert kernels.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+    assert kernels.parse_arch_list(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
 def test_the_cuda_of_a_build_is_read_from_its_machine_code():

@@ -21,7 +21,8 @@ from provision.model import (
     Target,
     VersionBound,
 )
-from provision.resolve import gpu_named, resolve
+from provision.resolve import resolve
+from provision.resolve.boards import find_gpu
 from provision.show.plan import list_objections
 
 # --- one framework on named machines -------------------------------------------------------------
@@ -308,7 +309,7 @@ def test_time_grows_no_faster_than_the_rows():
     ],
 )  # fmt: skip
 def test_a_board_is_known_by_its_names(text, capability):
-    assert gpu_named(text, KNOWN.gpus).capability == capability
+    assert find_gpu(text, KNOWN.gpus).capability == capability
 
 
 @rows(
@@ -318,7 +319,7 @@ def test_a_board_is_known_by_its_names(text, capability):
 )  # fmt: skip
 def test_an_unknown_board_suggests_near_ones(text, near):
     with pytest.raises(ValueError, match="unknown GPU") as error:
-        gpu_named(text, KNOWN.gpus)
+        find_gpu(text, KNOWN.gpus)
     assert near in str(error.value)
 
 

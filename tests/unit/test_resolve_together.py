@@ -17,7 +17,7 @@ from provision.model import (
     TargetGpu,
     VersionBound,
 )
-from provision.resolve.choice import against, fit
+from provision.resolve.choice import choose_compatible, find_objection
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
 from provision.resolve.supply import serving_releases
@@ -174,10 +174,13 @@ def test_each_two_of_three_builds_may_share_a_python_that_all_three_do_not():
     older = build("tensorflow", "0.9", "3.11")
     question = asked()
     assert not any(
-        against(question, [a], b) for a, b in ((torch, jax), (torch, tensorflow), (jax, tensorflow))
+        find_objection(question, [a], b) for a, b in ((torch, jax), (torch, tensorflow), (jax, tensorflow))
     )
-    assert fit(question, [], [[torch], [jax], [tensorflow]]) == ([], None)
-    assert fit(question, [], [[torch], [jax], [tensorflow, older]]) == ([torch, jax, older], "3.11")
+    assert choose_compatible(question, [], [[torch], [jax], [tensorflow]]) == ([], None)
+    assert choose_compatible(question, [], [[torch], [jax], [tensorflow, older]]) == (
+        [torch, jax, older],
+        "3.11",
+    )
 
 
 def test_builds_whose_bounds_share_no_cudnn_conflict():
@@ -195,12 +198,12 @@ def test_builds_whose_bounds_share_no_cudnn_conflict():
         {"9.10.0.1"},
         frozenset(),
     )
-    refused = against(question, [old], new)
+    refused = find_objection(question, [old], new)
     assert (
         refused.code == "library_conflict"
         and "requires cuDNN >=9.11, and torch 1.0 requires <9.11" in refused.text
     )
-    assert against(question, [old], build("jax", cudnn="<9.12")) is None
+    assert find_objection(question, [old], build("jax", cudnn="<9.12")) is None
 
 
 @rows(

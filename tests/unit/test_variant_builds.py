@@ -23,7 +23,7 @@ from provision.model import (
     Target,
     TargetGpu,
 )
-from provision.resolve.choice import in_order
+from provision.resolve.choice import sort_builds
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
 from provision.system.wheel_file import parse_wheel
@@ -66,7 +66,7 @@ def test_the_recorded_table_has_a_build_for_every_gpu(release, driver, gpus, lab
     asked = question(driver, *gpus)
     builds = list(release.builds(asked, "torch"))
     assert [b.variant for b in builds] == ["00000000", "cu126", "cu128", "cu129"]
-    fitting = [b.variant for b in in_order(asked, builds) if not objections(asked, TORCH, b)]
+    fitting = [b.variant for b in sort_builds(asked, builds) if not objections(asked, TORCH, b)]
     assert (fitting or [None])[0] == label
     assert "00000000" not in fitting
 

@@ -25,9 +25,9 @@ from ...system.kernels import (
     FatBinaries,
     capability,
     from_binaries,
-    from_words,
     kernels,
     machine_code,
+    parse_arch_list,
     read_fatbins,
     read_nvidia_folders,
 )
@@ -118,7 +118,7 @@ def read_torch(wheel: zipfile.ZipFile) -> Row:
         others = [n for n in small if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)]
         texts = [data, *(read_member(wheel, n, "the wheel", MOST_LIBRARY) for n in others)]
         glibcs = (g.decode() for text in texts for g in _GLIBC.findall(text))
-        facts |= {"kernels": from_words(words), "glibc": max(glibcs, key=numbers, default="0")}
+        facts |= {"kernels": parse_arch_list(words), "glibc": max(glibcs, key=numbers, default="0")}
     return facts
 
 

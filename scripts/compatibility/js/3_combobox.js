@@ -2,7 +2,7 @@
 const MOST = 60;
 let shown = [], active = -1;
 
-// The rules of gpuenv resolve --gpu (gpu_named of provision/resolve/kernels.py), with its patterns.
+// The rules of gpuenv resolve --gpu (find_gpu of provision/resolve/boards.py), with its patterns.
 const [MAKERS, FORMS] = data.names.map((pattern) => new RegExp(pattern, "g"));
 
 function plain(text) {
