@@ -65,10 +65,11 @@ def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
     them uv reads every page again, and builds every source archive again, in each solve. The slash at its end gives it a place of
     its own in uv's cache, so that the user's own uv reads what it would read without gpuenv.
     """
-    if sources.default or sources.offline or sources.no_index or uv_default(uv_variables(process.environ())):
+    environ = process.environ()
+    if sources.default or sources.offline or sources.no_index or uv_default(uv_variables(environ)):
         return []
     lasting = {"api": "max-age=600", "files": "max-age=365000000, immutable"}
-    return [{"url": main_index(sources) + "/", "default": True, "cache-control": lasting}]
+    return [{"url": default_index(environ) + "/", "default": True, "cache-control": lasting}]
 
 
 # --- the builds of a plan --------------------------------------------------------------------------

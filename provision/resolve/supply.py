@@ -103,6 +103,9 @@ def cudnn_choice(
                 return release, []
             second = second or release
         refused = refused or reasons
+    if second is None and not refused and not is_exact(build.cudnn or ""):
+        text = f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires"
+        refused.append(RejectionReason("not_available", text))
     return second, [] if second else refused
 
 
@@ -171,7 +174,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, cudnn_package(build), pythons)
-    return question.memoize(key, lambda: _cudnn_reasons(question, build))
+    return question.memoize(key, lambda: cudnn_choice(question, build)[1])
 
 
 def share_cudnn(question: Question, one: Build, other: Build) -> bool:
@@ -181,14 +184,3 @@ def share_cudnn(question: Question, one: Build, other: Build) -> bool:
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
     nothing = RejectionReason("library_conflict", "")
     return not question.memoize(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
-
-
-def _cudnn_reasons(question: Question, build: Build) -> Iterator[RejectionReason]:
-    release, reasons = cudnn_choice(question, build)
-    if release is None:
-        yield from reasons
-        if not reasons and not is_exact(build.cudnn or ""):
-            yield RejectionReason(
-                "not_available",
-                f"gpuenv knows no release of cuDNN {build.cudnn}, which this build requires",
-            )
