@@ -30,7 +30,7 @@ from provision.index.places import default_index
 from provision.profiles import measure
 from provision.profiles.measure.reader import Reader, row_name
 from provision.profiles.measure.satellites import PLATFORMS
-from provision.profiles.tables import KINDS, Table, documents, dump, read_file, replaced, row_key
+from provision.profiles.tables import KINDS, Table, documents, dump, read_file, replace_table, row_key
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,7 +90,7 @@ def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> in
         kept = [r for t in tables if t.head.get("kept") == "measured" for r in t.rows]
         kept = [r for r in kept if r.get("platform", "any") not in reader.platforms]
         rows = [*kept, *measure.MEASURED[name][1](reader, documents(tables))]
-        after = dump(replaced(tables, rows, head(name)))
+        after = dump(replace_table(tables, rows, head(name)))
         sides = before.splitlines(keepends=True), after.splitlines(keepends=True)
         sys.stdout.writelines(difflib.unified_diff(*sides, f"a/{path.name}", f"b/{path.name}"))
         changed += before != after

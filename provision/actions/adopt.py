@@ -89,7 +89,7 @@ def _record(build: Build) -> None:
 def _lock_installed(emit: Emit, env: Path, choices: Choices) -> Lock:
     """Return a lock of exactly the installed packages. Raises UsageError, LockError, ResolveError."""
     found = _read_installed(env)
-    wanted = _ask_for(env, found, choices)
+    wanted = _request_installed(env, found, choices)
     context = make_request(wanted, emit)
     plan, lock = solve_near(context, wanted, emit)
     if lock is None:
@@ -123,7 +123,7 @@ def _read_installed(env: Path) -> dict[str, Distribution]:
     return {name: several[0] for name, several in found.items()}
 
 
-def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Choices:
+def _request_installed(env: Path, found: dict[str, Distribution], choices: Choices) -> Choices:
     """Return the options whose lock has the installed packages and no others. Raises UsageError."""
     names = {name: _PACKAGES.get(name, name) for name in found if _PACKAGES.get(name, name) in FRAMEWORKS}
     if not names:
@@ -144,19 +144,19 @@ def _ask_for(env: Path, found: dict[str, Distribution], choices: Choices) -> Cho
     rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
     return dataclasses.replace(
         choices,
-        framework=[f"{framework}=={_public(found[name])}" for name, framework in names.items()],
-        with_=[_require(one) for one in rest],
+        framework=[f"{framework}=={_get_public_version(found[name])}" for name, framework in names.items()],
+        with_=[_make_requirement(one) for one in rest],
         python=get_minor_version(ask_version(locate_environment(env))),
         device="cuda" if gpu and machine_for_verdict().gpus else "cpu",
         index=choices.index if choices.index != "auto" or any(labels) else "pypi",
     )
 
 
-def _public(one: Distribution) -> str:
+def _get_public_version(one: Distribution) -> str:
     return Version(one.version).public
 
 
-def _require(one: Distribution) -> str:
+def _make_requirement(one: Distribution) -> str:
     """Return the requirement of an installed package: its release, or where it was installed from. Raises UsageError."""
     origin: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
@@ -172,4 +172,4 @@ def _require(one: Distribution) -> str:
                 hint="name it in gpuenv.yaml as `project:` or in a requirements file, and build a new environment: gpuenv create",
             )
         return f"{one.name} @ {url}"
-    return f"{one.name}=={_public(one)}"
+    return f"{one.name}=={_get_public_version(one)}"

@@ -26,7 +26,7 @@ from ..environment import guard, place, record, registry, venv
 from ..environment.managers import BuildSettings, compare_locks, manager
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
-from ..index.places import name_configured
+from ..index.places import add_configured_indexes
 from ..lock.accept import accept_lock, name_hosts
 from ..lock.changes import describe_changes, list_changes
 from ..lock.measured import measure
@@ -151,7 +151,7 @@ class Build:
             lock = name_hosts(lock, self.choices, self.emit)
         if not any(b.index_urls for b in lock.plan.builds):
             # The lock of a file is installed by hash, from the indexes that are configured now.
-            lock = dataclasses.replace(lock, plan=name_configured(lock.plan, sources, ()))
+            lock = dataclasses.replace(lock, plan=add_configured_indexes(lock.plan, sources, ()))
         self.use(lock, sources)
 
     def find_changes(self) -> bool:
@@ -341,7 +341,7 @@ class Build:
         except GpuenvError as error:
             error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
             raise
-        verdict = _at_place(verdict, prefix, self.env)
+        verdict = _replace_prefix(verdict, prefix, self.env)
         if not self.options.quick:
             prove.keep_verdict(prefix, self.lock, verdict)
         return verdict
@@ -441,7 +441,7 @@ class Build:
             self.run_later_stages()
 
 
-def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
+def _replace_prefix(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
     """Return the verdict with the path of the draft replaced by the environment's final path."""
     old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
     return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

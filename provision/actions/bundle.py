@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from ..bundle import README, assert_writable, claim, is_whole, locks_of, refuse_edited
+from ..bundle import README, assert_writable, is_whole, list_locks, read_existing, refuse_edited
 from ..bundle.packages import LockForBundle
 from ..bundle.writer import BundleWriter, preview
 from ..config import rows
@@ -75,10 +75,10 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
             hint="leave --lock out, or give one --target",
         )
     note_project(emit)
-    before = claim(folder)
+    before = read_existing(folder)
     with contextlib.nullcontext() if options.dry_run else place.lock_place(folder, emit):
         if not options.dry_run:
-            before = claim(folder)
+            before = read_existing(folder)
             assert_writable(folder)
             if before and not options.force:
                 refuse_edited(folder, before)
@@ -120,7 +120,7 @@ def _lock_one(
     """
     lock_file = options.lock
     options_digest = _digest_options(choices, str(lock_file))
-    begun = before if _is_begun(folder, before, options_digest) else None
+    begun = before if _can_continue(folder, before, options_digest) else None
     plain = dataclasses.replace(Choices(), **{name: getattr(choices, name) for name in _BESIDE})
     if lock_file is None and begun is None and choices == plain and locate_project_file() is None:
         here = Path.cwd() / make_lock_name(choices.manager)
@@ -159,12 +159,12 @@ def _digest_options(choices: Choices, more: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_begun(folder: Path, before: Bundle | None, options_digest: str) -> bool:
+def _can_continue(folder: Path, before: Bundle | None, options_digest: str) -> bool:
     """Return whether an interrupted bundle has the same options and complete locks."""
     if before is None or before.complete or before.asked != options_digest:
         return False
     files = {f.path: f for f in before.files}
-    return all(name in files and is_whole(folder, files[name]) for name in locks_of(before))
+    return all(name in files and is_whole(folder, files[name]) for name in list_locks(before))
 
 
 def _lock_fleet(
@@ -183,7 +183,11 @@ def _lock_fleet(
     own = packages.choices
     options_digest = _digest_options(own, hosts)
     names = {packages.path(classes).name for _, classes in tasks}
-    begun = before is not None and _is_begun(folder, before, options_digest) and names == {*locks_of(before)}
+    begun = (
+        before is not None
+        and _can_continue(folder, before, options_digest)
+        and names == {*list_locks(before)}
+    )
     if begun:
         emit(Event("note", "bundle", "continuing with the locks of this unfinished bundle"))
     locks = []

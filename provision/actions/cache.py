@@ -37,16 +37,16 @@ def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noq
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove files unused for a month."""
-    return _removed(emit, options.choices, cache.list_outdated(get_cache_dir(options.choices)))
+    return _remove(emit, options.choices, cache.list_outdated(get_cache_dir(options.choices)))
 
 
 def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove everything that gpuenv keeps. Later runs create it again."""
     folder = get_cache_dir(options.choices)
-    return _removed(emit, options.choices, cache.list_entries(folder))
+    return _remove(emit, options.choices, cache.list_entries(folder))
 
 
-def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
+def _remove(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
     files, freed = cache.remove_entries(entries)
     if choices.cache_dir is None:
         text = (

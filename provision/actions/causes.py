@@ -85,12 +85,12 @@ def explain_failure(
     if not diagnosis.findings:
         return ()
     on_gpu = device != "cpu"  # only now is this machine examined
-    machine, holders = detect_for_causes(cuda=on_gpu), detect.read_holders if on_gpu else None
+    machine, holders = detect_machine(cuda=on_gpu), detect.read_holders if on_gpu else None
     return find_causes(
         text, known, dataclasses.replace(alone, machine=machine, here=True, holders=holders)
     ).findings
 
 
-def detect_for_causes(*, cuda: bool) -> Machine:
+def detect_machine(*, cuda: bool) -> Machine:
     """Read this machine without its Pythons and CUDA libraries, which decide no cause."""
     return detect.detect({"driver", "context", "hardware", "environment", *(["cuda"] if cuda else [])})

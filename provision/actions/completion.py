@@ -37,19 +37,19 @@ def complete(name: str, incomplete: str) -> list[tuple[str, str]]:
 
     A value with another character is left out, and so is such a description.
     """
-    return _express(globals()[name](incomplete), incomplete)
+    return _prepare_words(globals()[name](incomplete), incomplete)
 
 
-def _express(words: _Words, incomplete: str) -> list[tuple[str, str]]:
+def _prepare_words(words: _Words, incomplete: str) -> list[tuple[str, str]]:
     pairs = ((word, "") if isinstance(word, str) else word for word in words)
     return [
-        (_as_typed(value), shown if _PLAIN.fullmatch(shown := clean(text, _MOST_SHOWN)) else "")
+        (_escape(value), shown if _PLAIN.fullmatch(shown := clean(text, _MOST_SHOWN)) else "")
         for value, text in pairs
         if value.startswith(incomplete) and _PLAIN.fullmatch(value) and clean(value) == value
     ]
 
 
-def _as_typed(text: str) -> str:
+def _escape(text: str) -> str:
     """Return the text with escapes for bash and PowerShell, which insert a completion unchanged.
 
     A word in quotes needs none. zsh and fish escape by themselves.
@@ -77,7 +77,7 @@ def version_in_bash(environ: Mapping[str, str]) -> list[str] | None:
         del typed[0]
     if len(typed) not in (2, 3) or typed[0] not in FRAMEWORKS or typed[1] not in ("==", "==="):
         return None
-    return [value for value, _ in _express(_versions(typed[0]), "".join(typed[2:]))]
+    return [value for value, _ in _prepare_words(_versions(typed[0]), "".join(typed[2:]))]
 
 
 def _typed_words(environ: Mapping[str, str]) -> list[str]:

@@ -208,7 +208,7 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
 def _preview(options: CreateOptions, env: Path, choices: Choices, lock: Lock | None, emit: Emit) -> Plan:
     """Return the plan, and emit what would be installed: all of it for a new environment. No source code runs."""
     from ..config.sources import read_locked_sources
-    from ..index.places import name_configured
+    from ..index.places import add_configured_indexes
     from ..lock.accept import name_hosts
     from ..lock.changes import emit_preview, read_lock_inside
     from ..lock.project import solve_or_read_lock
@@ -218,7 +218,7 @@ def _preview(options: CreateOptions, env: Path, choices: Choices, lock: Lock | N
     old = None if options.recreate else read_lock_inside(env)
     if lock:
         lock = name_hosts(lock, choices, emit)
-        plan = name_configured(lock.plan, read_locked_sources(choices, lock), ())
+        plan = add_configured_indexes(lock.plan, read_locked_sources(choices, lock), ())
     else:
         context = make_request(choices, emit, no_code=True)
         plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)

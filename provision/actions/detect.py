@@ -31,7 +31,7 @@ def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine | Variant
 def _list_properties(machine: Machine, emit: Emit) -> VariantProperties:
     from packaging.version import Version
 
-    from ..index.variants import provided
+    from ..index.variants import list_provided
 
     cuda = machine.driver.cuda
     every = sorted({g.capability for g in machine.gpus if g.capability}, key=Version, reverse=True)
@@ -43,5 +43,5 @@ def _list_properties(machine: Machine, emit: Emit) -> VariantProperties:
         emit(Event("note", "detect", text))
     return VariantProperties(
         cuda=cuda, capability=every[0] if every else None, left_out=tuple(every[1:]),
-        properties=tuple(provided(cuda, every)) if cuda else (),
+        properties=tuple(list_provided(cuda, every)) if cuda else (),
     )  # fmt: skip

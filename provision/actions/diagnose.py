@@ -30,7 +30,7 @@ from ..model.declare import argument, group, option
 from ..model.values import Value
 from ..resolve import resolve
 from ..system import untrusted
-from .causes import detect_for_causes, read_device
+from .causes import detect_machine, read_device
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -69,7 +69,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if options.machine:
         machine: Machine | None = read_machine(options.machine)
     else:
-        machine = detect_for_causes(cuda=True) if is_here else None
+        machine = detect_machine(cuda=True) if is_here else None
     verdict = verify_environment(emit, env, options.choices) if env else None
     circumstances = Circumstances(
         advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,

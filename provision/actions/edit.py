@@ -15,7 +15,7 @@ from ..config.env import choose_env_to_change, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
-from ..config.recall import others
+from ..config.recall import drop_named
 from ..environment import place, record
 from ..errors import ResolveError, UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
@@ -95,12 +95,12 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     files = (file, *(file.parent / name for name in names)) if file else ()
     with place.lock_place(path, emit, wait=True):
         place.recover(path)
-        choices = _as_made(path, options.choices)
+        choices = _recall_choices(path, options.choices)
         if file is None:
-            return _change(emit, path, _remembered(emit, choices, path, edit), options)
+            return _change(emit, path, _change_recorded(emit, choices, path, edit), options)
         before = {kept: _read(kept) for kept in files}
         try:
-            choices, lock = _in_project(emit, choices, file, edit, path)
+            choices, lock = _change_project(emit, choices, file, edit, path)
             result = _change(emit, path, choices, options) if place.made_by_gpuenv(path) else None
         except BaseException:
             _restore(before, emit)
@@ -154,12 +154,12 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from ..lock import changes, project
 
-    choices, env_lock = _as_made(path, options.choices), changes.read_lock_inside(path)
+    choices, env_lock = _recall_choices(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
     if file is None:
         from .build import Build
 
-        choices = _remembered(emit, choices, path, edit)
+        choices = _change_recorded(emit, choices, path, edit)
         build = Build(options=options, env=path, choices=choices, emit=emit, old=env_lock)
         plan = build.solve(build.make_request())
         if not plan.builds:
@@ -173,7 +173,7 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     return changes.preview_lock(command, path, env_lock or solved.project_lock, solved.lock, writes)
 
 
-def _as_made(env: Path, base: Choices) -> Choices:
+def _recall_choices(env: Path, base: Choices) -> Choices:
     """Return the options that the environment was made with. Folders of wheels that are named now are added."""
     record.require_vouched(env)
     recorded = recall.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
@@ -183,7 +183,7 @@ def _as_made(env: Path, base: Choices) -> Choices:
     return dataclasses.replace(recorded, find_links=links, only_binary=binary, typed=recorded.typed | more)
 
 
-def _in_project(
+def _change_project(
     emit: Emit, choices: Choices, file: Path, edit: PackageEdit, env: Path
 ) -> tuple[Choices, Lock]:
     """Solve the project's lock with the change, then write the file and the lock.
@@ -204,7 +204,7 @@ def _in_project(
     return apply_project(choices), solved.write()
 
 
-def _remembered(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> Choices:
+def _change_recorded(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     """Return the recorded options of the environment, with the change. Raises UsageError if there is no
     environment."""
     if not place.made_by_gpuenv(env):
@@ -242,5 +242,5 @@ def _request_lock(choices: Choices, lock: Lock) -> Choices:
         )
     named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
     return dataclasses.replace(
-        choices, framework=[b.framework for b in lock.plan.builds], with_=[*others(choices.with_, [p.name for p in rest]), *named],
+        choices, framework=[b.framework for b in lock.plan.builds], with_=[*drop_named(choices.with_, [p.name for p in rest]), *named],
     )  # fmt: skip

@@ -25,14 +25,14 @@ class ListOptions(Value):
 def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # noqa: A001  # the command's name
     """Return the environments that gpuenv made on this machine."""
     envs = registry.list_environments()
-    sizes = _sizes(envs)
-    return EnvironmentList(environments=tuple(_listed(env, sizes.get(env)) for env in envs))
+    sizes = _measure_sizes(envs)
+    return EnvironmentList(environments=tuple(_describe_env(env, sizes.get(env)) for env in envs))
 
 
-def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
+def _describe_env(env: Path, size: registry.Size | None) -> ListedEnvironment:
     """Return an environment as described by its `.gpuenv/` folder. Damaged parts stay unknown."""
-    plan = _tried(record.read, env, "plan.json")
-    verdict = _tried(record.read_last_verdict, env).get("verdict") or {}
+    plan = _read_or_empty(record.read, env, "plan.json")
+    verdict = _read_or_empty(record.read_last_verdict, env).get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
     return ListedEnvironment(
         path=str(env).encode("utf-8", "backslashreplace").decode(),  # invalid UTF-8 as hex
@@ -50,28 +50,28 @@ def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
     )
 
 
-def _tried(read: Callable[..., dict[str, Any]], *what: Any) -> dict[str, Any]:
+def _read_or_empty(read: Callable[..., dict[str, Any]], *what: Any) -> dict[str, Any]:
     try:
         return read(*what)
     except GpuenvError:
         return {}
 
 
-def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
+def _measure_sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     """Return the disk usage of each environment.
 
     Measuring stops after some seconds. Sizes are kept in the environment, and unmeasured environments come
     first.
     """
-    kept = {env: document for env in envs if (document := _tried(record.read, env, _SIZE))}
+    kept = {env: document for env in envs if (document := _read_or_empty(record.read, env, _SIZE))}
     sizes = {
         env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
         for env, x in kept.items()
         if x.get("files") == _files(env)
     }
     end = time.monotonic() + _SECONDS
-    for env in sorted(envs, key=lambda e: _measured(kept.get(e, {}))):
-        if env in sizes and time.time() - _measured(kept[env]) < _FRESH:
+    for env in sorted(envs, key=lambda e: _get_time(kept.get(e, {}))):
+        if env in sizes and time.time() - _get_time(kept[env]) < _FRESH:
             continue
         left = end - time.monotonic()
         size = registry.measure(env, left) if left > 0 else None
@@ -83,7 +83,7 @@ def _sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     return sizes
 
 
-def _measured(kept: dict[str, Any]) -> float:
+def _get_time(kept: dict[str, Any]) -> float:
     measured = kept.get("measured")
     return float(measured) if isinstance(measured, (int, float)) else 0.0
 

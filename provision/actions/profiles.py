@@ -19,7 +19,7 @@ from ..model.declare import argument, group, option
 from ..model.values import Value
 from ..profiles import measure
 from ..profiles.measure.reader import Reader, row_name
-from ..profiles.tables import FILES, Table, difference, documents, dump, read_file
+from ..profiles.tables import FILES, Table, documents, dump, find_difference, read_file
 from ..system import process
 from ..system.cache import cache_folder
 from ..system.files import suggest_fix, write_file
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 def _list(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables without their rows: number of rows, source and date."""
-    return _checked(ProfilesCheckOptions(choices=options.choices))
+    return _check_tables(ProfilesCheckOptions(choices=options.choices))
 
 
 def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables:
@@ -81,7 +81,7 @@ def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTabl
 
     Raises DataError with file, row and key of every mistake, and UsageError.
     """
-    known = _checked(options)
+    known = _check_tables(options)
     rows = sum(table.count or 0 for table in known.tables)
     files = len({table.file for table in known.tables})
     text = f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows"
@@ -89,7 +89,7 @@ def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTabl
     return known
 
 
-def _checked(options: ProfilesCheckOptions) -> ProfileTables:
+def _check_tables(options: ProfilesCheckOptions) -> ProfileTables:
     """Return the tables without their rows. Raises the errors of `check`."""
     for folder in options.folders:
         if not folder.is_dir():
@@ -117,7 +117,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     tables = []
     for name in options.names or measure.DEFAULT:
         emit(Event("start", "profiles", f"reading the releases of {name} from the index"))
-        tables += _renewed(reader, name, options.profiles or rows.own_profiles())
+        tables += _update_file(reader, name, options.profiles or rows.own_profiles())
     for problem in reader.problems:
         emit(Event("warning", "profiles", f"left out: {problem}"))
     return ProfileTables(tables=tuple(tables))
@@ -161,7 +161,7 @@ def _table(path: Path, table: Table) -> ProfileTable:
     )  # fmt: skip
 
 
-def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
+def _update_file(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     """Update one file of the overlay. Return the table of new rows, if there are any."""
     shipped, _ = read_file(profiles.directory() / f"{name}.yaml")
     table, read_rows, required = measure.MEASURED[name]
@@ -174,9 +174,9 @@ def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     rows = read_rows(reader, documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
-    fresh = difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
+    fresh = find_difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
     path = target / f"{name}.yaml"
-    others = _by_hand(path)
+    others = _read_own_tables(path)
     if fresh is None and not others:
         path.unlink(missing_ok=True)  # the shipped profiles have all rows of the overlay
     else:
@@ -184,7 +184,7 @@ def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     return [_table(path, fresh)] if fresh else []
 
 
-def _by_hand(path: Path) -> list[Table]:
+def _read_own_tables(path: Path) -> list[Table]:
     """Return the tables of an overlay that gpuenv did not write. Raises DataError for a file with mistakes."""
     if not path.exists():
         return []

@@ -58,7 +58,7 @@ def start_probes(
             env.python, python_paths, process.environ(), rows.load(examined.choices)
         )
 
-    return verify.begin(
+    return verify.run_early_probes(
         env, wanted, driver=driver and verify.device_of(wanted, examined.lock)[0] != "cpu",
         machine=make_machine_reader(wanted), meanwhile=read if packages else None,
     )  # fmt: skip
@@ -122,7 +122,7 @@ def _judge_packages(
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
     surroundings = early.python_paths.result()
-    assert early.reading  # `begin` was given a reader
+    assert early.reading  # `run_early_probes` was given a reader
     reading = early.reading().result()
     if reading.nominated and not options.quick:
         names = ", ".join(n.package.name for n in reading.nominated)

@@ -65,13 +65,13 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         record.require_vouched(env)
-        lock = _lock_of(env)
+        lock = _read_lock(env)
         return _preview(env, find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep)))
     with place.lock_place(env, emit, wait=True):
         place.recover(env)
         record.require_vouched(env)
-        choices = _as_created(env, options.choices)
-        lock = _lock_of(env)
+        choices = _recall_choices(env, options.choices)
+        lock = _read_lock(env)
         # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
         build = Build(options=options, env=env, choices=choices, emit=emit, old=lock, keep_failed=True)
         build.use(lock, read_sources(choices))
@@ -111,7 +111,7 @@ def _preview(env: Path, work: RepairWork) -> Preview:
     )  # fmt: skip
 
 
-def _lock_of(env: Path) -> Lock:
+def _read_lock(env: Path) -> Lock:
     """Return the lock inside an environment. Raises UsageError if gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
         if not env.exists():
@@ -122,7 +122,7 @@ def _lock_of(env: Path) -> Lock:
     return record.read_lock(env)
 
 
-def _as_created(env: Path, choices: Choices) -> Choices:
+def _recall_choices(env: Path, choices: Choices) -> Choices:
     """Return the options with the package sources of `create`, unless others are named."""
     try:
         recorded = parse_options(record.read(env, "request.json").get("choices") or {})

@@ -26,7 +26,7 @@ from ..config.options import (
 from ..config.project import apply_project
 from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
-from ..index.places import name_configured
+from ..index.places import add_configured_indexes
 from ..lock import solve_near
 from ..lock.formats import check_choices, get_locks
 from ..lock.request import make_request
@@ -86,7 +86,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
         return check_locks(options.locks, options.targets, options.choices)
     choices = apply_single_target(options.choices, options.targets, options.plans)
     if choices is None:
-        return _fleet(options, emit)
+        return _plan_fleet(options, emit)
     asked, choices = choices, apply_project(choices)
     check_choices(choices)
     if options.pip:
@@ -94,21 +94,21 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     context = make_request(choices, emit, no_code=True)
     local, lock = context.sources.offline or context.sources.no_index, None
     if not get_locks(choices.manager).PLANS_FIRST:
-        plan = _plan_of_channels(emit, context, choices, explain=options.explain)
+        plan = _solve_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
         plan, lock = solve_near(context, choices, emit)
     else:
-        plan = name_configured(plan_request(context), context.sources, context.demands.needs)
+        plan = add_configured_indexes(plan_request(context), context.sources, context.demands.needs)
     plan = add_notes(plan, context, choices)
     if options.pip:
         plan = add_pip(plan, context.profiles, choices, context, lock)
     if plan.builds:
         command = "create" if plan.platform == detect.detect(()).target.platform else "lock"
-        emit(Event("next", "resolve", " ".join(["gpuenv", command, *_words_of(asked)])))
+        emit(Event("next", "resolve", " ".join(["gpuenv", command, *_format_choices(asked)])))
     return plan
 
 
-def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
+def _plan_fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     from ..lock import fleet
 
     packages = fleet.FleetPackages(options.choices, emit)
@@ -126,7 +126,9 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
         planned_fleet = dataclasses.replace(planned_fleet, plans=tuple(plans))
     if planned_fleet.plans:
         named = [f"--plans {options.plans}"] if options.plans else []
-        words = " ".join(["gpuenv lock", *_words_of(options.choices), *named, list_words(options.targets)])
+        words = " ".join(
+            ["gpuenv lock", *_format_choices(options.choices), *named, list_words(options.targets)]
+        )
         if Path(STDIN) in options.targets:
             left = sum(u.hosts for u in planned_fleet.unserved)
             words += "  # with the same input" + (
@@ -195,7 +197,7 @@ def _refuse_channels(choices: Choices) -> None:
         )
 
 
-def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
+def _solve_channels(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """Return the plan that the solver chooses, or one without builds that states the reason."""
     try:
         return solve_near(context, choices, emit)[0]
@@ -208,7 +210,7 @@ def _plan_of_channels(emit: Emit, context: RequestContext, choices: Choices, *, 
         )  # fmt: skip
 
 
-def _words_of(choices: Choices) -> list[str]:
+def _format_choices(choices: Choices) -> list[str]:
     """Return the options as words of a command line."""
     words: list[str] = []
     for _, field, _ in sorted(iterate_options(Choices), key=lambda declared: declared[1].name != "framework"):
@@ -227,13 +229,13 @@ def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
     Return None for a plan without nvcc and for the file of another machine. `--driver` and `--gpu` may
     describe a node that this machine builds for.
     """
-    cuda = _nvcc_of(plan)
+    cuda = _find_nvcc(plan)
     if cuda is None or choices.target or not plan.platform.startswith("linux"):
         return None
     if plan.platform != detect.detect(()).target.platform:
         return None
     row = next((row for row in rows.load(choices).compilers if row.cuda == cuda), None)
-    return _problem(row) if row and row.extras else None
+    return _describe_problem(row) if row and row.extras else None
 
 
 def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
@@ -242,7 +244,7 @@ def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
         emit(Event("warning", "lock", problem))
 
 
-def _nvcc_of(plan: Plan) -> str | None:
+def _find_nvcc(plan: Plan) -> str | None:
     """Return the CUDA version ("13.2") of the requested nvcc, or None."""
     for text in plan.packages:
         need = Requirement(text)
@@ -252,7 +254,7 @@ def _nvcc_of(plan: Plan) -> str | None:
     return None
 
 
-def _problem(row: CudaCompiler) -> str | None:
+def _describe_problem(row: CudaCompiler) -> str | None:
     from ..verify.compilers import read_gcc_version
 
     named = process.environ().get("NVCC_CCBIN")
@@ -263,10 +265,10 @@ def _problem(row: CudaCompiler) -> str | None:
     version = read_gcc_version(found[compiler] or "")
     if version is None or version <= int(row.gcc):
         return None  # clang and others have no gcc version; nvcc checks them
-    return f"{compiler} {version} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_fix(int(row.gcc))}"
+    return f"{compiler} {version} on this machine is newer than nvcc of CUDA {row.cuda} supports (gcc {row.gcc}): {_suggest_compiler(int(row.gcc))}"
 
 
-def _fix(newest: int) -> str:
+def _suggest_compiler(newest: int) -> str:
     """Return how to use the newest installed g++ that nvcc supports, or which one to install."""
     here = next(
         (n for n in range(newest, 6, -1) if shutil.which(f"g++-{n}") and shutil.which(f"gcc-{n}")), None

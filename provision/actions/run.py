@@ -172,7 +172,7 @@ def prepare_variables(
     """
     from ..verify import settings  # imported late, so that the command line starts fast
 
-    removed = [] if keep else _shadowing(root, inherited)
+    removed = [] if keep else _find_shadowing(root, inherited)
     for suspect in removed:
         text = f"removing {suspect.named} from the variables, because it would override the libraries of the environment (use --keep-env to keep it)"
         emit(Event("note", "run", text))
@@ -207,7 +207,7 @@ def prepare_variables(
     return environ
 
 
-def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
+def _find_shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     from ..verify import settings
 
     brought = [
@@ -243,16 +243,16 @@ def find_folders(root: Path, environ: Mapping[str, str]) -> tuple[str, tuple[Pat
         with library.open("rb") as stream:
             searched = read_nvidia_folders(stream)
         there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
-        found_libraries = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
+        found_libraries = {name for w in wheels if w.parent.name in searched for name in _list_libraries(w)}
         return tensorflow.version, tuple(
             w for w in wheels
             if w.parent.name not in searched
             and (not searched or w.parent.name in OPENED_BY_TENSORFLOW)
-            and _libraries(w) - found_libraries
+            and _list_libraries(w) - found_libraries
             and w.resolve() not in there
         )  # fmt: skip
     return "", ()
 
 
-def _libraries(folder: Path) -> set[str]:
+def _list_libraries(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir() if _SONAME.fullmatch(p.name)}

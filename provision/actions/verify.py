@@ -29,7 +29,7 @@ from ..model.declare import checks_option, env_argument, force_option, group, op
 from ..model.values import Value
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
-from ..verify import EarlyProbes, Options, begin, check_options
+from ..verify import EarlyProbes, Options, check_options, run_early_probes
 from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
 from .prove import (
@@ -224,7 +224,7 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
         wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
         examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
         read = make_machine_reader(wanted)
-        with begin(env, wanted, driver=True, machine=lambda: ask(read)) as early:
+        with run_early_probes(env, wanted, driver=True, machine=lambda: ask(read)) as early:
             verdict = run_verification(examined, emit, early)
             machine = early.machine().result()
         expected = node.count_expected(options.expect_gpus, lock)

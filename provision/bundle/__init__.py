@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.downloads import is_right, part
+from ..index.downloads import has_hashes, part_path
 from ..index.wheel_names import glibc_of
 from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
 from ..system import trust
@@ -40,7 +40,7 @@ _DRAFT = f".{MANIFEST}.gpuenv-new"
 _READERS = 4
 
 
-def claim(folder: Path) -> Bundle | None:
+def read_existing(folder: Path) -> Bundle | None:
     """Return the bundle in a folder, or None for an empty or missing folder. Raises UsageError for other contents."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", hint="choose an empty or new folder")
@@ -79,7 +79,7 @@ def read(folder: Path) -> Bundle:
         ) from error
     try:
         for name in (
-            *locks_of(manifest), *(f.path for f in manifest.files), *(a.path for a in archives_of(manifest)),
+            *list_locks(manifest), *(f.path for f in manifest.files), *(a.path for a in list_archives(manifest)),
         ):  # fmt: skip
             check_relative(name)
     except UnsafeNameError as error:
@@ -89,12 +89,12 @@ def read(folder: Path) -> Bundle:
     return manifest
 
 
-def locks_of(bundle: Bundle) -> list[str]:
+def list_locks(bundle: Bundle) -> list[str]:
     """Return the names of the lock files of a bundle."""
     return list(dict.fromkeys([bundle.lock, *(p.lock for p in bundle.plans)]))
 
 
-def archives_of(bundle: Bundle) -> tuple[BundlePython, ...]:
+def list_archives(bundle: Bundle) -> tuple[BundlePython, ...]:
     """Return the Python archives of a bundle."""
     archives = [bundle.archive, *(p.archive for p in bundle.plans)]
     return tuple(dict.fromkeys(a for a in archives if a))
@@ -114,7 +114,7 @@ def write_manifest(folder: Path, bundle: Bundle) -> None:
 
 
 @contextmanager
-def working(folder: Path) -> Iterator[Path]:
+def work_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder for temporary parts of a bundle, and remove it at the end. Raises BuildError for the disk."""
     work = folder / ".work"
     shutil.rmtree(work, ignore_errors=True)
@@ -132,7 +132,7 @@ def remove_old(folder: Path, before: Bundle, files: Iterable[BundleFile]) -> Non
     with writing(folder):
         for path in (folder / f.path for f in before.files if f.path not in kept):
             remove_file(path, root=folder)
-            remove_file(part(path), root=folder)
+            remove_file(part_path(path), root=folder)
 
 
 def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
@@ -146,7 +146,7 @@ def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
 def is_whole(folder: Path, file: BundleFile) -> bool:
     """Return whether a file exists with the hash of the manifest."""
     path = folder / file.path
-    return bool(file.sha256) and path.is_file() and is_right(path, {"sha256": file.sha256 or ""})
+    return bool(file.sha256) and path.is_file() and has_hashes(path, {"sha256": file.sha256 or ""})
 
 
 def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int], None]) -> None:
@@ -171,7 +171,7 @@ def verify(folder: Path, files: Sequence[BundleFile], on_progress: Callable[[int
 def refuse_edited(folder: Path, before: Bundle) -> None:
     """Raise UsageError for an edited lock or README of a complete bundle. Changed wheels are downloaded again."""
     for file in before.files if before.complete else ():
-        changed = file.path in (README, *locks_of(before)) and (folder / file.path).is_file()
+        changed = file.path in (README, *list_locks(before)) and (folder / file.path).is_file()
         if changed and not is_whole(folder, file):
             raise UsageError(
                 f"{folder / file.path} was edited after gpuenv wrote it. It was not replaced",

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..environment import registry
 from ..errors import BuildError
 from ..index import uv
-from ..index.downloads import Download, is_right, part
+from ..index.downloads import Download, has_hashes, part_path
 from ..index.http import AT_ONCE, Http
 from ..model import BundlePython, LockedPackage, PackageSources
 from ..system import process
@@ -26,7 +26,7 @@ from ..system.files import make_folder, write_file
 from ..system.redaction import clean
 from ..system.scratch import make_scratch
 from ..system.untrusted import file_name_of_url, last_segments
-from . import working
+from . import work_folder
 
 _READERS = 4
 
@@ -34,9 +34,9 @@ _READERS = 4
 def find_missing(items: Sequence[Download]) -> tuple[list[Download], int]:
     """Return the items that are missing or have another hash, and their bytes, which partial downloads reduce."""
     with ThreadPoolExecutor(_READERS) as pool:
-        there = list(pool.map(lambda i: i.path.is_file() and is_right(i.path, i.hashes), items))
+        there = list(pool.map(lambda i: i.path.is_file() and has_hashes(i.path, i.hashes), items))
     missing = [item for item, good in zip(items, there, strict=True) if not good]
-    return missing, sum(max(0, (item.size or 0) - _size(part(item.path))) for item in missing)
+    return missing, sum(max(0, (item.size or 0) - _size(part_path(item.path))) for item in missing)
 
 
 def _size(path: Path) -> int:
@@ -56,7 +56,7 @@ def collect(http: Http, items: Sequence[Download], on_progress: Callable[[int, s
     todo: queue.SimpleQueue[Download | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
-    done = -sum(_size(part(i.path)) for i in items)  # existing parts are reported first
+    done = -sum(_size(part_path(i.path)) for i in items)  # existing parts are reported first
     under_way: dict[str, int] = {}
 
     def count(more: int) -> None:
@@ -120,7 +120,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     )
     if (row := next(fitting, None)) is None:
         return None, f"uv has no Python {minor} for {platform}"
-    with working(folder) as work:
+    with work_folder(folder) as work:
         cache = work / "archive"
         make_folder(cache, root=folder)
         variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
@@ -131,7 +131,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         if not done.ok or len(archives) != 1:
             host = re.search(r"https?://([^/\s)]+)", done.stderr)
             place = f" from {host[1]}" if host else ""
-            why = f"Python {row['version']} cannot be downloaded{place} ({_why(done.stderr)})"
+            why = f"Python {row['version']} cannot be downloaded{place} ({_get_reason(done.stderr)})"
             return None, f"{why}. Allow that host, or name a mirror: UV_PYTHON_INSTALL_MIRROR"
         path = folder / "python" / file_name_of_url(row["url"])
         make_folder(path.parent, root=folder)
@@ -139,7 +139,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     return BundlePython(key=row["key"], version=row["version"], path=f"python/{path.name}"), ""
 
 
-def _why(log: str) -> str:
+def _get_reason(log: str) -> str:
     causes = [x.partition("cause:")[2].strip() for x in log.splitlines() if "cause:" in x]
     return clean(causes[-1] if causes else (log.strip().splitlines() or ["no reason given"])[-1])
 

@@ -14,7 +14,7 @@ from ..lock.accept import check_lock
 from ..lock.formats import get_locks
 from ..model import Bundle, BundlePlan, Emit, Event, Machine, Plan, Target, format_bytes
 from ..wheels import pylock
-from . import archives_of, find_newer_glibc, is_archive_for, read, refuse_unlisted, verify
+from . import find_newer_glibc, is_archive_for, list_archives, read, refuse_unlisted, verify
 from .files import unpack_archive
 from .packages import get_bundle_path
 
@@ -88,7 +88,7 @@ def unpack_python(folder: Path, plan: Plan, env: Path, emit: Emit) -> str | None
     """Return the bundle's Python for a plan, unpacked for an environment, or None without one. Raises BuildError."""
     manifest = read(folder)
     minor = get_minor_version(plan.python)
-    fitting = (a for a in archives_of(manifest) if minor and is_archive_for(a, minor, plan.platform))
+    fitting = (a for a in list_archives(manifest) if minor and is_archive_for(a, minor, plan.platform))
     if (archive := next(fitting, None)) is None:
         return None
     emit(Event("start", "build", f"unpacking Python {archive.version}"))
@@ -122,7 +122,7 @@ def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) ->
         elif plan.device != device:
             why = f"for {plan.device}, but this machine requires {device}"
         else:
-            why = _object_to(folder, plan, choices, target, machine)
+            why = _find_objection(folder, plan, choices, target, machine)
         if why is None:
             text = f"this machine is of host class {own.get(plan.lock)}: installing {plan.lock} of the bundle"
             if plan.lock not in own:
@@ -137,7 +137,7 @@ def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) ->
     )
 
 
-def _object_to(
+def _find_objection(
     folder: Path, plan: BundlePlan, choices: Choices, target: Target, machine: Machine | None
 ) -> str | None:
     """Return why a plan does not fit a machine, or None. `machine` is this one if it is the target."""

@@ -63,7 +63,7 @@ class LockForBundle(Value):
         return self.file or make_lock_name(self.lock.manager)
 
 
-def one_of_each_platform(locks: Iterable[LockForBundle]) -> list[LockForBundle]:
+def choose_per_platform(locks: Iterable[LockForBundle]) -> list[LockForBundle]:
     """Return the lock with the oldest glibc for each platform: its wheels serve all machines of the platform."""
     by_platform: dict[str, LockForBundle] = {}
     for locked in locks:
@@ -185,14 +185,14 @@ def solve_own_packages(
     known = {p for b in locked.profiles.builds for p in b.python if f"{p}.99" in bounds}
     minors = sorted(known, key=Version, reverse=True)
     with ThreadPoolExecutor(len(minors)) as pool:
-        solved = list(pool.map(lambda minor: _solved(locked, wanted, minor), minors))
+        solved = list(pool.map(lambda minor: _solve(locked, wanted, minor), minors))
     served = {m: one.packages for m, one in zip(minors, solved, strict=True) if isinstance(one, Answer)}
     if not served:
         raise next(one for one in solved if isinstance(one, LockError))
     return tuple({p.url: p for packages in served.values() for p in packages}.values()), tuple(served)
 
 
-def _solved(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer | LockError:
+def _solve(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer | LockError:
     """Return the packages for one Python, or the error. Raises LockError if the index does not answer."""
     plan = Plan(
         builds=(), python=minor, platform=locked.lock.plan.platform, manager="venv", device="cpu",

@@ -24,7 +24,7 @@ from ..system.files import write_file, writing
 from ..system.redaction import clean
 from ..system.toml import tomllib
 from ..system.untrusted import check_file_name, check_relative
-from . import working
+from . import work_folder
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0
@@ -33,7 +33,7 @@ _PEP_518 = ("setuptools", "wheel")
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 
 
-def wheel_of_unhashed(
+def build_unhashed(
     package: LockedPackage, line: str, folder: Path, python: str, sources: PackageSources
 ) -> str:
     """Build the wheel of a folder or commit, and return its file name. Raises BuildError.
@@ -41,7 +41,7 @@ def wheel_of_unhashed(
     uv builds and installs `line` into a temporary folder, and the wheel contains the installed files. Raises LockError
     for compiled code.
     """
-    with working(folder.parent) as work:
+    with work_folder(folder.parent) as work:
         wanted = work / "requirements.txt"
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
@@ -54,10 +54,10 @@ def wheel_of_unhashed(
             )  # fmt: skip
         installed = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
                  if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
-        return _remade(installed[0], folder)
+        return _rebuild_wheel(installed[0], folder)
 
 
-def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
+def _rebuild_wheel(dist: importlib.metadata.Distribution, folder: Path) -> str:
     """Rebuild the wheel of an installed distribution by its RECORD, without scripts that installers generate."""
     tags = re.findall(r"^Tag:\s*(\S+)", dist.read_text("WHEEL") or "", re.MULTILINE)
     if any(not t.endswith("-none-any") for t in tags):
@@ -112,16 +112,16 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
         for inside, data in contents.items():
             rows.append((inside, format_sha256(data), len(data)))
-            wheel.writestr(_member(inside), data)
+            wheel.writestr(_make_member(inside), data)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
-        wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
+        wheel.writestr(_make_member(f"{info}/RECORD"), text.getvalue())
     with writing(folder):
         write_file(folder / name, buffer.getvalue(), root=folder.parent)
     return name
 
 
-def _member(inside: str) -> zipfile.ZipInfo:
+def _make_member(inside: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(inside, _EPOCH)
     member.compress_type = zipfile.ZIP_DEFLATED
     member.external_attr = 0o644 << 16  # an installer makes scripts executable

@@ -42,10 +42,10 @@ from ..system import process
 from ..system.files import hash_file, write_file, writing
 from . import (
     README,
-    archives_of,
     files,
     is_archive_for,
     is_whole,
+    list_archives,
     list_files,
     readme,
     remove_old,
@@ -56,11 +56,11 @@ from .files import collect, find_missing
 from .packages import (
     BundledPackages,
     LockForBundle,
+    choose_per_platform,
     get_bundle_path,
-    one_of_each_platform,
     solve_own_packages,
 )
-from .wheels import build_requires, wheel_of_unhashed
+from .wheels import build_requires, build_unhashed
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
@@ -109,7 +109,7 @@ class BundleWriter:
         """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
         items: list[Download] = []
         pythons: list[tuple[str, ...]] = []
-        for locked in one_of_each_platform(self.locks):
+        for locked in choose_per_platform(self.locks):
             packages, minors = solve_own_packages(locked, self.emit)
             items += BundledPackages(self.folder, locked).items(packages, "gpuenv")
             pythons.append(minors)
@@ -119,7 +119,7 @@ class BundleWriter:
         """Return the archive of a Python that the folder has already."""
         if self.before is None:
             return None
-        for archive in archives_of(self.before):
+        for archive in list_archives(self.before):
             file = next((f for f in self.before.files if f.path == archive.path), None)
             if is_archive_for(archive, minor, platform) and file and is_whole(self.folder, file):
                 return archive
@@ -248,7 +248,7 @@ class BundleContents(BundledPackages):
         self.emit(Event("start", "bundle", f"building a wheel of {line}"))
         python = find_python(self.locked.lock.plan.python or "", None, None) or sys.executable
         wheels = self.folder / "wheels"
-        name = wheel_of_unhashed(package, line, wheels, python, self.locked.sources)
+        name = build_unhashed(package, line, wheels, python, self.locked.sources)
         self._note(
             f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
         )

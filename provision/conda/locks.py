@@ -207,7 +207,7 @@ def _derive_build(
 # --- a lock and a target ------------------------------------------------------------------------
 
 
-def request_of(lock: Lock) -> Request:
+def make_request(lock: Lock) -> Request:
     """Return the part of a lock's request that the virtual packages depend on."""
     wanted = tuple(FrameworkRequest(name=b.framework, specifier=f"=={b.version}") for b in lock.plan.builds)
     return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)

@@ -365,7 +365,7 @@ def _list_rows(framework: str, device: str, rows: Sequence[CondaBuild]) -> list[
     return [r for r in rows if r.framework == framework and r.device == device and r.version is None]
 
 
-def rows_for(
+def select_rows(
     framework: str, device: str, channels: Sequence[str], rows: Sequence[CondaBuild]
 ) -> list[CondaBuild]:
     """Return the rows of a framework in these channels.
@@ -533,7 +533,7 @@ def _plan_build(
     wanted: FrameworkRequest, query: ChannelQuery, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
     device, limit = query.request.device, query.bounds.cuda
-    rows = rows_for(wanted.name, device, solution.channels, query.rows)
+    rows = select_rows(wanted.name, device, solution.channels, query.rows)
     row = next(r for r in rows if r.package in by_name)
     record = by_name[row.package]
     if not fnmatch.fnmatch(record["build"], row.build):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..index.config import pip_settings, uv_default, uv_extra, uv_variables, without_name
+from ..index.config import pip_settings, strip_name, uv_default, uv_extra, uv_variables
 from ..requirements.nodes import MAX_BYTES, NotReadError, decode_yaml, parse_yaml
 from ..system import grants, process, trust
 from .options import Choices
@@ -29,7 +29,7 @@ def read_user_grants(c: Choices) -> None:
         default,
         *pip.extra_index_urls,
         *pip.find_links,
-        *map(without_name, listed),
+        *map(strip_name, listed),
     ]
     places += [environ.get(f"GPUENV_INDEX_{name}", "") for name in ("PYPI", "PYTORCH")]
     if c.config is None:  # otherwise the options hold those of the project too

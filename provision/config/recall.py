@@ -126,8 +126,8 @@ def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: 
     if not before:
         return dataclasses.replace(choices, typed=list_typed(choices))
     config = locate_project_file() if "framework" not in said else None
-    kept = _recorded(env, before, config)
-    for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
+    kept = _read_recorded(env, before, config)
+    for name in _list_replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
     merged = dataclasses.replace(merged, typed=list_typed(merged))
@@ -179,7 +179,7 @@ def list_typed(choices: Choices) -> dict[str, Any]:
     for name, field in _RECORDED.items():
         value = getattr(choices, name)
         if value and value != field.default:
-            kept[name] = _mapped(name, value, _absolute)
+            kept[name] = _map_paths(name, value, _absolute)
     return kept
 
 
@@ -230,11 +230,11 @@ def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[
     old, new = before.get("choices") or {}, wanted.get("choices") or {}
     return {
         k for k in old.keys() | new.keys()
-        if (_mapped(k, old.get(k), _absolute) or None) != (_mapped(k, new.get(k), _absolute) or None)
+        if (_map_paths(k, old.get(k), _absolute) or None) != (_map_paths(k, new.get(k), _absolute) or None)
     }  # fmt: skip
 
 
-def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
+def _list_replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
     """Return the recorded options that this command line replaces, and those that depend on them."""
     gone = set(said)
     if said & _TARGET:  # another machine is described again
@@ -250,7 +250,7 @@ def _replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock
     return gone & set(kept)
 
 
-def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+def _read_recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Return the recorded options as fields of `Choices`. Raises BuildError for the record of another version."""
     had = before["choices"]
     left_out = {field.name for field in dataclasses.fields(Choices)} - _RECORDED.keys()
@@ -260,7 +260,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict
     if config and not had.get("config"):
         # It was made before there was a gpuenv.yaml, which applies now.
         values = {k: v for k, v in values.items() if k not in _PACKAGES}
-    values = {k: _mapped(k, v, _from_here) for k, v in values.items()}
+    values = {k: _map_paths(k, v, _relative_path) for k, v in values.items()}
     try:
         whole = parse_options(values)
     except (ValueError, TypeError) as error:
@@ -270,7 +270,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None) -> dict
     return {k: getattr(whole, k) for k in values}
 
 
-def others(have: list[str], wanted: list[str]) -> list[str]:
+def drop_named(have: list[str], wanted: list[str]) -> list[str]:
     """Return the requirements in `have` for packages that `wanted` does not name. Both have the form of
     `--with`."""
     names = {requirement_name(w) for w in wanted}
@@ -280,7 +280,7 @@ def others(have: list[str], wanted: list[str]) -> list[str]:
 # --- paths -----------------------------------------------------------------------------------
 
 
-def _mapped(name: str, value: Any, convert: Any) -> Any:
+def _map_paths(name: str, value: Any, convert: Any) -> Any:
     if name not in _PATHS or not value:
         return value
     return [convert(name, x) for x in value] if isinstance(value, list) else convert(name, value)
@@ -296,7 +296,7 @@ def _absolute(name: str, value: Path | str) -> str:
     return str(Path(text).absolute())
 
 
-def _from_here(name: str, value: str) -> str:
+def _relative_path(name: str, value: str) -> str:
     """Return a recorded path relative to the current folder if it is below that."""
     here = Path.cwd()
     if "://" not in value and Path(value).is_absolute() and Path(value).is_relative_to(here):

@@ -96,16 +96,16 @@ def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | No
     UsageError.
     """
     places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
-    span = _span(text)
+    span = _parse_span(text)
     try:
-        at = (now or datetime.now(timezone.utc)) - span if span else _moment(text)
+        at = (now or datetime.now(timezone.utc)) - span if span else _parse_time(text)
         cutoff = at.astimezone(timezone.utc).replace(microsecond=0, tzinfo=None).isoformat()
     except OverflowError as error:
         raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error
     return ExcludeNewer(cutoff=f"{cutoff}Z", span=text.strip() if span else None, excepted=places)
 
 
-def _span(text: str) -> timedelta | None:
+def _parse_span(text: str) -> timedelta | None:
     plain = text.strip()
     if len(plain) > _LONGEST:
         return None
@@ -114,7 +114,7 @@ def _span(text: str) -> timedelta | None:
     return timedelta(**parts) if parts else None
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     plain = text.strip()
     try:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", plain):
@@ -184,7 +184,7 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
         demands = read_requirements(c, load(c), lock.target)
     except UsageError as error:
         lacking = error.variable if isinstance(error, MissingVariableError) else None
-        named = (grants.names_in(f"{p.url} {p.index}") for p in lock.packages)
+        named = (grants.list_variables(f"{p.url} {p.index}") for p in lock.packages)
         if isinstance(error, GrantError) or any(lacking in names for names in named):
             raise
         return sources

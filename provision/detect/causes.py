@@ -16,7 +16,7 @@ from typing import Any
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
 from ..model.values import Value
-from .files import DeviceFile, read_text, under
+from .files import DeviceFile, join_root, read_text
 from .query import DriverAnswer
 
 
@@ -110,17 +110,17 @@ class Uvm(Value):
 
 def read_uvm(root: Path) -> Uvm | None:
     """Read the state of nvidia_uvm. Return None if the system lists no devices."""
-    devices = read_text(under(root, _DEVICES))
+    devices = read_text(join_root(root, _DEVICES))
     if not devices:
         return None
     listed = re.search(r"^\s*(\d{1,6}) nvidia-uvm$", devices, re.MULTILINE)
-    count = read_text(under(root, _SUSPENDS)) or ""
-    node, refused = _read_file(under(root, FILE))
+    count = read_text(join_root(root, _SUSPENDS)) or ""
+    node, refused = _read_file(join_root(root, FILE))
     return Uvm(
         major=int(listed[1]) if listed else None,
         node=node,
         refused=refused,
-        version=read_text(under(root, _VERSION)) or None,
+        version=read_text(join_root(root, _VERSION)) or None,
         suspends=int(count) if re.fullmatch(r"\d{1,9}", count) else None,
     )
 

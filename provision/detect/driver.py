@@ -19,12 +19,12 @@ from .causes import (
 )
 from .files import (
     DRIVER_FOLDERS,
+    exists,
     find_files,
-    is_there,
+    join_root,
     list_device_files,
     parse_library_version,
     read_kernel_module,
-    under,
 )
 from .host import read_context, read_hardware
 from .query import NOT_THERE, DriverAnswer, Trouble, ask_libcuda, ask_nvml, ask_smi
@@ -84,8 +84,8 @@ def read_driver(
         state,
         smi=smi,
         hardware=read_hardware(root),
-        nouveau=is_there(under(root, "/sys/module/nouveau")),
-        unsearched=next((f for f in DRIVER_FOLDERS if is_there(under(root, f"{f}/libcuda.so.1"))), None),
+        nouveau=exists(join_root(root, "/sys/module/nouveau")),
+        unsearched=next((f for f in DRIVER_FOLDERS if exists(join_root(root, f"{f}/libcuda.so.1"))), None),
     )
     problem, findings = explain(state)
     # The file name of libcuda shows its version. Without a loaded module that is not the version of a driver.

@@ -19,7 +19,7 @@ from ..system.elf import loader_cache
 from ..system.redaction import redact_variable
 
 
-def under(root: Path, path: str) -> Path:
+def join_root(root: Path, path: str) -> Path:
     """Return an absolute path of the machine below `root`, which is "/" except in tests."""
     return root / path.lstrip("/")
 
@@ -32,7 +32,7 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Return whether a path exists. A folder without search permission means no."""
     return os.path.exists(path)  # noqa: PTH110  # Path.exists raises for such a folder
 
@@ -68,17 +68,17 @@ def parse_proc_version(text: str) -> str | None:
 
 def read_kernel_module(root: Path) -> tuple[str | None, str | None]:
     """Return (version, source) of the loaded kernel module. The source is proc or sys."""
-    version = parse_proc_version(read_text(under(root, "/proc/driver/nvidia/version")) or "")
+    version = parse_proc_version(read_text(join_root(root, "/proc/driver/nvidia/version")) or "")
     if version:
         return version, "proc"
-    version = read_text(under(root, "/sys/module/nvidia/version"))
+    version = read_text(join_root(root, "/sys/module/nvidia/version"))
     return (version, "sys") if version else (None, None)
 
 
 def list_device_files(root: Path) -> tuple[DeviceFile, ...]:
     """Return the device files /dev/nvidia0, /dev/nvidiactl, ..., and WSL's /dev/dxg."""
     nodes = []
-    for path in list_entries(under(root, "/dev")):
+    for path in list_entries(join_root(root, "/dev")):
         if not re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", path.name):
             continue
         try:
@@ -214,10 +214,10 @@ def find_files(
     wanted = tuple(sonames)
     for folder in trust.list_absolute_entries(environ.get("LD_LIBRARY_PATH")):
         for soname in wanted:
-            if is_there(folder / soname):
+            if exists(folder / soname):
                 files.setdefault(soname, str((folder / soname).resolve()))
     for soname, path in loader_cache(root, machine):
-        if soname in wanted and is_there(Path(path)):
+        if soname in wanted and exists(Path(path)):
             files.setdefault(soname, str(Path(path).resolve()))
     return files
 
@@ -247,7 +247,7 @@ def list_folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFi
     return tuple(
         LibraryFile(soname=soname, path=str(folder / soname), version=parse_file_version(soname, real.name))
         for real, soname in sonames.items()
-        if is_there(real)
+        if exists(real)
     )
 
 
@@ -264,8 +264,8 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
         cached.setdefault(path.rpartition("/")[0], []).append(soname)
     for parent, names in cached.items():
         libraries += list_folder_libraries(Path(parent), names)
-    toolkits = [p / "lib64" for p in list_entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
-    for folder in (*toolkits, *(under(root, name) for name in DRIVER_FOLDERS)):
+    toolkits = [p / "lib64" for p in list_entries(join_root(root, "/usr/local")) if p.name.startswith("cuda")]
+    for folder in (*toolkits, *(join_root(root, name) for name in DRIVER_FOLDERS)):
         libraries += list_folder_libraries(folder, (path.name for path in list_entries(folder)))
     first: dict[tuple[str, Path], LibraryFile] = {}
     for library in libraries:

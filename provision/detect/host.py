@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model import PLATFORMS, Evidence, Finding, HardwareDevice, HostContext
 from .causes import make_finding
-from .files import is_there, list_device_files, list_entries, read_text, under
+from .files import exists, join_root, list_device_files, list_entries, read_text
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
 VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
@@ -33,7 +33,7 @@ def make_pci_device(address: str, vendor: str, device: str, kind: str) -> Hardwa
 def read_pci(root: Path) -> tuple[HardwareDevice, ...]:
     """Return the GPUs and accelerators in /sys/bus/pci/devices."""
     devices = []
-    for path in list_entries(under(root, "/sys/bus/pci/devices")):
+    for path in list_entries(join_root(root, "/sys/bus/pci/devices")):
         vendor, device, kind = (read_text(path / name) or "" for name in ("vendor", "device", "class"))
         devices.append(make_pci_device(path.name, vendor, device, kind))
     return tuple(item for item in devices if item)
@@ -58,10 +58,11 @@ def read_hardware(root: Path) -> tuple[HardwareDevice, ...]:
         for node in list_device_files(root)
         if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
     ]
-    if is_there(under(root, WSL_LIBCUDA)):
+    if exists(join_root(root, WSL_LIBCUDA)):
         devices.append(HardwareDevice(vendor="nvidia", address=WSL_LIBCUDA))
     board = parse_jetson_model(
-        read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
+        read_text(join_root(root, "/etc/nv_tegra_release")),
+        read_text(join_root(root, "/proc/device-tree/model")),
     )
     if board:
         devices.append(HardwareDevice(vendor="nvidia", address=JETSON, device=board))
@@ -142,30 +143,31 @@ def find_slurm_role(root: Path, environ: Mapping[str, str]) -> str | None:
         return "job"
     named = environ.get("SLURM_CONF")
     conf = next(
-        (text for path in ([named] if named else SLURM_CONFS) if (text := read_text(under(root, path)))), ""
+        (text for path in ([named] if named else SLURM_CONFS) if (text := read_text(join_root(root, path)))),
+        "",
     )
     if not re.search(r"^\s*(NodeName|NodeSet|include)\b", conf, re.IGNORECASE | re.MULTILINE):
         return None
     running = (
-        read_text(entry / "comm") for entry in list_entries(under(root, "/proc")) if entry.name.isdigit()
+        read_text(entry / "comm") for entry in list_entries(join_root(root, "/proc")) if entry.name.isdigit()
     )
     return None if "slurmd" in running else "login"
 
 
 def read_wsl(root: Path) -> bool:
     """Return whether this is WSL."""
-    release = read_text(under(root, "/proc/sys/kernel/osrelease")) or ""
-    return is_wsl(release, driver_folder=is_there(under(root, "/usr/lib/wsl/lib")))
+    release = read_text(join_root(root, "/proc/sys/kernel/osrelease")) or ""
+    return is_wsl(release, driver_folder=exists(join_root(root, "/usr/lib/wsl/lib")))
 
 
 def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
     """Read all marks under `root`."""
     container = find_container_kind(
         environ,
-        dockerenv=is_there(under(root, "/.dockerenv")),
-        containerenv=is_there(under(root, "/run/.containerenv")),
-        cgroup=read_text(under(root, "/proc/1/cgroup")) or "",
-        init=read_text(under(root, "/run/systemd/container")) or "",
+        dockerenv=exists(join_root(root, "/.dockerenv")),
+        containerenv=exists(join_root(root, "/run/.containerenv")),
+        cgroup=read_text(join_root(root, "/proc/1/cgroup")) or "",
+        init=read_text(join_root(root, "/run/systemd/container")) or "",
     )
     return HostContext(
         container=container,
@@ -177,11 +179,11 @@ def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
 
 def _has_colab_package(root: Path) -> bool:
     """Return whether Colab's working directory and its Python package exist."""
-    if not is_there(under(root, "/content")):
+    if not exists(join_root(root, "/content")):
         return False
     return any(
-        is_there(folder / "dist-packages" / "google" / "colab")
-        for folder in list_entries(under(root, "/usr/local/lib"))
+        exists(folder / "dist-packages" / "google" / "colab")
+        for folder in list_entries(join_root(root, "/usr/local/lib"))
         if folder.name.startswith("python3")
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..model import PythonInstallation
 from ..model.values import Value
 from ..system import process, trust
-from .files import is_there, list_entries, read_text, under
+from .files import exists, join_root, list_entries, read_text
 
 OLDEST = (3, 8)
 _SECONDS = 10.0  # for a Python to say its version
@@ -55,7 +55,7 @@ def read_stated_version(source: str, names: Iterable[str]) -> tuple[str, bool] |
 
 def is_virtual(executable: Path) -> bool:
     """Return whether an executable belongs to a virtualenv: pyvenv.cfg beside it or above it (PEP 405)."""
-    return is_there(executable.parent / "pyvenv.cfg") or is_there(executable.parent.parent / "pyvenv.cfg")
+    return exists(executable.parent / "pyvenv.cfg") or exists(executable.parent.parent / "pyvenv.cfg")
 
 
 def _find_uv_folder(environ: Mapping[str, str], home: Path) -> Path:
@@ -68,7 +68,7 @@ def _find_uv_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 def _list_conda_prefixes(root: Path, environ: Mapping[str, str], home: Path) -> list[Path]:
     prefixes = [Path(environ["CONDA_PREFIX"])] if environ.get("CONDA_PREFIX") else []
-    for base in [*(home / name for name in CONDA_HOMES), under(root, "/opt/conda")]:
+    for base in [*(home / name for name in CONDA_HOMES), join_root(root, "/opt/conda")]:
         prefixes += [base, *list_entries(base / "envs")]
     listed = read_text(home / ".conda" / "environments.txt") or ""
     return prefixes + [Path(line.strip()) for line in listed.splitlines() if line.strip()]
@@ -84,7 +84,7 @@ def _list_managed(root: Path, environ: Mapping[str, str], home: Path) -> Iterato
     for prefix, source, names in found:
         stated = read_stated_version(source, names)
         programs = (prefix / name for name in ("bin/python3", "bin/python"))
-        if stated and (path := next(filter(is_there, programs), None)):
+        if stated and (path := next(filter(exists, programs), None)):
             yield _PythonCandidate(path=path, source=source, version=stated[0], free_threaded=stated[1])
 
 
@@ -120,8 +120,8 @@ def _list_candidates(root: Path, environ: Mapping[str, str]) -> Iterator[_Python
         if real in known or not any(real.is_relative_to(env.resolve()) for env in active):
             yield known.get(real, candidate)
     yield from managed
-    places = [path / "bin" for path in list_entries(under(root, "/opt"))]
-    for folder in (*places, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
+    places = [path / "bin" for path in list_entries(join_root(root, "/opt"))]
+    for folder in (*places, join_root(root, "/usr/local/bin"), join_root(root, "/usr/bin")):
         yield from _list_in_folder(folder, "system")
 
 
@@ -159,7 +159,7 @@ class PythonCache:
             return {}  # missing or damaged: the Pythons are started again
         return kept if isinstance(kept, dict) else {}
 
-    def of(self, path: Path) -> tuple[str, bool] | None:
+    def ask(self, path: Path) -> tuple[str, bool] | None:
         """Return the answer of the Python at a real path, from the cache if its file has not changed.
 
         A script is always started, because it can start another Python tomorrow.
@@ -176,7 +176,7 @@ class PythonCache:
         self._used[str(path)] = kept
         return kept[1], bool(kept[2])
 
-    def keep(self) -> None:
+    def write(self) -> None:
         """Write new answers to the cache. If that fails, the Pythons are started again the next time."""
         if all(self._kept.get(path) == answer for path, answer in self._used.items()):
             return
@@ -231,7 +231,7 @@ def read_pythons(
             continue  # removed meanwhile
         version, free_threaded = candidate.version, candidate.free_threaded
         if version is None:
-            answer = ask.of(real) if ask else ask_python(real)
+            answer = ask.ask(real) if ask else ask_python(real)
             if answer is None:
                 continue
             version, free_threaded = answer
@@ -240,7 +240,7 @@ def read_pythons(
                 (PythonInstallation(path=str(real), version=version, source=candidate.source), free_threaded)
             )
     if ask:
-        ask.keep()
+        ask.write()
     if refused:
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         trust.note(f"{refused[0].message}{more}")

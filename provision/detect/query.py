@@ -22,10 +22,10 @@ from ..system.probes import Record, join_sources, parse_records
 from ..system.redaction import clean
 from .files import (
     SMI_FIELDS,
-    is_there,
+    exists,
+    join_root,
     parse_library_version,
     parse_smi_rows,
-    under,
 )
 
 _PROBE = Path(__file__).resolve().parents[1] / "probes" / "gpu.py"
@@ -144,8 +144,8 @@ TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
 
 def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> DriverAnswer | None:
     """Ask the first nvidia-smi found. Return None if there is none."""
-    usual = [under(root, folder) / "nvidia-smi" for folder in TRUSTED]
-    program = next(filter(is_there, usual), None) or trust.find_program("nvidia-smi", environ.get("PATH"))
+    usual = [join_root(root, folder) / "nvidia-smi" for folder in TRUSTED]
+    program = next(filter(exists, usual), None) or trust.find_program("nvidia-smi", environ.get("PATH"))
     if program is None:
         return None
     # nvidia-smi of old drivers does not know compute_cap, and then prints no value at all.

@@ -146,7 +146,7 @@ def read_lock(env: Path) -> Lock:
     """Return the lock inside an environment. Raises LockError."""
     from ..wheels import pylock
 
-    return pylock.read_in(env / MARK)
+    return pylock.read_env_lock(env / MARK)
 
 
 def read_plan(env: Path) -> Plan | None:

@@ -27,10 +27,10 @@ from .subject import (
     InstalledPart,
     Subject,
     conda_packages,
+    describe_target,
     file_name,
     folder_of,
     headline,
-    made_for,
     main_index,
 )
 
@@ -56,7 +56,9 @@ def cyclonedx(subject: Subject) -> str:
 
 def _metadata(subject: Subject) -> dict[str, Any]:
     lock = subject.lock
-    said = f"{headline(lock)}; locked for {made_for(lock)}; written by `gpuenv export --format cyclonedx`"
+    said = (
+        f"{headline(lock)}; locked for {describe_target(lock)}; written by `gpuenv export --format cyclonedx`"
+    )
     return {
         "component": {
             "type": "application", "bom-ref": _ROOT, "name": _name(subject.env), "description": said,
@@ -240,15 +242,17 @@ def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
         for name, (one, *_) in sorted(read_distributions(env).items())
         if one.installer != "conda" and one.folder.name not in by_conda
     }
-    needs = {name: _parsed(one.requirements) for name, one in installed.items()}
+    needs = {name: _parse_requirements(one.requirements) for name, one in installed.items()}
     extras = {"", *(extra for rows in needs.values() for need in rows for extra in need.extras)}
-    planned = _parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages])
+    planned = _parse_requirements(
+        [*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages]
+    )
     extras |= {extra for need in planned for extra in need.extras}
     return tuple(
         InstalledPart(
             name=name, version=one.version, state=_state(one.version, locked.get(name)),
             requires=_names(needs[name], extras, one.folder),
-            license_expression=_expression(one), license_names=_classified(one),
+            license_expression=_expression(one), license_names=_list_classifiers(one),
         )
         for name, one in installed.items()
     )  # fmt: skip
@@ -283,7 +287,7 @@ def _state(version: str, locked: str | None) -> str:
     return "locked" if same else "replaced"
 
 
-def _parsed(texts: Iterable[str]) -> list[Requirement]:
+def _parse_requirements(texts: Iterable[str]) -> list[Requirement]:
     parsed = []
     for text in texts:
         try:
@@ -311,7 +315,7 @@ def _expression(one: Distribution) -> str | None:
     return None
 
 
-def _classified(one: Distribution) -> tuple[str, ...]:
+def _list_classifiers(one: Distribution) -> tuple[str, ...]:
     """Return the licences of the classifiers ("License :: OSI Approved :: MIT License")."""
     rows = [row.split(" :: ") for row in one.find_values("Classifier")]
     return tuple(dict.fromkeys(row[-1] for row in rows if row[0] == "License" and len(row) > 1))

@@ -18,9 +18,9 @@ from .subject import (
     commit_of,
     conda_override,
     conda_packages,
+    describe_target,
     folder_of,
     hashed,
-    made_for,
     main_index,
     path_of,
     pip_packages,
@@ -240,7 +240,7 @@ def uv(subject: Subject) -> str:
     ]
     if extras:
         comments = [
-            *(oneline(f"`uv sync --extra {extra}`: {made_for(one)}") for extra, one in extras.items()),
+            *(oneline(f"`uv sync --extra {extra}`: {describe_target(one)}") for extra, one in extras.items()),
             "to use the same builds in another project, copy the extras, the [tool.uv] tables and requires-python",
         ]
     return f"{comment(subject, 'uv', '', *comments)}\n{tomli_w.dumps(document)}"

@@ -17,13 +17,13 @@ from .subject import (
     Subject,
     conda_packages,
     create_command,
+    describe_target,
     file_name,
     folder_of,
     from_template,
     headline,
     linux_only,
     local_files,
-    made_for,
     target_options,
 )
 
@@ -72,7 +72,7 @@ def apptainer(subject: Subject) -> str:
     more = ["--find-links", "/opt/wheels"] if any(local_files(lock)) else []
     more += ["--cache-dir", "/tmp/gpuenv-cache"]  # noqa: S108  # of the image
     return from_template(
-        "apptainer.def", subject, "apptainer", image=start.image, target=made_for(lock),
+        "apptainer.def", subject, "apptainer", image=start.image, target=describe_target(lock),
         nv="--nv " if lock.plan.device == "cuda" else "", apt=[*start.apt, *_git_packages(subject)],
         gpuenv=subject.gpuenv.requirement("/opt/lock"), create=create_command(subject, _ENV, path, *more),
         copied=[shell(*pair) for pair in copied.items()],
@@ -172,10 +172,10 @@ def base_image(subject: Subject, use: str = "container") -> BaseImage:
     lock = subject.lock
     cuda = _cuda_of_base(lock)
     fitting = [
-        i for i in _running(subject, use) if (_brings(i, lock, cuda) if cuda else not i.cuda)
+        i for i in _select_images(subject, use) if (_has_cuda(i, lock, cuda) if cuda else not i.cuda)
     ]  # fmt: skip
     if not fitting:
-        raise _none_fits(lock, cuda)
+        raise _make_image_error(lock, cuda)
     newest = max(numbers(i.python or "0") for i in fitting)
     chosen = [i for i in fitting if i.python == lock.plan.python]
     chosen = chosen or [i for i in fitting if numbers(i.python or "0") == newest]
@@ -184,12 +184,12 @@ def base_image(subject: Subject, use: str = "container") -> BaseImage:
 
 def _runner(subject: Subject) -> str:
     """Return the label of the CI machine. Raises UsageError."""
-    if not (fitting := _running(subject, "runner")):
-        raise _none_fits(subject.lock, None)
+    if not (fitting := _select_images(subject, "runner")):
+        raise _make_image_error(subject.lock, None)
     return max(fitting, key=lambda i: _minor(i.glibc)).image
 
 
-def _running(subject: Subject, use: str) -> list[BaseImage]:
+def _select_images(subject: Subject, use: str) -> list[BaseImage]:
     """Return the images for a use on which every file of the lock runs."""
     lock, glibc = subject.lock, _needed_glibc(subject.lock)
     return [
@@ -223,14 +223,14 @@ def _needed_glibc(lock: Lock) -> int:
     return max(glibc_minors)
 
 
-def _brings(image: BaseImage, lock: Lock, cuda: str) -> bool:
+def _has_cuda(image: BaseImage, lock: Lock, cuda: str) -> bool:
     """Return whether an image has a CUDA, and the major version of the lock's cuDNN."""
     cudnn = next((b.cudnn for b in lock.plan.builds if b.cudnn), None)
     same = image.cuda is not None and numbers(image.cuda)[:2] == numbers(cuda)[:2]
     return same and (not cudnn or not image.cudnn or numbers(cudnn)[:1] == numbers(image.cudnn)[:1])
 
 
-def _none_fits(lock: Lock, cuda: str | None) -> UsageError:
+def _make_image_error(lock: Lock, cuda: str | None) -> UsageError:
     if cuda:
         who = oneline(", ".join(f"{b.framework} {b.version}" for b in lock.plan.builds if b.cuda))
         return UsageError(
@@ -268,7 +268,7 @@ def healthcheck(subject: Subject) -> str:
 
 
 def _node_script(subject: Subject, form: str) -> str:
-    _for_gpus(subject, form)
+    _require_gpu(subject, form)
     kinds = {kind: kind == form for kind in ("prolog", "healthcheck")}
     return from_template("slurm-node.sh", subject, form, env=subject.env, kind=form, **kinds)
 
@@ -281,14 +281,14 @@ def taskprolog(subject: Subject) -> str:
 
 def npd(subject: Subject) -> str:
     """Return a ConfigMap with a plugin of node-problem-detector. Raises UsageError for a lock without a GPU."""
-    _for_gpus(subject, "npd")
+    _require_gpu(subject, "npd")
     script = from_template("npd.sh", subject, "npd", env=subject.env)
     return from_template("npd.yaml", subject, "npd", script=script.rstrip())
 
 
 def daemonset(subject: Subject) -> str:
     """Return what taints nodes of Kubernetes with a fault. Raises UsageError for a lock without a GPU."""
-    _for_gpus(subject, "daemonset")
+    _require_gpu(subject, "daemonset")
     return from_template("k8s-node.yaml", subject, "daemonset")
 
 
@@ -301,7 +301,7 @@ def job(subject: Subject) -> str:
     return from_template("k8s-job.yaml", subject, "job", verify=verify, limits=limits)
 
 
-def _for_gpus(subject: Subject, form: str) -> None:
+def _require_gpu(subject: Subject, form: str) -> None:
     """Raise UsageError for a lock without a GPU."""
     linux_only(subject, f"--format {form}")
     if subject.lock.plan.device != "cuda":

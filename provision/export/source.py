@@ -120,7 +120,7 @@ def choose_recorded_source(text: str | None, folder: Path) -> str:
             f"--gpuenv-from {text!r}: expected an address, a wheel or a checkout of gpuenv",
             hint="name git+https://HOST/PROJECT@COMMIT, or the path of a file .whl or of a folder with pyproject.toml",
         )
-    named = _named(path, folder)
+    named = _relative_path(path, folder)
     if _UNFIT.search(named):
         raise UsageError(
             f"--gpuenv-from {text!r}: a Makefile cannot contain this path", hint="move it to another folder"
@@ -139,7 +139,7 @@ def _origin(folder: Path) -> str:
         return ""  # `make env` then names the variable to set
     if urlsplit(url).scheme == "file" and "vcs_info" not in origin:
         path = Path(unquote(urlsplit(url).path))
-        named = _named(path, folder) if _is_source(path) else ""
+        named = _relative_path(path, folder) if _is_source(path) else ""
         return "" if _UNFIT.search(named) else named
     address = _address(redact(url), origin)
     return address if _ADDRESS.fullmatch(address) and redact(address) == address else ""
@@ -157,7 +157,7 @@ def _is_source(path: Path) -> bool:
     return path.is_file() if path.suffix == ".whl" else (path / "pyproject.toml").is_file()
 
 
-def _named(path: Path, folder: Path) -> str:
+def _relative_path(path: Path, folder: Path) -> str:
     """Return the path relative to the folder if it is inside, so that it is valid in a clone."""
     path = path.absolute()
     return f"./{path.relative_to(folder)}" if path.is_relative_to(folder) else str(path)

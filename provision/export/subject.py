@@ -110,7 +110,7 @@ def headline(lock: Lock) -> str:
     return oneline(", ".join([*builds, f"Python {lock.plan.python}"]))
 
 
-def made_for(lock: Lock) -> str:
+def describe_target(lock: Lock) -> str:
     """Return the target of the lock as text."""
     target = lock.target
     words = [target.platform]
@@ -130,7 +130,7 @@ def made_for(lock: Lock) -> str:
 def comment(subject: Subject, form: str, *more: str, sign: str = "#") -> str:
     """Return the head of an export as comment lines. `more` are further lines, and "" is an empty line."""
     rows = [
-        headline(subject.lock), f"locked for {made_for(subject.lock)}",
+        headline(subject.lock), f"locked for {describe_target(subject.lock)}",
         f"written by `gpuenv export --format {form}`: export again after changes of the lock", *more,
     ]  # fmt: skip
     return "".join(f"{sign} {row}".rstrip() + "\n" for row in rows)

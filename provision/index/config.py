@@ -81,7 +81,7 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def uv_default(settings: Mapping[str, str]) -> str | None:
     """Return the address of uv's default index, without a name before it ("mine=https://...")."""
     index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL")
-    return without_name(index) if index else None
+    return strip_name(index) if index else None
 
 
 def uv_extra(settings: Mapping[str, str]) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def find_origin(index: str, environ: Mapping[str, str]) -> str | None:
     return next((str(f) for f in files if place.encode() in (trust.read_configuration(f) or b"")), None)
 
 
-def without_name(index: str) -> str:
+def strip_name(index: str) -> str:
     """Return the address in "[NAME=]ADDRESS"."""
     return re.sub(r"^[\w.-]+=", "", index)
 

@@ -21,7 +21,7 @@ from ..system.redaction import redact
 from ..system.untrusted import file_name_of_url
 from ..system.wheel_file import plain_name
 from .http import TRIES, Http, StatusError, Stream, is_permanent, origin, read_error
-from .refusals import unreadable
+from .refusals import make_read_error
 from .simple_api import project_files
 from .wheel_names import expand_address
 
@@ -60,8 +60,8 @@ class Download(Value):
         `report` gets the number of new bytes, negative for discarded ones. An exception of `report` ends the download
         and keeps the part. Raises LockError if no address has the file, BuildError for a wrong file and for a full disk.
         """
-        half = part(self.path)
-        failure: LockError | BuildError = unreadable(self.shown, "no index has it")
+        half = part_path(self.path)
+        failure: LockError | BuildError = make_read_error(self.shown, "no index has it")
         for url in self.urls:
             try:
                 differs = self._fetch_and_compare(http, url, report)
@@ -83,17 +83,17 @@ class Download(Value):
 
         Returns None for the expected file, else the properties that differ ("hash").
         """
-        half, differs = part(self.path), ""
+        half, differs = part_path(self.path), ""
         for _ in range(2):
             resumed = _get_size(half) > 0
             try:
                 self._fetch(http, url, report)
-                if is_right(half, self.hashes):
+                if has_hashes(half, self.hashes):
                     return None
                 differs = "hash"
             except _OtherFileError:
                 differs = "size and hash"
-            _forget(half, report)
+            _discard_part(half, report)
             if not resumed:  # a resumed part may be of an older file
                 break
         return differs
@@ -104,11 +104,11 @@ class Download(Value):
         After every try that received bytes, TRIES more follow, at most _MOST_TRIES in all. So a download over a bad
         connection succeeds.
         """
-        half = part(self.path)
+        half = part_path(self.path)
         before = _get_size(half)
         report(before)
         if self.size is not None and before > self.size:
-            _forget(half, report)
+            _discard_part(half, report)
         left, tried, slow = TRIES, 0, False
         while (have := _get_size(half)) == 0 or have != self.size:
             tried += 1
@@ -117,11 +117,13 @@ class Download(Value):
                     size = self._write_part(answer, have, http.patience, report)
                 if answer.total is None or size >= answer.total:
                     break
-                failure = unreadable(self.shown, f"the connection ended after {size} of {answer.total} bytes")
+                failure = make_read_error(
+                    self.shown, f"the connection ended after {size} of {answer.total} bytes"
+                )
             except (OSError, http_client.HTTPException) as e:
                 failure, slow = read_error(self.shown, e), isinstance(e, _SlowError)
                 if have and isinstance(e, StatusError) and e.status == 416:
-                    _forget(half, report)  # the part is not shorter than the file
+                    _discard_part(half, report)  # the part is not shorter than the file
                 elif is_permanent(e):
                     raise failure from None
             left = TRIES if _get_size(half) > have and not slow else left - 1
@@ -134,7 +136,7 @@ class Download(Value):
 
         At most `size` bytes are written. A response needs SLOWEST bytes per second over each `patience` seconds.
         """
-        half = part(self.path)
+        half = part_path(self.path)
         root = self.root or half.parent
         if answer.start not in (0, have):
             raise OSError(f"the server sent bytes from {answer.start}, expected {have}")
@@ -175,18 +177,18 @@ class _SlowError(OSError):
     """A download is so slow that it would never end."""
 
 
-def part(path: Path) -> Path:
+def part_path(path: Path) -> Path:
     """Return the path of an incomplete file."""
     return path.with_name(f".{path.name}.part")
 
 
-def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
+def has_hashes(path: Path, hashes: Mapping[str, str]) -> bool:
     """Return whether a file has these hashes. It is read once."""
     actual = hash_file(path, tuple(hashes)) if hashes else {}
     return all(actual[name] == value.lower() for name, value in hashes.items())
 
 
-def _forget(half: Path, report: Progress) -> None:
+def _discard_part(half: Path, report: Progress) -> None:
     report(-_get_size(half))
     half.unlink(missing_ok=True)  # a response of another size is refused before its first byte is written
 

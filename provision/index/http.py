@@ -30,7 +30,7 @@ from ..system import process
 from ..system.redaction import clean_line, redact, redact_text
 from ..system.untrusted import path_of_url
 from .config import PipConfig, pip_settings
-from .refusals import Cause, Refusal, explain_cause, explain_status, unreadable
+from .refusals import Cause, Refusal, explain_cause, explain_status, make_read_error
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -279,7 +279,7 @@ def _read_local(
             if head:
                 return Response(200, {"content-length": str(total)}, b"", url)
             if span and not total:
-                raise unreadable(url, "it is empty")
+                raise make_read_error(url, "it is empty")
             first, length = span or (0, total)
             start = max(0, total + first) if first < 0 else first
             file.seek(start)
@@ -287,9 +287,9 @@ def _read_local(
     except FileNotFoundError:
         if missing_ok:
             return None
-        raise unreadable(url, "it does not exist") from None
+        raise make_read_error(url, "it does not exist") from None
     except OSError as e:
-        raise unreadable(url, e.strerror or str(e)) from None
+        raise make_read_error(url, e.strerror or str(e)) from None
     headers = {
         "content-length": str(len(content)),
         "content-range": f"bytes {start}-{start + len(content) - 1}/{total}",
@@ -494,8 +494,8 @@ def _find_reason(error: HTTPError) -> Exception:
 def _explain_proxy(url: str, proxy: str, error: ssl.SSLError) -> LockError:
     """Return the error for a proxy that no TLS connection can be opened to."""
     if refusal := explain_error(error):
-        return unreadable(url, f"the proxy {redact(proxy)} {refusal.words}", refusal.hint)
-    return unreadable(
+        return make_read_error(url, f"the proxy {redact(proxy)} {refusal.words}", refusal.hint)
+    return make_read_error(
         url,
         f"the TLS connection to the proxy {redact(proxy)} failed ({error.reason or error})",
         "write it as http:// if the proxy has no TLS: HTTPS_PROXY, HTTP_PROXY or proxy in pip.conf",
@@ -552,8 +552,8 @@ def explain_error(error: Exception) -> Refusal | None:
 def read_error(url: str, error: Exception) -> LockError:
     """Return the error for a URL whose request failed with a status or an exception."""
     if refusal := explain_error(error):
-        return unreadable(url, f"the server {refusal.words}", refusal.hint)
-    return unreadable(url, str(error) or type(error).__name__)
+        return make_read_error(url, f"the server {refusal.words}", refusal.hint)
+    return make_read_error(url, str(error) or type(error).__name__)
 
 
 @functools.cache

@@ -26,10 +26,10 @@ from .config import (
     pip_settings,
     pytorch_address,
     pytorch_packages,
+    strip_name,
     uv_default,
     uv_extra,
     uv_variables,
-    without_name,
 )
 from .simple_api import project_files
 
@@ -43,7 +43,7 @@ def main_index(sources: PackageSources) -> str:
 
 def list_indexes(sources: PackageSources) -> list[str]:
     """Return the indexes of a run in uv's order, without the PyTorch index: the default one is last."""
-    extra = map(without_name, uv_extra(uv_variables(process.environ())))
+    extra = map(strip_name, uv_extra(uv_variables(process.environ())))
     named = dict.fromkeys([*sources.extra, *extra, main_index(sources)])
     return [url for url in named if not is_pytorch(url, sources.pytorch)]
 
@@ -58,7 +58,7 @@ def default_index(environ: Mapping[str, str]) -> str:
     return configured.rstrip("/") if configured else uv.own_index()
 
 
-def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
+def cacheable_index(sources: PackageSources) -> list[dict[str, object]]:
     """Return uv's own default index in the form of its configuration, or nothing if another one is configured.
 
     Its files never change, and its pages count for ten minutes: it says so itself, but proxies drop these headers. Without
@@ -75,10 +75,10 @@ def lasting_index(sources: PackageSources) -> list[dict[str, object]]:
 # --- the builds of a plan --------------------------------------------------------------------------
 
 
-def name_locked(plan: Plan, packages: Sequence[LockedPackage]) -> Plan:
+def add_locked_indexes(plan: Plan, packages: Sequence[LockedPackage]) -> Plan:
     """Return the plan with the index of each build of a solve, or the folder of its file."""
     places = {normalize_name(p.name): p.index or _parent(p.url) for p in packages}
-    return _named(plan, lambda b: [places.get(normalize_name(b.package_name), "")])
+    return _add_indexes(plan, lambda b: [places.get(normalize_name(b.package_name), "")])
 
 
 def _parent(url: str) -> str:
@@ -86,7 +86,7 @@ def _parent(url: str) -> str:
     return str(path_of_url(folder)) if folder.startswith("file:") else folder
 
 
-def name_configured(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> Plan:
+def add_configured_indexes(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> Plan:
     """Return the plan with the indexes that are asked for each build: before a solve, or to install a lock by hash.
 
     `needs` are the project's requirements, which can name the only index of a package.
@@ -104,10 +104,10 @@ def name_configured(plan: Plan, sources: PackageSources, needs: Sequence[Require
         name = normalize_name(build.package_name)
         return [bound[name]] if name in bound else [*sources.extra, default]
 
-    return _named(plan, places)
+    return _add_indexes(plan, places)
 
 
-def _named(plan: Plan, places: Callable[[PlannedBuild], Sequence[str]]) -> Plan:
+def _add_indexes(plan: Plan, places: Callable[[PlannedBuild], Sequence[str]]) -> Plan:
     def urls(build: PlannedBuild) -> tuple[str, ...]:
         return tuple(dict.fromkeys(redact(url).rstrip("/") for url in places(build) if url))
 
@@ -119,7 +119,7 @@ def _named(plan: Plan, places: Callable[[PlannedBuild], Sequence[str]]) -> Plan:
 # --- uv's answer -----------------------------------------------------------------------------------
 
 
-def sole_indexes(
+def map_only_indexes(
     names: Iterable[str], sources: PackageSources, bound: Mapping[str, str]
 ) -> dict[str, str] | None:
     """Return the index of each package, or None where a package can come from several places.

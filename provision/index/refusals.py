@@ -178,7 +178,7 @@ def find_refusal(log: str, item: str = "the file", server: ServerKind = PACKAGE_
     return None
 
 
-def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
+def make_read_error(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
     """Return the error for a URL that cannot be read."""
     shown = redact(url)
     return LockError(f"cannot read {shown}: {reason}", hint=hint, unreachable=shown)
@@ -241,7 +241,7 @@ def find_failure(
     match = re.search(_ADDRESS, log)
     address = redact(match[0].rstrip(".,:")) if match else None
     package = _find_package(log, address)
-    index = (indexes or {}).get(package or "") or (_index_of(address) if address else configured)
+    index = (indexes or {}).get(package or "") or (_find_index(address) if address else configured)
     server = f"{PACKAGE_INDEX.name} {index}" if index else PACKAGE_INDEX.name
     if denied := re.search(_DENIED, log):
         # uv reports this status for a missing package. The address before it is of another request.
@@ -279,7 +279,7 @@ def _find_package(log: str, address: str | None) -> str | None:
     return normalize_name(name[1] if name else last) if before or name else None
 
 
-def _index_of(address: str) -> str:
+def _find_index(address: str) -> str:
     """Return the index of an address: the parent of a project's page, or the host of a file."""
     parts = urlsplit(address)
     return (

@@ -26,7 +26,7 @@ from ..model import PackageSources
 from ..model.values import Value
 from ..system import process, trust
 from ..system.scratch import make_scratch
-from .config import is_on, is_pytorch, uv_extra, uv_variables, without_name
+from .config import is_on, is_pytorch, strip_name, uv_extra, uv_variables
 
 LONGEST_SOLVE = 900.0
 """The most seconds of one solve."""
@@ -138,7 +138,7 @@ def environment(
     Several indexes are merged as in pip: the best version of all is taken, and hashes decide what is installed. The
     PyTorch index is never one of them. It serves only the packages that name it.
     """
-    env = filtered(environ) | uv_variables(environ)
+    env = filter_variables(environ) | uv_variables(environ)
     if not settings.builds:
         needed = re.compile(f"{_NEEDED}|{_CLOUD}" if any(env.get(name) for name in _WITH_CLOUD) else _NEEDED)
         env = {k: v for k, v in env.items() if not _EXPANDED.fullmatch(k) or needed.match(k)}
@@ -170,7 +170,7 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
     named = [*sources.extra, *uv_extra(env)]
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
         env.pop(name, None)
-    theirs = [i for i in named if not is_pytorch(without_name(i), sources.pytorch)]
+    theirs = [i for i in named if not is_pytorch(strip_name(i), sources.pytorch)]
     if theirs and not settings.alone:
         env["UV_INDEX"] = " ".join(dict.fromkeys(theirs))
     if sources.extra and not settings.alone:
@@ -183,7 +183,7 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
         env["UV_NO_INDEX"] = "1"
 
 
-def filtered(environ: Mapping[str, str]) -> dict[str, str]:
+def filter_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's variables without those of uv, pip, Python and git that decide what is run or read.
 
     Relative paths are resolved, because uv runs in another folder.

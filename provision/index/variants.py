@@ -51,7 +51,7 @@ def kernels_of(properties: Properties) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda k: (Version(k.removesuffix("+PTX").rstrip("af")), k)))
 
 
-def foreign(properties: Properties) -> list[str]:
+def list_foreign(properties: Properties) -> list[str]:
     """Return the properties of other namespaces than NVIDIA's, of which gpuenv knows nothing."""
     return [
         f"{namespace} :: {feature} :: {' or '.join(values)}"
@@ -61,7 +61,7 @@ def foreign(properties: Properties) -> list[str]:
     ]
 
 
-def provided(cuda: str, capabilities: Iterable[str]) -> Iterator[str]:
+def list_provided(cuda: str, capabilities: Iterable[str]) -> Iterator[str]:
     """Yield what NVIDIA's variant provider says of a machine, the preferred first.
 
     `cuda` is what its driver supports. The provider speaks for the GPU with the highest capability only, and knows no

@@ -88,7 +88,7 @@ _ADDRESS = re.compile(r"[a-z]+://[^\s\"']+")
 
 def check_grants(lock: Lock, path: Path, choices: Choices) -> None:
     """Raise GrantError for the first address of a lock with a variable that the user did not grant to its server."""
-    addresses = [p.url for p in lock.packages if grants.names_in(p.url)]
+    addresses = [p.url for p in lock.packages if grants.list_variables(p.url)]
     if not addresses:
         return
     read_user_grants(choices)

@@ -20,7 +20,7 @@ from ..errors import LockError
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
 from ..system.redaction import clean
 from ..wheels.pylock import is_source
-from ..wheels.releases import SourceArchives, applying
+from ..wheels.releases import SourceArchives, select_applying
 from ..wheels.sdist import SourceArchive
 from .named import requirement
 
@@ -112,7 +112,7 @@ class SourceRules:
             self.allowed.remove(name)
             self._leave_out(name, why)
             return True
-        return any(applying(self.read[n][v].requires or (), plan, None) for n, v in new.items())
+        return any(select_applying(self.read[n][v].requires or (), plan, None) for n, v in new.items())
 
     def recover(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
@@ -128,7 +128,7 @@ class SourceRules:
         if error.unbuilt is not None:
             return self._leave_out_unbuilt(error, needs)
         name = error.no_wheel
-        if name is None or name in (*self.allowed, *self.unread) or not self.archives.listed(name):
+        if name is None or name in (*self.allowed, *self.unread) or not self.archives.list_archives(name):
             return False
         if forbidden := self.forbids(name):
             raise self._explain_forbidden(name, forbidden, error, plan)
@@ -201,7 +201,7 @@ class SourceRules:
         read = self._archive(package)
         if read and read.requires is not None and read.changeable:
             python = f"python {read.requires_python or ''}".rstrip()
-            lines = applying(read.requires, plan, _find_extras(package.name, needs, plan))
+            lines = select_applying(read.requires, plan, _find_extras(package.name, needs, plan))
             package = dataclasses.replace(package, depends=(python, *lines))
         return package, read or self.archives.describe([package]).get(package)
 
@@ -231,7 +231,9 @@ class SourceRules:
         for name in names:
             bounds = [_parse_specifier(text) for text in self.refused.get(name, ("",))]
             fitting = [
-                p.version for p in self.archives.listed(name) if any(b.contains(p.version) for b in bounds)
+                p.version
+                for p in self.archives.list_archives(name)
+                if any(b.contains(p.version) for b in bounds)
             ]
             if fitting:
                 wanted[name] = fitting[0]
@@ -241,7 +243,7 @@ class SourceRules:
         packages = [
             p
             for name, version in wanted.items()
-            for p in self.archives.listed(name)
+            for p in self.archives.list_archives(name)
             if Version(p.version) == Version(version)
         ]
         for package, archive in self.archives.describe(packages).items():

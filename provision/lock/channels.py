@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from ..conda import solver
 from ..conda.solver import ChannelQuery
 from ..errors import LockError, ResolveError
-from ..index.places import name_locked
+from ..index.places import add_locked_indexes
 from ..index.wheel_names import cpython_markers
 from ..model import (
     Emit,
@@ -70,7 +70,7 @@ def search(
                 continue
             lock = add_wheels_on_top(context, plan, lock, emit, rules, keep)
         noted = dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *said))
-        plan = name_locked(noted, lock.packages)
+        plan = add_locked_indexes(noted, lock.packages)
         return plan, dataclasses.replace(lock, plan=plan)
     raise LockError("no set of conda packages and wheels was found that fits together",
                     hint="name --python, or widen the bounds in the project's files")  # fmt: skip

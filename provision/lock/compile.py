@@ -26,7 +26,7 @@ from packaging.version import Version
 from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.config import pytorch_address, pytorch_packages
-from ..index.places import UploadTimes, drop_pages, lasting_index, sole_indexes
+from ..index.places import UploadTimes, cacheable_index, drop_pages, map_only_indexes
 from ..index.uv import without_credentials
 from ..index.wheel_names import expand_address, rank_wheel, wheel_tags
 from ..model import (
@@ -150,10 +150,10 @@ class Query:
                 self.emit(Event("done", "lock", f"uv took {took}" if took else "uv was not run"))
             # An index whose answers may not be stored is read again completely for the annotations.
             annotations = functools.cache(functools.partial(self._annotate, text))
-            indexes = sole_indexes(parse_versions(text), self.sources, self._map_indexes())
+            indexes = map_only_indexes(parse_versions(text), self.sources, self._map_indexes())
             if indexes is None or self._variants:  # here, because the files of variants go with the folder
                 indexes = annotations()[0]
-        own = {row["url"] for row in lasting_index(self.sources)}  # uv prints it as it was given
+        own = {row["url"] for row in cacheable_index(self.sources)}  # uv prints it as it was given
         indexes = {name: url.removesuffix("/") if url in own else url for name, url in indexes.items()}
         packages = parse_pylock(text, self.plan)
         packages = tuple(
@@ -250,7 +250,7 @@ class Query:
         ]  # fmt: skip
         words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
         options, tables = self.rules.options(needs, self.only_binary, self.built)
-        index = [] if has_only_files(sources) else lasting_index(sources)
+        index = [] if has_only_files(sources) else cacheable_index(sources)
         config = {"dependency-metadata": tables, "index": index}
         words += [*options, "--config-file", self._write("uv.toml", tomli_w.dumps(config))]
         words += [
@@ -383,7 +383,7 @@ def _make_variables(question: Question) -> dict[str, str]:
 def _address(package: LockedPackage) -> str:
     """Return a package's address for the lock. Raises LockError if a variable contains the file's name."""
     url = redact(package.url)
-    if not package.unhashed and grants.names_in(url.rpartition("/")[2]):
+    if not package.unhashed and grants.list_variables(url.rpartition("/")[2]):
         raise LockError(
             f"the address of {package.name} has no file name: {url}",
             hint=f"add the file name after the variable: .../{file_name(package)}",

@@ -16,7 +16,7 @@ from ..config.project import apply_project, digest_inputs, list_files
 from ..errors import LockError, ResolveError, UsageError
 from ..fleet.classes import group_hosts
 from ..fleet.kinds import HostGroup, feature_release
-from ..index.places import name_configured
+from ..index.places import add_configured_indexes
 from ..index.simple_api import version_of
 from ..model import (
     Device,
@@ -79,7 +79,7 @@ def plan_targets(
         text = f"packages: {len(packages.solved)} sets of hosts solved"
         emit(Event("done", "resolve", text))
     configured = tuple(
-        replace(p, plan=name_configured(p.plan, r.sources, r.demands.needs))
+        replace(p, plan=add_configured_indexes(p.plan, r.sources, r.demands.needs))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
     return replace(answer, fleet=replace(answer.fleet, plans=configured, notes=notes))

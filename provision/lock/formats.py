@@ -133,7 +133,7 @@ class CondaLocks(Locks):
     def check(self, lock: Lock, context: RequestContext) -> None:
         from ..conda import locks, solver
 
-        asked, _ = solver.make_query(dataclasses.replace(context, request=locks.request_of(lock)))
+        asked, _ = solver.make_query(dataclasses.replace(context, request=locks.make_request(lock)))
         locks.check_target(lock, asked.virtual, asked.bounds)
 
 

@@ -54,7 +54,7 @@ def _newest_usable(state: State, named: NamedPackage, plan: Plan) -> tuple[Versi
     """Return the newest final release within the bounds for a plan's Python, and whether it has a wheel for it."""
     try:
         releases = state.rules.archives.releases(named.name, SpecifierSet(named.specifier), plan)
-        sources = {p.version for p in state.rules.archives.listed(named.name)}
+        sources = {p.version for p in state.rules.archives.list_archives(named.name)}
     except LockError:
         return None  # the solve says why the index does not answer
     usable = (r for r in releases.items() if (r[1] or str(r[0]) in sources) and not r[0].is_prerelease)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ..errors import LockError, ResolveError
-from ..index.places import name_locked
+from ..index.places import add_locked_indexes
 from ..model import Build, Emit, Event, Lock, LockedPackage, Plan, RequestContext, requirement_name
 from ..system.versions import meets
 from . import pythons, reasons, retry
@@ -287,7 +287,7 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     state.rules.announce(answer.packages, answer.archives, plan)
     for text in reasons.warnings(state, solution):
         state.note(text, "warning")
-    plan = name_locked(plan, answer.packages)
+    plan = add_locked_indexes(plan, answer.packages)
     lock = Lock(
         manager="venv", target=context.target, plan=plan, packages=answer.packages, held_back=held_back,
     )  # fmt: skip

@@ -280,7 +280,7 @@ def find_missing_wheel(log: str, archives: SourceArchives) -> str | None:
     text = _clean_log(log)
     unusable = find_unusable(text)
     for name in dict.fromkeys(str(canonicalize_name(n)) for n in _NO_WHEEL.findall(text)):
-        if not _are_withdrawn(unusable.get(name, ()), archives.withdrawn(name)):
+        if not _are_withdrawn(unusable.get(name, ()), archives.list_yanked(name)):
             return name
     match = _OTHER_PYTHONS.search(text)
     return str(canonicalize_name(match[1])) if match else None

@@ -20,7 +20,7 @@ from ..errors import LockError, ResolveError
 from ..index import uv
 from ..index.places import list_indexes
 from ..index.simple_api import VARIANTS, File, project_url, version_of
-from ..index.variants import Properties, cuda_of, foreign, kernels_of, parse_variants
+from ..index.variants import Properties, cuda_of, kernels_of, list_foreign, parse_variants
 from ..index.wheel_names import rank_wheel, wheel_tags
 from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan, RequestContext
 from ..model.values import Value
@@ -56,7 +56,7 @@ class VariantRelease(Value, kw_only=False):
             properties = self.properties.get(label, {})
             pythons = tuple(p.version for p in question.profiles.pythons
                             if self.file(label, p.version, question) is not None)  # fmt: skip
-            if foreign(properties) or not pythons:
+            if list_foreign(properties) or not pythons:
                 continue
             cuda, stated = cuda_of(properties), kernels_of(properties)
             bare = Build(framework=framework or self.name, version=str(self.version), cuda=cuda, index="pypi",
@@ -185,7 +185,7 @@ def choose_variant(
         if file is not None:
             return _choose_file(pages, file, package, index, folder)
     for label, properties in (release.properties if release else {}).items():
-        if others := foreign(properties):
+        if others := list_foreign(properties):
             reasons[label] = f"needs {', '.join(others)}, which gpuenv does not know"
     said = (
         "; ".join(f"{label}: {why}" for label, why in reasons.items()) or f"none is for Python {plan.python}"

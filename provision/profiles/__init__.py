@@ -46,10 +46,10 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     parsed = parse(folders)
     if cache_dir:
         _write_cache(cache_dir / name, parsed)
-    return _stored(parsed)
+    return _restore(parsed)
 
 
-class _Stored(model.Profiles):
+class _LazyProfiles(model.Profiles):
     """Profiles that make the rows of a field when it is asked for: a command needs few of them."""
 
     __slots__ = ("_parsed",)
@@ -67,8 +67,8 @@ class _Stored(model.Profiles):
         return rows
 
 
-def _stored(parsed: Mapping[str, str]) -> model.Profiles:
-    known = object.__new__(_Stored)
+def _restore(parsed: Mapping[str, str]) -> model.Profiles:
+    known = object.__new__(_LazyProfiles)
     object.__setattr__(known, "_parsed", parsed)
     return known
 
@@ -192,7 +192,7 @@ def _read_cache(path: Path) -> model.Profiles | None:
     digest, _, text = data.partition(b"\n")
     if digest != hashlib.sha256(text).hexdigest().encode():
         return None
-    return _stored(dict(line.split(" ", 1) for line in text.decode().splitlines()))
+    return _restore(dict(line.split(" ", 1) for line in text.decode().splitlines()))
 
 
 def _write_cache(path: Path, parsed: Mapping[str, str]) -> None:

@@ -333,7 +333,7 @@ def documents(tables: Sequence[Table]) -> dict[str, list[Row]]:
     return {t.head["table"]: list(t.rows) for t in tables if t.head.get("kept") == "by hand"}
 
 
-def replaced(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
+def replace_table(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
     """Return the tables of a file with a new measured table of that `head`.
 
     The date stays if no row changed.
@@ -345,7 +345,7 @@ def replaced(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str])
     return [measured, *(t for t in tables if t is not old)]
 
 
-def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> Table | None:
+def find_difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> Table | None:
     """Return the new or changed measured rows as a table for an overlay, or None."""
     kind = KINDS[head["table"]]
     known = {

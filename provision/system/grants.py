@@ -79,7 +79,7 @@ def _read_variable(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     return [_parse_grant(name, address, _VARIABLE) for name, _, address in entries]
 
 
-def names_in(text: str) -> list[str]:
+def list_variables(text: str) -> list[str]:
     """Return the variables that a text names."""
     return re.findall(REFERENCE, text)
 
@@ -91,7 +91,7 @@ def escape_references(url: str) -> str:
 
 def refuse_reference(text: str, where: str) -> None:
     """Raise UsageError for a text that names a variable and is no address of a server."""
-    if names := names_in(text):
+    if names := list_variables(text):
         raise UsageError(
             f"{where}: ${{{names[0]}}} does not stand in the address of a server",
             hint="write the text itself: gpuenv replaces variables in http, https and ssh addresses only",
@@ -104,10 +104,10 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
     Raises MissingVariableError for an unset variable, GrantError for one that the user did not grant to the address's
     origin, and UsageError for a text that is no address. No message has a value.
     """
-    names = list(dict.fromkeys(names_in(address)))
+    names = list(dict.fromkeys(list_variables(address)))
     if not names:
         return address
-    if len(names_in(address)) > _MOST:
+    if len(list_variables(address)) > _MOST:
         raise UsageError(
             f"{where} names more than {_MOST} variables", hint="use fewer variables in an address"
         )
@@ -118,7 +118,7 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
     to = origin(expanded)
     written = re.match(_WRITTEN_SERVER, address)
     server = f"{written['scheme']}://{written['server']}" if written else ""
-    if server and not names_in(server) and origin(server) not in (None, to):
+    if server and not list_variables(server) and origin(server) not in (None, to):
         raise UsageError(
             f"{where}: the value of {' or '.join(names)} changes the server of the address",
             hint="write /, ?, #, @ and \\ in the value in their encoded form, such as %2F",
@@ -130,7 +130,11 @@ def expand(address: str, where: str, environ: Mapping[str, str]) -> str:
     lacking = [name for name in names if to not in _own_origins and name not in allowed]
     if lacking:
         # A host that a variable states stays a reference, which the shell replaces between double quotes.
-        named, mark = (to, "'") if server and not names_in(server) else (server or names_in(address)[0], '"')
+        named, mark = (
+            (to, "'")
+            if server and not list_variables(server)
+            else (server or list_variables(address)[0], '"')
+        )
         named = f"${{{named}}}" if named in names else named
         line = " ".join(f"{n}={o}" for n, o in [*dict.fromkeys(known), *((name, named) for name in lacking)])
         raise GrantError(
@@ -165,14 +169,14 @@ def _remember(address: str, expanded: str, values: Mapping[str, str]) -> None:
     """Record the parts of an expanded address for `restore`."""
     login, bare = _split_login(address)
     its_login, its_bare = _split_login(expanded)
-    if names_in(login):
+    if list_variables(login):
         _logins[_without_commit(its_bare)] = (its_login, login)
     path = re.match(r"(?:[a-z+]+://)?[^/?#]*", bare, re.IGNORECASE)
     host_end = path.end() if path else 0
     path_end = len(re.split(r"[?#]", bare, maxsplit=1)[0])
     is_file = re.split(r"[?#]", its_bare, maxsplit=1)[0].lower().endswith(ARCHIVES)
     for part in re.finditer(r"[^/?#&=@:]+", bare):
-        its_names = names_in(part[0])
+        its_names = list_variables(part[0])
         if not its_names or (is_file and bare.rfind("/", 0, path_end) < part.start() < path_end):
             continue  # a file name is not secret
         for convert in (str, _encode, unquote):

@@ -34,11 +34,11 @@ from .verification import (
     EarlyProbes,
     Options,
     Verification,
-    begin,
     check_options,
     child_environ,
     device_of,
     prepare,
+    run_early_probes,
 )
 
 # Imports delay the start of the first child. So the stages are imported later, while the children run.
@@ -46,18 +46,18 @@ from .verification import (
 __all__ = [
     "EarlyProbes",
     "Options",
-    "begin",
     "check_options",
     "child_environ",
     "device_of",
     "locate_environment",
     "prepare",
+    "run_early_probes",
     "verify",
 ]
 
 
 def verify(run: Verification) -> Verdict:
-    """Prove the environment of a verification that `begin` and `prepare` made, or name the layer that is broken."""
+    """Prove the environment of a verification that `run_early_probes` and `prepare` made, or name the layer that is broken."""
     from . import layers
 
     if run.options.quick:

@@ -62,7 +62,7 @@ def import_early(run: Verification) -> Iterator[None]:
 
     The import takes longer than the stages before it, and needs no GPU.
     """
-    first = next((n for n in _choose_names(run) if not _is_aside(run, n)), "")
+    first = next((n for n in _choose_names(run) if not _is_unrequested(run, n)), "")
     if run.device == "cpu" or first not in run.paths.frameworks:
         yield
         return
@@ -111,7 +111,7 @@ def run_frameworks(run: Verification) -> None:
     for name in names:
         if broken:
             run.skip(STAGES, f"the {broken} stage failed", name)
-        elif _is_aside(run, name):
+        elif _is_unrequested(run, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
             run.add("framework", Judgement("warn", text), None, name)
             run.skip(STAGES[1:], "a build for the CPU only", name)
@@ -121,7 +121,7 @@ def run_frameworks(run: Verification) -> None:
         else:
             _run_framework(run, name)
     # On the CPU no library is shared, so these two processes run only with --deep.
-    names = tuple(n for n in names if not _is_aside(run, n))
+    names = tuple(n for n in names if not _is_unrequested(run, n))
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
         _run_together(run, names)
     return None
@@ -153,7 +153,7 @@ def _list_planned(run: Verification) -> list[str]:
     return [b.framework for b in run.lock.plan.builds] if run.lock else []
 
 
-def _is_aside(run: Verification, name: str) -> bool:
+def _is_unrequested(run: Verification, name: str) -> bool:
     """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
     torch."""
     builds, wanted = run.installed.builds, {*run.options.frameworks, *_list_planned(run)}

@@ -38,7 +38,7 @@ _PROBED = ("driver", "runtime", "cudnn")
 def run_layers(run: Verification) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
     if run.device == "cpu":
-        run.early.drop()
+        run.early.end_driver_probe()
         run.early.read_ahead()
         return run.skip(STAGES, "not needed on the CPU")
     run.say("progress", "driver, runtime and cuDNN")

@@ -76,7 +76,7 @@ def find_absent(
     found = []
     for one, exact, file in ((i, *used) for i in imports for used in i.names.items()):
         since = next((row.since for row in removed if row.has(exact)), None)
-        if since is None and _may_have(sites, *exact.split(":", 1)):
+        if since is None and _may_define(sites, *exact.split(":", 1)):
             continue
         if versions is None:
             versions = {found.name: found.version for site in sites for found in list_distributions(site)}
@@ -96,7 +96,7 @@ _ANY_MODULE = re.compile(r"meta_path|sys\.modules|__path__")
 _MOST_FILES = 3_000
 
 
-def _may_have(sites: Sequence[str], module: str, name: str) -> bool:
+def _may_define(sites: Sequence[str], module: str, name: str) -> bool:
     """Return whether a module may have a name, or be there at all for an empty name."""
     first, *rest = module.split(".")
     here = next((p for site in sites for p in _candidates(Path(site), first) if p.is_file()), None)
@@ -106,11 +106,11 @@ def _may_have(sites: Sequence[str], module: str, name: str) -> bool:
     for part in rest:
         below = next((p for p in _candidates(here.parent, part) if p.is_file()), None)
         if here.name != "__init__.py" or below is None:
-            return _is_beside(here, part) or _registers_modules(top)
+            return _has_submodule(here, part) or _registers_modules(top)
         here = below
     return (
         name in ("", "*")
-        or _is_beside(here, name)
+        or _has_submodule(here, name)
         or _mentions(here, name)
         or (here.name == "__init__.py" and _registers_modules(top))
     )
@@ -120,7 +120,7 @@ def _candidates(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / name / "__init__.py", folder / f"{name}.py"
 
 
-def _is_beside(module: Path, name: str) -> bool:
+def _has_submodule(module: Path, name: str) -> bool:
     """Return whether a package has a submodule of any kind, such as a compiled one or a folder without programs."""
     return module.name == "__init__.py" and (
         (module.parent / name).is_dir()

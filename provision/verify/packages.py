@@ -54,7 +54,7 @@ from .verification import Options
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
 
-class Nominated(Value):
+class DoubtfulPackage(Value):
     """A package that may not load. `modules` are the extension modules concerned.
 
     `modules` is empty if the package opens the libraries. `frameworks` are imported before it.
@@ -73,7 +73,7 @@ class Reading(Value, kw_only=False):
 
     packages: tuple[Package, ...] = ()
     files: int = 0
-    nominated: tuple[Nominated, ...] = ()
+    nominated: tuple[DoubtfulPackage, ...] = ()
     unread: str | None = None
     lacks: Lacks = field(default_factory=dict)
     bad: tuple[KnownBadRelease, ...] = ()
@@ -87,8 +87,8 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
     except ElfError as error:
         return Reading(unread=str(error))
     packages = list_packages(paths.sites, paths.prefix)
-    read = _Nomination(loader, paths.version, packages, rows)
-    nominated = [n for p in packages if (n := read.nominate(p))]
+    read = _LoaderCheck(loader, paths.version, packages, rows)
+    nominated = [n for p in packages if (n := read.find_problems(p))]
     lacks = find_lacks(packages, paths, environ, rows)
     here = {(p.name, p.version.partition("+")[0]) for p in packages}
     bad = tuple(row for row in rows.known_bad if (row.package, row.version) in here)
@@ -210,7 +210,7 @@ class _Files:
         return [*(node for _, node in self.modules), *self.others]
 
 
-class _Nomination:
+class _LoaderCheck:
     """The files of all packages as the loader would map them."""
 
     def __init__(self, loader: Loader, python: str, packages: Sequence[Package], rows: Profiles) -> None:
@@ -252,7 +252,7 @@ class _Nomination:
             else:
                 files.others.append(node)
 
-    def nominate(self, package: Package) -> Nominated | None:
+    def find_problems(self, package: Package) -> DoubtfulPackage | None:
         """Return the problems of a package, or None if all of it loads."""
         files, modules, problems = self._files[package.name], list[str](), list[Problem]()
         for module, node in files.modules:
@@ -281,7 +281,7 @@ class _Nomination:
         if not problems:
             return None
         frameworks |= {f for f in PROJECT_FRAMEWORKS if f in self._list_required(package)}
-        return Nominated(
+        return DoubtfulPackage(
             package=package, problems=tuple(dict.fromkeys(map(self._locate, problems))), modules=tuple(dict.fromkeys(modules)),
             frameworks=tuple(f for f in PROJECT_FRAMEWORKS if f != package.name and f in frameworks),
         )  # fmt: skip
@@ -379,7 +379,7 @@ class Attempt(Value, kw_only=False):
     `death` says how the child ended, if it ended badly.
     """
 
-    nominated: Nominated
+    nominated: DoubtfulPackage
     top: tuple[str, ...]
     errors: Mapping[str, str]
     death: str | None = None
@@ -412,11 +412,11 @@ class Attempt(Value, kw_only=False):
 
 
 def import_packages(
-    python: str, nominated: Sequence[Nominated], environ: Mapping[str, str], seconds: float
+    python: str, nominated: Sequence[DoubtfulPackage], environ: Mapping[str, str], seconds: float
 ) -> tuple[Attempt, ...]:
     """Import each nominated package in a child of its own, `seconds` at the longest."""
 
-    def attempt(one: Nominated) -> Attempt:
+    def attempt(one: DoubtfulPackage) -> Attempt:
         top = _list_top_modules(one)
         modules = list(dict.fromkeys((*top, *one.modules)))[:_MOST_MODULES]
         report = run_probe(
@@ -431,7 +431,7 @@ def import_packages(
         return tuple(pool.map(attempt, nominated))
 
 
-def _list_top_modules(nominated: Nominated) -> tuple[str, ...]:
+def _list_top_modules(nominated: DoubtfulPackage) -> tuple[str, ...]:
     """Return the top-level modules of a package that its users import.
 
     These are the modules with the files concerned, and the module with the package's name.
@@ -468,7 +468,7 @@ def _choose_kind(problem: Problem) -> str:
 
 
 def _make_findings(
-    nominated: Sequence[Nominated],
+    nominated: Sequence[DoubtfulPackage],
     attempts: Mapping[Package, Attempt],
     env: Environment,
     paths: PythonPaths,

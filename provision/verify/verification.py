@@ -126,14 +126,14 @@ class EarlyProbes(Value):
             if start:
                 start()
 
-    def drop(self) -> None:
+    def end_driver_probe(self) -> None:
         """End the driver's probe after its first stage, because no library will be loaded."""
         if not self.libraries.done():
             self.libraries.set_result(None)
 
 
 @contextlib.contextmanager
-def begin(
+def run_early_probes(
     env: Environment,
     options: Options,
     *,

@@ -285,7 +285,7 @@ def check_file_name(package: LockedPackage) -> LockedPackage:
     return package
 
 
-def read_in(folder: Path) -> Lock:
+def read_env_lock(folder: Path) -> Lock:
     """Return the lock in an environment's folder. Raises LockError.
 
     It is pylock.toml, or for a conda environment lock.json, which needs no conda-lock.

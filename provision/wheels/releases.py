@@ -48,7 +48,7 @@ from ..system.redaction import redact
 from ..system.scratch import make_scratch
 from ..system.untrusted import UnsafeNameError
 from .pylock import file_name
-from .sdist import SourceArchive, extras_in, read_archive
+from .sdist import SourceArchive, find_extras, read_archive
 
 if TYPE_CHECKING:
     from ..index.http import Http
@@ -192,7 +192,7 @@ class SourceArchives(Value, kw_only=False):
         found = fetch_all(wanted, self._describe_one)
         return {package: archive for package, archive in found.items() if archive}
 
-    def listed(self, name: str) -> tuple[LockedPackage, ...]:
+    def list_archives(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the source archives of a package on the indexes and in folders, newest first."""
         files = sorted([*self.files(name), *self._local_files()], key=lambda file: file.yanked is not None)
         first: dict[str, LockedPackage] = {}
@@ -229,7 +229,7 @@ class SourceArchives(Value, kw_only=False):
         ]  # fmt: skip
         return " to ".join(dict.fromkeys((have[0], have[-1]))) if have else ""
 
-    def withdrawn(self, name: str) -> dict[Version, bool]:
+    def list_yanked(self, name: str) -> dict[Version, bool]:
         """Return the versions of a package on the indexes, and whether all files of each are yanked."""
         versions: dict[Version, bool] = {}
         for file in self.files(name):
@@ -333,7 +333,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
             continue
         try:
             every = parse_email(untrusted.read_bytes(path))[0].get("requires_dist") or ()
-            built = applying(every, plan, extras_in(stated))
+            built = select_applying(every, plan, find_extras(stated))
         except (OSError, InvalidRequirement, RecursionError) as error:
             raise BuildError(
                 f"the metadata of the built {package.name} {package.version} cannot be read: {error}",
@@ -348,7 +348,7 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
             )
 
 
-def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
+def select_applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
     """Return the requirements that apply to a plan's Python and platform, in one spelling.
 
     `extras` None means all extras.
@@ -357,7 +357,7 @@ def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) 
     lines: dict[str, None] = {}
     for text in requires:
         need = Requirement(text)
-        applied = ["", *(extras_in([text]) if extras is None else extras)]
+        applied = ["", *(find_extras([text]) if extras is None else extras)]
         if applies(need.marker, markers, applied):
             lines[_spell(need)] = None
     return tuple(sorted(lines))

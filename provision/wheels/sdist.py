@@ -50,7 +50,7 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     from ..index.archives import DAMAGED, list_sdist  # needs the decompressors of Python
 
     try:
-        files = list_sdist(path, _is_read)
+        files = list_sdist(path, _is_relevant)
     except DAMAGED as error:
         raise LockError(
             f"the source archive {path.name} cannot be read: {error}",
@@ -66,12 +66,12 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
         name=name or str(canonicalize_name(about.get("name") or "")), version=version or about.get("version") or "",
         requires=requires if stated else None,
         requires_python=_parse_specifier(about.get("requires_python")),
-        extras=tuple(dict.fromkeys(named or extras_in(requires or ()))), changeable=changeable,
+        extras=tuple(dict.fromkeys(named or find_extras(requires or ()))), changeable=changeable,
         stated_in=stated_in, compiles=_find_compiler(files),
     )  # fmt: skip
 
 
-def _is_read(path: str) -> bool:
+def _is_relevant(path: str) -> bool:
     """Return whether a file of an archive can state requirements or compiled code."""
     if "/" not in path:
         return path in ("PKG-INFO", "setup.cfg") or path.endswith((".py", ".toml", ".build"))
@@ -171,7 +171,7 @@ def _iterate_requires_txt(text: str) -> Iterator[str]:
         yield f"{line} ; {condition}" if condition else line
 
 
-def extras_in(requires: Collection[str]) -> list[str]:
+def find_extras(requires: Collection[str]) -> list[str]:
     """Return the extras that the markers of requirements name."""
     found = (e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text))
     return list(dict.fromkeys(found))

@@ -28,7 +28,7 @@ from packaging.requirements import Requirement
 import provision.bundle as bundles
 from provision.bundle import install, wheels
 from provision.bundle.files import fetch_archive
-from provision.bundle.packages import BundledPackages, LockForBundle, one_of_each_platform
+from provision.bundle.packages import BundledPackages, LockForBundle, choose_per_platform
 from provision.bundle.writer import BundleContents, BundleWriter, merge_items
 from provision.config.options import Choices
 from provision.errors import BuildError, LockError
@@ -610,7 +610,7 @@ def test_a_described_machine_gets_a_lock_for_its_device_and_platform(tmp_path, c
 
 def test_the_lock_with_the_oldest_glibc_speaks_for_its_platform():
     locks = [lock_for(dataclasses.replace(LINUX, glibc=glibc)) for glibc in ("2.39", "2.9", None)]
-    assert one_of_each_platform(locks) == [locks[1]]
+    assert choose_per_platform(locks) == [locks[1]]
 
 
 def test_a_file_without_a_hash_or_of_two_contents_is_refused(tmp_path):
@@ -642,7 +642,7 @@ def test_a_server_that_states_no_sizes_is_no_failure(tmp_path):
 def test_a_folder_that_cannot_be_built_is_named_with_the_output_of_uv(tmp_path):
     missing = f"-e {tmp_path}/missing"
     with pytest.raises(BuildError, match="no wheel can be built") as caught:
-        wheels.wheel_of_unhashed(
+        wheels.build_unhashed(
             DEMO, missing, tmp_path / "wheels", sys.executable, PackageSources(offline=True)
         )
     assert "missing" in (caught.value.log or "") and [p.name for p in tmp_path.iterdir()] == []
@@ -661,9 +661,9 @@ def test_a_wheel_is_made_again_of_its_files_inside_unless_they_are_compiled(tmp_
     (dist,) = importlib.metadata.distributions(path=[str(tmp_path / "site")])
     if tag.startswith("cp"):
         with pytest.raises(LockError, match="demo contains compiled code"):
-            wheels._remade(dist, tmp_path / "wheels")
+            wheels._rebuild_wheel(dist, tmp_path / "wheels")
         return
-    name = wheels._remade(dist, tmp_path / "wheels")
+    name = wheels._rebuild_wheel(dist, tmp_path / "wheels")
     with zipfile.ZipFile(tmp_path / "wheels" / name) as wheel:
         assert {n.rpartition("/")[2] for n in wheel.namelist()} == {"demo.py", "METADATA", "WHEEL", "RECORD"}
 

@@ -164,5 +164,5 @@ def test_a_wheel_of_a_folder_takes_no_file_that_a_record_names_elsewhere(tmp_pat
     (info / "RECORD").write_text("evil-1.0.dist-info/METADATA,,\nevil/../../secret,,\n")
     dist = importlib.metadata.PathDistribution(info)
     with pytest.raises(untrusted.UnsafeNameError):
-        wheels._remade(dist, tmp_path / "wheels")
+        wheels._rebuild_wheel(dist, tmp_path / "wheels")
     assert not (tmp_path / "wheels").exists()

@@ -187,7 +187,7 @@ def test_after_the_intruder_was_uninstalled_its_gaps_are_filled(made):
     made.index.add(CU12, "9.1.0.70", also={FILE: "cuDNN for CUDA 12\n"})
     made.uv("install", CU12)
     made.uv("uninstall", CU12)
-    shallow = drift.find_drift(made.path, lock.read_in(made.path / ".gpuenv"))
+    shallow = drift.find_drift(made.path, lock.read_env_lock(made.path / ".gpuenv"))
     assert not (made.site / FILE).exists()
     assert [(c.kind, c.name) for c in shallow.changes] == [("modified", CU13)], "though no RECORD has changed"
     quick = (

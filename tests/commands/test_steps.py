@@ -84,7 +84,7 @@ def test_an_adopted_package_is_required_from_where_it_was_installed(tmp_path, or
     (tmp_path / "direct_url.json").unlink(missing_ok=True)
     if origin:
         (tmp_path / "direct_url.json").write_text(json.dumps(origin))
-    assert adopt._require(Distribution("a", "1.0", tmp_path)) == requirement
+    assert adopt._make_requirement(Distribution("a", "1.0", tmp_path)) == requirement
 
 
 def test_two_distributions_of_one_name_are_not_adopted(tmp_path, monkeypatch):
@@ -205,7 +205,7 @@ def test_a_module_is_searched_in_a_bounded_number_of_folders(tmp_path, monkeypat
 def test_a_colab_runtime_adds_what_its_user_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     here = Machine(target=LINUX, context=HostContext(colab=True))
-    monkeypatch.setattr(diagnose, "detect_for_causes", lambda **_: here)
+    monkeypatch.setattr(diagnose, "detect_machine", lambda **_: here)
     monkeypatch.setattr(diagnose, "find_likely_env", lambda: None)
     site = tmp_path / ".local/lib/python3.12/site-packages/torch-2.9.0.dist-info"
     site.mkdir(parents=True)
@@ -246,7 +246,7 @@ def test_profiles_that_cannot_be_updated_are_refused_before_an_index_is_asked(tm
         profiles.update(profiles.ProfilesUpdateOptions(names=["numpy"]))
     (tmp_path / "torch.yaml").write_text("builds: 3\n")
     with pytest.raises(DataError, match="is invalid and was not updated"):
-        profiles._by_hand(tmp_path / "torch.yaml")
+        profiles._read_own_tables(tmp_path / "torch.yaml")
     with pytest.raises(UsageError, match="cannot be written: ") as refused:
         profiles._write(tmp_path / "torch.yaml" / "x.yaml", "")
     assert refused.value.hint
@@ -291,7 +291,7 @@ def test_a_list_that_cannot_forget_an_environment_does_not_keep_it(monkeypatch, 
 def test_repair_reads_only_options_that_it_knows_and_refuses_another_python(monkeypatch, tmp_path):
     monkeypatch.setattr(repair.record, "read", lambda *_: {"choices": {"of_another_version": 1}})
     mine = Choices(find_links=["/wheels"])
-    assert repair._as_created(tmp_path, mine) is mine
+    assert repair._recall_choices(tmp_path, mine) is mine
     monkeypatch.setattr(repair, "locate_environment", lambda _: None)
     monkeypatch.setattr("provision.environment.interpreter.ask_version", lambda _: "3.11.4")
     with pytest.raises(BuildError, match=r"Python is 3\.11\.4; its lock is for 3\.12") as refused:

@@ -448,9 +448,9 @@ def test_a_channel_under_another_name_follows_conda_forges_names():
         ),
         CondaBuild(framework="torch", channel="other", package="torch", device="cuda", build="gpu*"),
     )
-    (row,) = solver.rows_for("torch", "cuda", ["https://host/other/"], rows)
+    (row,) = solver.select_rows("torch", "cuda", ["https://host/other/"], rows)
     assert row.package == "torch"
-    assert solver.rows_for("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
+    assert solver.select_rows("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
 
 
 def test_conda_locks_are_read_without_conda_locks_command(tmp_path):

@@ -46,7 +46,7 @@ from provision.model import (
 from provision.requirements.demands import read_project_requirements
 from provision.verify import drift, frameworks, libraries
 from provision.wheels import pylock
-from provision.wheels.pylock import read_in
+from provision.wheels.pylock import read_env_lock
 
 LONGEST = 5.0  # seconds of processor time for a megabyte
 FOLDER = Path(tempfile.mkdtemp(prefix="gpuenv-fuzz-"))
@@ -227,7 +227,7 @@ def built(name: str, data: bytes) -> None:
     else:
         record.read(env, name)
     if name == "lock.json":
-        read_in(env / ".gpuenv")
+        read_env_lock(env / ".gpuenv")
 
 
 def entries(data: bytes) -> None:

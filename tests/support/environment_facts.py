@@ -37,7 +37,7 @@ def own(env: Path, environ: dict[str, str] = os.environ) -> None:
     Its guard names its place.
     """
     if guard.read_address(env):
-        guard.write(env, pylock.read_in(env / place.MARK), on=True)
+        guard.write(env, pylock.read_env_lock(env / place.MARK), on=True)
     with mock.patch.dict(os.environ, environ, clear=True):
         registry.add(env.resolve(), record=record.digest_record(env))
 

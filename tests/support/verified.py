@@ -1,10 +1,10 @@
 """The verdict of the stage verify alone, on an environment of any kind."""
 
-from provision.verify import begin, device_of, prepare, verify as run_stages
+from provision.verify import device_of, prepare, run_early_probes, verify as run_stages
 
 
 def verify(env, options, *, emit, lock=None, read_machine=lambda: None, diagnose=lambda *_: (), **known):
     """What the steps of a verification give: the first probes, what is known, the stages."""
     driver = device_of(options, lock)[0] != "cpu"
-    with begin(env, options, driver=driver, machine=read_machine) as early:
+    with run_early_probes(env, options, driver=driver, machine=read_machine) as early:
         return run_stages(prepare(early, options, emit, lock, diagnose=diagnose, **known))

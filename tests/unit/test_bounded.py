@@ -22,7 +22,7 @@ from provision.bundle.wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archives, downloads
 from provision.index.archives import RangeFile, metadata
-from provision.index.downloads import Download, add_credentials, part
+from provision.index.downloads import Download, add_credentials, part_path
 from provision.index.http import Http
 from provision.index.simple_api import File
 
@@ -112,7 +112,7 @@ def test_a_download_that_trickles_is_given_up(tmp_path):
     with answering(respond) as (url, seen), pytest.raises(LockError, match="bytes arrived in"):
         wanted(tmp_path, url, 1000000).fetch(Http(timeout=0.15), lambda _: None)
     assert len(seen) == downloads.TRIES
-    assert part(tmp_path / "f").stat().st_size > 0, "the part stays"
+    assert part_path(tmp_path / "f").stat().st_size > 0, "the part stays"
 
 
 # --- bytes -----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_download_stops_at_the_expected_size(tmp_path, told):
 
     with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
         wanted(tmp_path, url, 1000).fetch(Http(timeout=5), lambda _: None)
-    assert not part(tmp_path / "f").exists()
+    assert not part_path(tmp_path / "f").exists()
     assert sum(sent) < 20_000_000, "the connection is closed, not drained"
 
 
@@ -279,7 +279,7 @@ def test_nonsense_as_content_range_is_the_servers_error(tmp_path, told):
         head(handler, f"Content-Range: {told}", "Content-Length: 2", status="206 Partial Content")
         handler.wfile.write(b"ab")
 
-    part(tmp_path / "f").write_bytes(b"a")
+    part_path(tmp_path / "f").write_bytes(b"a")
     with answering(respond) as (url, _):
         with pytest.raises(LockError):
             RangeFile(Http(timeout=5), url).read()

@@ -10,7 +10,7 @@ import pytest
 from provision.environment.install import install_wheels, link_missing_libraries
 from provision.environment.uv_install import UvInstall
 from provision.model import Lock, PackageSources, Plan, Target
-from provision.profiles.measure.builds import searched
+from provision.profiles.measure.builds import read_search_path
 from provision.system.kernels import read_nvidia_folders
 
 C = "int {name}(void) {{ return 1; }}\n"
@@ -88,9 +88,9 @@ def test_the_folders_are_measured_out_of_a_wheel(site, tmp_path):
         wheel.write(
             site / "tensorflow/libtensorflow_framework.so.2", "tensorflow/libtensorflow_framework.so.2"
         )
-        assert searched(wheel) == {"searched": ["cublas"]}
+        assert read_search_path(wheel) == {"searched": ["cublas"]}
     with zipfile.ZipFile(tmp_path / "shim.whl", "w") as wheel:
-        assert searched(wheel) == {"searched": []}
+        assert read_search_path(wheel) == {"searched": []}
 
 
 def test_the_runpath_is_read_from_the_library(site):

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from powerless import shut
 
 from provision.detect import query
-from provision.detect.files import find_files, is_there, list_folder_libraries, read_libraries, read_platform
+from provision.detect.files import exists, find_files, list_folder_libraries, read_libraries, read_platform
 from provision.detect.query import ask_libcuda, ask_smi
 from provision.model import Gpu
 from provision.system.elf import loader_cache, parse_loader_cache
@@ -102,7 +102,7 @@ def test_a_loaders_cache_that_cannot_be_read_has_no_libraries(tmp_path):
     (tmp_path / "etc" / "ld.so.cache").mkdir(parents=True)
     assert loader_cache(tmp_path, "x86_64") == ()
     with shut(tmp_path / "etc"):
-        assert not is_there(tmp_path / "etc" / "ld.so.cache")
+        assert not exists(tmp_path / "etc" / "ld.so.cache")
 
 
 SMI = """#!/bin/sh

@@ -103,8 +103,8 @@ def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkey
 
     def answer():
         answers = PythonCache(tmp_path / "cache")
-        found = answers.of(python)
-        answers.keep()
+        found = answers.ask(python)
+        answers.write()
         return found
 
     assert answer() == answer() == ("3.11.4", False)
@@ -118,18 +118,18 @@ def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkey
 def test_a_program_that_is_no_python_is_not_kept(tmp_path, monkeypatch):
     answers = PythonCache(tmp_path / "cache")
     shutil.copy2("/bin/true", tmp_path / "python3")
-    assert answers.of(tmp_path / "python3") is None is answers.of(tmp_path / "absent")
-    answers.keep()
+    assert answers.ask(tmp_path / "python3") is None is answers.ask(tmp_path / "absent")
+    answers.write()
     assert not (tmp_path / "cache" / "pythons.json").exists()
 
 
 def test_a_script_before_a_python_is_always_asked(tmp_path):
     python = interpreter(tmp_path / "python3", "3.11.4")
-    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.4", False)
+    assert PythonCache(tmp_path / "cache").ask(python) == ("3.11.4", False)
     changed, state = python.read_text().replace("3.11.4", "3.11.5"), python.stat()
     python.write_text(changed)
     os.utime(python, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert PythonCache(tmp_path / "cache").of(python) == ("3.11.5", False)
+    assert PythonCache(tmp_path / "cache").ask(python) == ("3.11.5", False)
 
 
 def test_a_python_that_fails_or_hangs_or_is_missing_gives_none(tmp_path, monkeypatch):

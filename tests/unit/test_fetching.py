@@ -10,7 +10,7 @@ from loopback import started
 
 from provision.errors import BuildError, LockError
 from provision.index import downloads
-from provision.index.downloads import Addresses, Download, part
+from provision.index.downloads import Addresses, Download, part_path
 from provision.index.http import Http
 from provision.model import LockedPackage
 
@@ -71,10 +71,10 @@ def fetch(server, tmp_path, monkeypatch):
             path=tmp_path / "f", urls=urls or (f"{server.url}/f",), shown="the file", hashes=hashes, size=size
         )
         wanted.fetch(Http(), told.append)
-        assert (tmp_path / "f").read_bytes() == BODY and not part(tmp_path / "f").exists()
+        assert (tmp_path / "f").read_bytes() == BODY and not part_path(tmp_path / "f").exists()
         return sum(told)
 
-    run.part = part(tmp_path / "f")
+    run.part = part_path(tmp_path / "f")
     return run
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_has_only_an_md5_hash_is_fetched(fetch):
 def test_a_full_disk_is_no_network_error(server, tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
-    half = part(tmp_path / "f")
+    half = part_path(tmp_path / "f")
     half.symlink_to("/dev/full")
     wanted = Download(
         path=tmp_path / "f", root=Path("/"), urls=(f"{server.url}/f",), shown="the file", hashes=SHA
@@ -164,7 +164,7 @@ def test_an_interrupt_ends_the_download_and_keeps_the_part(server, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         wanted.fetch(Http(), told)
-    assert part(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
+    assert part_path(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
 
 
 # --- where a file may lie ------------------------------------------------------------------------

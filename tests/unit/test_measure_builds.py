@@ -117,8 +117,10 @@ def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
         "numpy",
     ]
     minors = ("3.11", "3.12", "3.13")
-    held = reader.required(lines, "linux-x86_64", minors, ("and-cuda",))
-    assert [reader.written(r, w, minors) for r, w in held if reader.GPU_NAMES.fullmatch(r.name)] == [
+    held = reader.list_required(lines, "linux-x86_64", minors, ("and-cuda",))
+    assert [
+        reader.format_requirement(r, w, minors) for r, w in held if reader.GPU_NAMES.fullmatch(r.name)
+    ] == [
         'triton==3.1.0; python_version < "3.13"',
         "nvidia-x<2,>=1",
         'nvidia-new; python_version >= "3.12"',
@@ -386,7 +388,7 @@ def test_a_tensorflow_without_pins_has_the_cudnn_of_the_document():
     ]
     problems = []
     fake = SimpleNamespace(
-        builds=lambda *_: made, measured=lambda *_: list(zip(made, facts, strict=True)), problem=problems.append,
+        builds=lambda *_: made, measured=lambda *_: list(zip(made, facts, strict=True)), add_problem=problems.append,
         all_facts=lambda wheels, *_: {w: {"searched": ["cublas", "cudnn"]} for w in wheels},
     )  # fmt: skip
     documents = {"tested": [{"version": v, "cuda": "11.8", "cudnn": ">=8.6,<9"} for v in ("2.13", "2.12")]}

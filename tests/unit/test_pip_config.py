@@ -125,9 +125,9 @@ def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkey
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(places, "main_index", lambda _: f"{server.url}/simple")
     sources = PackageSources(cache_dir=str(tmp_path))
-    assert places.lasting_index(dataclasses.replace(sources, default="https://mirror/simple")) == []
+    assert places.cacheable_index(dataclasses.replace(sources, default="https://mirror/simple")) == []
     config, needs = tmp_path / "uv.toml", tmp_path / "needs.in"
-    config.write_text(tomli_w.dumps({"index": places.lasting_index(sources)}))
+    config.write_text(tomli_w.dumps({"index": places.cacheable_index(sources)}))
     needs.write_text("idna\n")
     words = ["pip", "compile", str(needs), "--config-file", str(config)]
     asked = []

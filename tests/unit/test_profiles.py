@@ -11,7 +11,7 @@ from rows import rows
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
-from provision.profiles.tables import FILES, Table, difference, dump, read_file, replaced
+from provision.profiles.tables import FILES, Table, dump, find_difference, read_file, replace_table
 
 
 @pytest.fixture(autouse=True)
@@ -303,8 +303,8 @@ def test_replaced_keeps_hand_tables_and_the_date_of_what_did_not_change():
     tables, _ = read_file(SHIPPED / "torch.yaml")
     measured = next(t for t in tables if t.head["kept"] == "measured")
     head = {k: v for k, v in measured.head.items() if k != "kept"} | {"read": "2099-01-01"}
-    assert dump(replaced(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
-    fewer = replaced(tables, measured.rows[1:], head)
+    assert dump(replace_table(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
+    fewer = replace_table(tables, measured.rows[1:], head)
     assert fewer[0].head["read"] == "2099-01-01"
     assert [t.rows for t in fewer[1:]] == [t.rows for t in tables if t is not measured]
 
@@ -317,11 +317,11 @@ def test_removed_releases_come_back_through_an_overlay_equal(name, ours, tmp_pat
     newest = sorted({r["version"] for r in measured.rows}, key=Version)[-3:]
     old = [r for r in measured.rows if r["version"] not in newest]
     head = {k: v for k, v in measured.head.items() if k != "kept"}
-    path.write_text(dump(replaced(tables, old, head)))
+    path.write_text(dump(replace_table(tables, old, head)))
     assert not {b.version for b in profiles.load().builds if b.framework == name and b.index == "pypi"} & set(
         newest
     )
-    fresh = difference(read_file(path)[0], measured.rows, head)
+    fresh = find_difference(read_file(path)[0], measured.rows, head)
     assert {r["version"] for r in fresh.rows} == set(newest)
     mine = overlay(tmp_path, f"{name}.yaml", dump([fresh]))
     assert set(profiles.load([mine]).builds) == set(known.builds)
@@ -329,4 +329,4 @@ def test_removed_releases_come_back_through_an_overlay_equal(name, ours, tmp_pat
 
 def test_known_rows_show_no_difference():
     tables, _ = read_file(SHIPPED / "jax.yaml")
-    assert difference(tables, tables[0].rows, {"table": "builds", "framework": "jax"}) is None
+    assert find_difference(tables, tables[0].rows, {"table": "builds", "framework": "jax"}) is None

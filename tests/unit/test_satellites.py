@@ -151,8 +151,8 @@ def test_an_index_that_does_not_answer_stops_the_measuring_and_another_error_is_
     file = File(name="a-1.0-py3-none-any.whl", url="https://host/a")
     made = Reader(Http(), "https://host", None)
     with pytest.raises(LockError, match="no answer"):
-        made.remembered(file, "kind", fails(LockError("no answer", unreachable="https://host")))
-    assert made.remembered(file, "kind", fails(LockError("damaged"))) is None
+        made.read_cached(file, "kind", fails(LockError("no answer", unreachable="https://host")))
+    assert made.read_cached(file, "kind", fails(LockError("damaged"))) is None
     assert made.problems == ["a-1.0-py3-none-any.whl: damaged"]
 
 

@@ -313,7 +313,7 @@ def test_archives_of_an_index_are_listed_newest_first_and_read_once(index, archi
     hold(index, version="1.9")
     hold(index, version="1.10")
     index.add("some", "2.0")
-    listed = archives.listed("some")
+    listed = archives.list_archives("some")
     assert [p.version for p in listed] == ["1.10", "1.9"] and all(p.sha256 for p in listed)
     found = archives.describe(listed)
     assert [found[p].version for p in listed] == ["1.10", "1.9"]
@@ -330,9 +330,11 @@ def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
     again = dataclasses.replace(sources, trusted=("127.0.0.1",))
     names = {file.name for file in SourceArchives(sources).files("some")}
     assert names == {"some-2.0-py3-none-any.whl", "some-1.0.tar.gz"}
-    assert [p.version for p in SourceArchives(again).listed("some")] == ["1.0"]
+    assert [p.version for p in SourceArchives(again).list_archives("some")] == ["1.0"]
     assert SourceArchives(again).files("some") == SourceArchives(sources).files("some")
-    assert SourceArchives(sources).listed("absent") == SourceArchives(again).listed("absent") == ()
+    assert (
+        SourceArchives(sources).list_archives("absent") == SourceArchives(again).list_archives("absent") == ()
+    )
     assert [n for path, n in index.requests.items() if path.endswith(("/some/", "/absent/"))] == [1, 1]
 
 
@@ -340,7 +342,7 @@ def test_a_page_is_read_once_in_a_run(index, tmp_path, monkeypatch):
 def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, fault, tmp_path, monkeypatch):
     monkeypatch.setattr("provision.index.downloads.time.sleep", lambda _seconds: None)
     file = hold(index)
-    listed = archives.listed("some")
+    listed = archives.list_archives("some")
     index.faults[file] = fault
     assert archives.describe(listed) == {}
     assert not list((tmp_path / "cache").rglob("*.json"))
@@ -351,13 +353,13 @@ def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, f
 def test_a_damaged_file_of_the_cache_is_written_again(index, archives, tmp_path):
     hold(index)
     index.held = "max-age=600"
-    listed = archives.listed("some")
+    listed = archives.list_archives("some")
     found = archives.describe(listed)
     kept = list((tmp_path / "cache").rglob("*.json"))
     for path in kept:
         path.write_text('{"until": "soon"}')
     again = SourceArchives(dataclasses.replace(archives.sources, pages={}))
-    assert again.listed("some") == listed and again.describe(listed) == found
+    assert again.list_archives("some") == listed and again.describe(listed) == found
     assert not any(path.read_text() == '{"until": "soon"}' for path in kept)
 
 
@@ -374,7 +376,7 @@ def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch)
     monkeypatch.setattr("provision.wheels.releases.MOST_ARCHIVE", 100)
     monkeypatch.setattr("provision.index.downloads.time.sleep", lambda _seconds: None)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
-    (listed,) = archives.listed("some")
+    (listed,) = archives.list_archives("some")
     assert archives.describe([dataclasses.replace(listed, size=None)]) == {}
     known = LockedPackage(
         name="some", version="1.0", url=f"{index.url}/absent.tar.gz", sha256="0" * 64, size=101
@@ -391,7 +393,7 @@ def test_an_archive_in_a_folder_is_read_without_a_network(index, tmp_path):
         default=index.url, offline=True, find_links=(str(tmp_path / "wheels"),), cache_dir=str(tmp_path)
     )
     archives = SourceArchives(sources)
-    (listed,) = archives.listed("some")
+    (listed,) = archives.list_archives("some")
     assert archives.describe([listed])[listed].version == "1.0" and not index.requests
 
 

@@ -11,7 +11,7 @@ from packaging.version import Version
 from provision import profiles
 from provision.errors import LockError, ResolveError
 from provision.index.simple_api import File
-from provision.index.variants import cuda_of, foreign, kernels_of, parse_variants, provided
+from provision.index.variants import cuda_of, kernels_of, list_foreign, list_provided, parse_variants
 from provision.lock import variants
 from provision.lock.variants import VariantRelease, _choose_file, _read_release, _why_not
 from provision.model import (
@@ -142,7 +142,7 @@ def test_properties_are_read_in_the_form_of_rows():
     )["a"]
     assert cuda_of(found) == "12.8"
     assert kernels_of(found) == ("8.0", "9.0a", "10.0f", "12.0+PTX")
-    assert foreign(found) == ["x86_64 :: level :: v3 or v2"]
+    assert list_foreign(found) == ["x86_64 :: level :: v3 or v2"]
     assert cuda_of({}) is None and kernels_of({}) == ()
 
 
@@ -155,5 +155,5 @@ def test_tables_of_another_form_are_refused(text):
 
 
 def test_a_driver_of_another_time_has_no_properties():
-    assert not [*provided("10.2", ["7.0"])] and not [*provided("16.0", ["9.0"])]
-    assert "nvidia :: cuda_version_lower_bound :: 15.0" in [*provided("15.0", [])]
+    assert not [*list_provided("10.2", ["7.0"])] and not [*list_provided("16.0", ["9.0"])]
+    assert "nvidia :: cuda_version_lower_bound :: 15.0" in [*list_provided("15.0", [])]

@@ -14,7 +14,7 @@ from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Environment, Verdict, as_document, from_plain
-from provision.verify import Options, begin, frameworks, locate_environment, verification
+from provision.verify import Options, frameworks, locate_environment, run_early_probes, verification
 from provision.verify.verification import prepare
 
 CPU = Options(device="cpu", timeout=120)
@@ -359,7 +359,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     found = locate_environment(env)
     assert found.python_version == "3.4.5"
     options = Options(device="cpu", quick=True)
-    with begin(found, options, machine=lambda: None) as begun:
+    with run_early_probes(found, options, machine=lambda: None) as begun:
         assert prepare(begun, options, lambda event: None, None, diagnose=None).env.python_version == real
 
 

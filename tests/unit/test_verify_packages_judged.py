@@ -302,5 +302,5 @@ def test_a_package_without_modules_of_its_name_is_imported_by_the_folders_of_its
         ((), ("other.x",), ("other",)),
         ((), (), ("other", "vision")),
     ):
-        one = packages.Nominated(package=package, problems=problems, modules=modules)
+        one = packages.DoubtfulPackage(package=package, problems=problems, modules=modules)
         assert packages._list_top_modules(one) == tops

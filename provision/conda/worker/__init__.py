@@ -20,7 +20,7 @@ awaited: set[str] = set()
 """The channels or packages with pending answers."""
 
 
-def tell(event: str, **fields: Any) -> None:
+def write_progress(event: str, **fields: Any) -> None:
     """Write one line of progress for gpuenv."""
     sys.stderr.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stderr.flush()
@@ -34,7 +34,7 @@ def end_with(request: Json, answer: Json) -> None:
     os._exit(0)
 
 
-def watch(request: Json) -> None:
+def end_stalled(request: Json) -> None:
     """End the process with an error if nothing happens for `patience` seconds while a connection is open.
 
     The engine waits forever for a server that accepts the connection and sends nothing. Waiting for another process's

@@ -25,7 +25,7 @@ def main() -> None:
 
     operations = {"solve": channels.solve, "install": install.install, "pixi": channels.pixi,
                   "addresses": channels.addresses, "index": channels.index}  # fmt: skip
-    threading.Thread(target=worker.watch, args=(request,), daemon=True).start()
+    threading.Thread(target=worker.end_stalled, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is not an Exception

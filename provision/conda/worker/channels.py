@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import tomli_w
 
-from . import Json, awaited, tell
+from . import Json, awaited, write_progress
 
 _DEFAULT = "conda-forge"
 
@@ -209,7 +209,7 @@ async def solve(request: Json) -> Json:
     offered = list_channels(request, settled)
     shown = [strip_url(c.base_url) for c in offered]
     awaited.update(shown)
-    tell("reading", channels=shown)
+    write_progress("reading", channels=shown)
     attempts = request["attempts"]
 
     async def query(names: set[str]) -> list[Any]:
@@ -238,7 +238,7 @@ async def solve(request: Json) -> Json:
         if isinstance(outcome, str):
             outcome = await _solve(offered, specs, attempt, **settings)
         if isinstance(outcome, list):
-            return answer | {"label": attempt["label"], "records": [as_plain(r) for r in outcome]}
+            return answer | {"label": attempt["label"], "records": [convert_record(r) for r in outcome]}
         answer.setdefault("refusal", outcome)
     return answer
 
@@ -309,7 +309,7 @@ def _read_priority(rc: Json) -> Any:
     return words[word]
 
 
-def as_plain(record: Any) -> Json:
+def convert_record(record: Any) -> Json:
     """Return a record as JSON without credentials."""
     return {
         "name": record.name.normalized,
@@ -338,7 +338,7 @@ async def pixi(request: Json) -> Json:
         names = " ".join(str(p.name) for p in environment.platforms())
         raise ValueError(f"it has no packages for {request['subdir']} (only {names})")
     records = environment.conda_repodata_records_for_platform(platform) or []
-    return {"records": [as_plain(r) for r in records]}
+    return {"records": [convert_record(r) for r in records]}
 
 
 async def index(request: Json) -> Json:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...system.files import TooDeepError, find_existing, hash_file, iterate_links
-from . import Json, awaited, channels, end_with, tell
+from . import Json, awaited, channels, end_with, write_progress
 from .channels import strip_url
 
 _HASHED = 8 + 32
@@ -49,7 +49,7 @@ async def install(request: Json) -> Json:
     if refused := _refuse_full_disk(request, to_link, absent, pool):
         return {"error": refused}
     if fetched:
-        tell("fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched))
+        write_progress("fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched))
     installed = {PrefixRecord.from_path(p).name.normalized for p in check_records(prefix)}
     others = installed - {p["name"] for p in packages} - replaced
     await install(
@@ -190,7 +190,7 @@ class _Reporter:
         before = self.downloads.get(download_idx, 0)
         if progress - before > 1 << 20 or progress == total:  # one line per MiB
             self.downloads[download_idx] = progress
-            tell("download", name=self.caching.get(download_idx, ""), done=progress, total=total)
+            write_progress("download", name=self.caching.get(download_idx, ""), done=progress, total=total)
 
     def on_link_start(self, operation: int, package_name: str) -> int:
         try:
@@ -204,7 +204,7 @@ class _Reporter:
     def on_link_complete(self, index: int) -> None:
         del index
         self.linked += 1
-        tell("link", done=self.linked, total=self.total)
+        write_progress("link", done=self.linked, total=self.total)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):

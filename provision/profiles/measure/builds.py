@@ -42,15 +42,15 @@ from .reader import (
     allowed_pythons,
     allows,
     cudnn_specifier,
+    format_requirement,
     is_yanked,
+    list_required,
+    list_tested,
     parse,
     pythons,
     releases,
     representative,
-    required,
-    tested,
     unresolvable,
-    written,
 )
 
 Row = dict[str, Any]
@@ -60,9 +60,9 @@ def _needs(reader: Reader, build: Build, fact: Row, extras: Sequence[str] = ()) 
     """Return the columns of a build's GPU requirements: `requires`, its `cudnn`, and what is `unresolvable`."""
     minors = pythons(build.wheels)
     lines = []
-    for need, where in required(fact["requires"], build.platform, minors, extras):
+    for need, where in list_required(fact["requires"], build.platform, minors, extras):
         if GPU_NAMES.fullmatch(need.name):
-            lines.append(written(need, where, minors))
+            lines.append(format_requirement(need, where, minors))
             if need.name == "cuda-toolkit":  # what the meta package requires is written out too
                 lines += _expand_toolkit(reader, need, build.platform, where, minors)
     columns = {
@@ -78,10 +78,10 @@ def _expand_toolkit(
     fitting = [w for w in reader.wheels("cuda-toolkit") if allows(wanted.specifier, str(w.version))]
     fact = fitting and reader.facts(max(fitting, key=lambda w: w.version), "metadata")
     if not fact:
-        reader.problem(f"{wanted}: the meta package is not on the index")
+        reader.add_problem(f"{wanted}: the meta package is not on the index")
         return []
-    needs = required(fact["requires"], platform, where, sorted(wanted.extras))
-    return [written(r, where, minors) for r, _ in needs]
+    needs = list_required(fact["requires"], platform, where, sorted(wanted.extras))
+    return [format_requirement(r, where, minors) for r, _ in needs]
 
 
 # --- torch: CUDA from torch/version.py, kernels from its list of architectures ------------------------
@@ -153,7 +153,7 @@ def torch_rows(reader: Reader, documents: Documents) -> list[Row]:
         row = build.row(fact)
         if fact["cuda"]:
             row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
-            known = [r["cudnn"] for r in tested(documents, build.version) if r["cuda"] == fact["cuda"]]
+            known = [r["cudnn"] for r in list_tested(documents, build.version) if r["cuda"] == fact["cuda"]]
             row |= ({"cudnn": known[0]} if known else {}) | _needs(reader, build, fact)
         beside = [
             f"{n}=={v}" for n, known in companions.items() if (v := companion_for(build.version, known))
@@ -237,7 +237,7 @@ def read_tensorflow(wheel: zipfile.ZipFile) -> Row:
     return {"cuda": cuda, "cudnn": info["cudnn_version"].rpartition("_")[2], "kernels": kernels(code, ptx)}
 
 
-def searched(wheel: zipfile.ZipFile) -> Row:
+def read_search_path(wheel: zipfile.ZipFile) -> Row:
     """Return the folders of the NVIDIA wheels that TensorFlow's loader searches.
 
     They are the RUNPATH of the library that opens CUDA's libraries by name.
@@ -256,12 +256,12 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[Row]:
     """
     measured = reader.measured(reader.builds("tensorflow", "2.4"), "tensorflow", read_tensorflow)
     cuda = (b.wheel for b, fact in measured if fact["cuda"] and b.platform.startswith("linux"))
-    paths = reader.all_facts(cuda, "tensorflow-searched", searched)
+    paths = reader.all_facts(cuda, "tensorflow-searched", read_search_path)
     rows = []
     for build, fact in measured:
         row = build.row(fact)
         if fact["cuda"]:
-            for known in tested(documents, build.version):
+            for known in list_tested(documents, build.version):
                 same = fact["cudnn"] is None or allows(SpecifierSet(known["cudnn"]), f"{fact['cudnn']}.99")
                 if known["cuda"] == fact["cuda"] and same:
                     row.setdefault("cudnn", known["cudnn"])
@@ -271,7 +271,7 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[Row]:
                 **_needs(reader, build, fact, ["and-cuda"]),
             }
             if "cudnn" not in row:
-                reader.problem(
+                reader.add_problem(
                     f"tensorflow {build.version}: neither a pin nor a document states its cuDNN version"
                 )
         if (path := paths.get(build.wheel)) and path["searched"]:
@@ -317,7 +317,7 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[Row]:
 def _make_onnxruntime_row(reader: Reader, build: Build, fact: Row, documents: Documents) -> Row | None:
     """Return the row of a GPU wheel, or None if nothing states its CUDA release."""
     known: Row = {}
-    for row in reversed(tested(documents, build.version)):
+    for row in reversed(list_tested(documents, build.version)):
         # The CUDA is the release that the wheel states, else the major version of its libraries.
         if fact["cuda"] == row["cuda"] or (
             not fact["cuda"] and [row["cuda"].split(".")[0]] == fact["majors"]
@@ -325,7 +325,7 @@ def _make_onnxruntime_row(reader: Reader, build: Build, fact: Row, documents: Do
             known = row
     cuda = fact["cuda"] or known.get("cuda")
     if cuda is None:
-        reader.problem(
+        reader.add_problem(
             f"{GPU_PACKAGE} {build.version}: neither the wheel nor a document states its CUDA release"
         )
         return None
@@ -334,7 +334,9 @@ def _make_onnxruntime_row(reader: Reader, build: Build, fact: Row, documents: Do
         row["cudnn"] = known["cudnn"] if known else f"=={fact['cudnn'][0]}.*"
     row |= _needs(reader, build, fact, ["cuda", "cudnn"])
     if "cudnn" not in row:
-        reader.problem(f"{GPU_PACKAGE} {build.version}: neither a requirement nor a library states its cuDNN")
+        reader.add_problem(
+            f"{GPU_PACKAGE} {build.version}: neither a requirement nor a library states its cuDNN"
+        )
     return row
 
 
@@ -406,7 +408,7 @@ def cudnn_major(reader: Reader, package: str, constants: Iterable[int]) -> int |
 def jax_rows(reader: Reader, _: Documents) -> list[Row]:
     """Return a CPU row per JAX release and platform, and one per CUDA extra and Linux platform."""
     jaxes = releases(reader.wheels("jax"), _OLDEST_JAX)
-    jaxes = {v: w for v, w in jaxes.items() if any(reader.takes(v, p) for p in model.PLATFORMS)}
+    jaxes = {v: w for v, w in jaxes.items() if any(reader.is_requested(v, p) for p in model.PLATFORMS)}
     facts = reader.all_facts((representative(w) for w in jaxes.values()), "metadata")
     rows = []
     for version, wheels in jaxes.items():
@@ -414,7 +416,7 @@ def jax_rows(reader: Reader, _: Documents) -> list[Row]:
             continue
         text = "\n".join(fact["requires"])
         offered = [e for e in _JAX_EXTRAS if re.search(rf"""extra\s*==\s*['"]{e}['"]""", text)]
-        for platform in (p for p in model.PLATFORMS if reader.takes(version, p)):
+        for platform in (p for p in model.PLATFORMS if reader.is_requested(version, p)):
             made = [_make_jax_row(reader, version, platform, extra, fact) for extra in (*offered, "cpu")]
             rows += [r | ({"yanked": "yes"} if is_yanked(wheels) else {}) for r in made if r]
     return rows
@@ -423,7 +425,7 @@ def jax_rows(reader: Reader, _: Documents) -> list[Row]:
 def _make_jax_row(reader: Reader, version: Version, platform: str, extra: str, jax: Row) -> Row | None:
     """Return the row of jax[extra] on a platform, or None if one of its parts has no wheel there."""
     wanted: dict[str, Requirement] = {}
-    for need, _ in required(jax["requires"], platform, allowed_pythons(jax), ("", extra)):
+    for need, _ in list_required(jax["requires"], platform, allowed_pythons(jax), ("", extra)):
         wanted.setdefault(need.name, need).specifier &= need.specifier
     plugin_name, pjrt_name = f"jax-{extra}-plugin", f"jax-{extra}-pjrt"
     jaxlib = _find_newest(reader, wanted.get("jaxlib"), platform)
@@ -435,13 +437,13 @@ def _make_jax_row(reader: Reader, version: Version, platform: str, extra: str, j
     exact = Requirement(f"{pjrt_name}=={plugin[0].version}")
     pjrt = _find_newest(reader, exact, platform)
     if not pjrt:
-        reader.problem(f"jax {version} {extra} {platform}: {exact} is not on the index")
+        reader.add_problem(f"jax {version} {extra} {platform}: {exact} is not on the index")
     fact = reader.facts(representative(plugin), "jax-plugin", read_plugin)
     row = _join_row(version, platform, jax, [jaxlib, plugin, pjrt]) if pjrt and fact else None
     if not row or not fact:
         return None
     minors = row["python"].split()
-    needs = required(fact["requires"], platform, minors, ("with-cuda",))
+    needs = list_required(fact["requires"], platform, minors, ("with-cuda",))
     needs += [(need, minors) for need in wanted.values()]
     cudnn = f"nvidia-cudnn-{extra.replace('cuda', 'cu')}"
     # The constants of cuDNN are in x86-64 code.
@@ -454,7 +456,9 @@ def _make_jax_row(reader: Reader, version: Version, platform: str, extra: str, j
         is_open = not any(s.operator in ("<", "<=", "==") for s in need.specifier)
         if need.name == cudnn and major is not None and is_open:
             need.specifier &= SpecifierSet(f"<{major + 1}")
-    nvidia = sorted({written(r, where, minors) for r, where in needs if r.name.startswith("nvidia-")})
+    nvidia = sorted(
+        {format_requirement(r, where, minors) for r, where in needs if r.name.startswith("nvidia-")}
+    )
     row["requires"] += nvidia
     row |= {
         "cuda": fact["cuda"],
@@ -545,7 +549,7 @@ def cudnn_rows(reader: Reader, _: Documents) -> list[Row]:
 def toolkit_rows(reader: Reader, _: Documents) -> list[Row]:
     """Return one row per toolkit release: `parts` are "extra requirement ...", with its pins on Linux."""
     wheels = releases(reader.wheels("cuda-toolkit"), "11.8")
-    wheels = {v: w for v, w in wheels.items() if not v.is_prerelease and reader.takes(v, "any")}
+    wheels = {v: w for v, w in wheels.items() if not v.is_prerelease and reader.is_requested(v, "any")}
     facts = reader.all_facts((representative(w) for w in wheels.values()), "metadata")
     return [
         {"version": str(version), "parts": _list_parts(fact["requires"])}
@@ -559,6 +563,6 @@ def _list_parts(lines: list[str]) -> list[str]:
     for line in lines:
         extra = re.search(r"extra == *[\"']?([^\s\"')]+)", line)
         if extra and extra[1] != "all":
-            needs = required([line], "linux-x86_64", ["3.12"], [extra[1]])
+            needs = list_required([line], "linux-x86_64", ["3.12"], [extra[1]])
             by_extra.setdefault(extra[1], []).extend(str(r) for r, _ in needs if r.name.startswith("nvidia-"))
     return [" ".join([extra, *names]) for extra, names in sorted(by_extra.items()) if names]

@@ -164,7 +164,7 @@ class Reader:
             Build(version, platform, usable)
             for version, wheels in releases(self.wheels(project), oldest).items()
             for platform in PLATFORMS
-            if self.takes(version, platform, package)
+            if self.is_requested(version, platform, package)
             and (usable := [w for w in wheels if w.platform == platform])
         ]
 
@@ -179,14 +179,14 @@ class Reader:
                 unreachable=shown,
             )
 
-    def takes(self, version: Version, platform: str, package: str = "") -> bool:
+    def is_requested(self, version: Version, platform: str, package: str = "") -> bool:
         """Return whether a row of this version and platform was requested. `package` is for tables with that
         column."""
         row = (package, str(version), platform)
         wanted = platform in self.platforms and row not in self.known
         return wanted and (self.only is None or row in self.only)
 
-    def problem(self, text: str) -> None:
+    def add_problem(self, text: str) -> None:
         """Report something that cannot be read."""
         with self._lock:
             self.problems.append(text)
@@ -199,7 +199,7 @@ class Reader:
 
         If the wheel cannot be read, add a problem and return None.
         """
-        return self.remembered(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
+        return self.read_cached(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
 
     def _read(self, file: File, measure: Measure | None, step: int | None) -> dict[str, Any]:
         opened, counter = open_wheel(self.http, file.url, step)
@@ -210,7 +210,7 @@ class Reader:
             "sha256": file.sha256,
         }
 
-    def remembered(self, file: File, kind: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    def read_cached(self, file: File, kind: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
         """Return the result of `read` for a file, from the cache if possible. If it fails, add a problem and
         return None."""
         kept = self.cache / f"{file.sha256}-{kind}.json" if self.cache and file.sha256 else None
@@ -226,7 +226,7 @@ class Reader:
         except (GpuenvError, ValueError, KeyError, OSError) as e:
             if getattr(e, "unreachable", None):
                 raise  # the network, not the wheel: stop, and go on from the cache another time
-            self.problem(f"{file.name}: {e}")
+            self.add_problem(f"{file.name}: {e}")
             return None
         with self._lock:
             self.read_count += 1
@@ -298,7 +298,7 @@ def is_yanked(wheels: Sequence[WheelFile]) -> bool:
     return bool(wheels) and all(w.file.yanked is not None for w in wheels)
 
 
-def tested(documents: Documents, version: Version) -> list[dict[str, Any]]:
+def list_tested(documents: Documents, version: Version) -> list[dict[str, Any]]:
     """Return the rows of the table `tested` about a release: the CUDA and cuDNN that a document names."""
     return [r for r in documents.get("tested", ()) if f"{version}.".startswith(f"{r['version']}.")]
 
@@ -319,7 +319,7 @@ def parse(line: str) -> Requirement | None:
         return None
 
 
-def required(
+def list_required(
     lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
 ) -> list[tuple[Requirement, list[str]]]:
     """Return the requirements that apply on a platform with these extras, and for which of the Pythons."""
@@ -341,7 +341,7 @@ def required(
     return result
 
 
-def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[str]) -> str:
+def format_requirement(requirement: Requirement, where: Sequence[str], pythons: Sequence[str]) -> str:
     """Return a requirement as text for a profile row. It has a marker only if it does not apply to every
     Python."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
@@ -372,7 +372,7 @@ def unresolvable(
 ) -> list[str]:
     """Return the Pythons for which a GPU requirement has no wheel on the index, with that requirement."""
     missing: dict[str, str] = {}
-    for need, where in required(lines, platform, pythons, extras):
+    for need, where in list_required(lines, platform, pythons, extras):
         for python in where if GPU_NAMES.fullmatch(need.name) else ():
             has_wheel = any(
                 w.platform in (platform, "any") and w.python in (None, python) and w.file.yanked is None

@@ -42,10 +42,10 @@ from .reader import (
     Reader,
     WheelFile,
     allowed_pythons,
+    list_required,
     pythons,
     read_header,
     representative,
-    required,
 )
 
 Row = dict[str, Any]
@@ -72,11 +72,11 @@ def satellite_rows(reader: Reader, documents: Documents) -> list[Row]:
             if reader.only is not None and package not in {name for name, _, _ in reader.only}:
                 continue
             for version, files in newest_of_series(reader, package, parts, platform).items():
-                if reader.takes(version, platform, package):
+                if reader.is_requested(version, platform, package):
                     try:
                         rows += _release_rows(reader, package, version, platform, files, documents)
                     except ValueError as error:
-                        reader.problem(f"{package} {version}: {error}")
+                        reader.add_problem(f"{package} {version}: {error}")
     return rows
 
 
@@ -89,14 +89,14 @@ def newest_of_series(
     """
     wheels, archives = defaultdict(list), {}
     for wheel in reader.wheels(package):
-        if wheel.platform in (platform, "any") and _is_counted(wheel.version, wheel.file):
+        if wheel.platform in (platform, "any") and _is_final(wheel.version, wheel.file):
             wheels[wheel.version].append(wheel)
     for file in reader.files(package):
         try:
             version = parse_sdist_filename(file.name)[1]
         except (InvalidSdistFilename, InvalidVersion):
             continue
-        if _is_counted(version, file):
+        if _is_final(version, file):
             archives[version] = file
     by_series: dict[tuple[int, ...], Version] = {}
     for versions in (archives, wheels):
@@ -107,13 +107,13 @@ def newest_of_series(
         listed = [files] if isinstance(files, File) else [w.file for w in files]
         uploaded = [f.uploaded for f in listed]
         if None in uploaded:
-            reader.problem(f"{listed[0].name}: the index does not state when it was uploaded")
+            reader.add_problem(f"{listed[0].name}: the index does not state when it was uploaded")
         days[version] = min((day[:10] for day in uploaded if day), default="")
     recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
     return {v: found[v] for v in sorted(recent, reverse=True)}
 
 
-def _is_counted(version: Version, file: File) -> bool:
+def _is_final(version: Version, file: File) -> bool:
     """Return whether a file belongs to a final release that was not yanked."""
     return not (version.is_prerelease or version.local or file.yanked is not None)
 
@@ -128,7 +128,7 @@ def _release_rows(
 ) -> list[Row]:
     row: Row = {"package": package, "version": str(version), "platform": platform}
     if isinstance(files, File):
-        fact = reader.remembered(files, "source", functools.partial(_read_source, reader, files))
+        fact = reader.read_cached(files, "source", functools.partial(_read_source, reader, files))
         parts = [{"form": fact["form"]}] if fact else []
     else:
         wheels = [w for w in files if w.platform == platform] or files
@@ -252,7 +252,7 @@ def framework_of(fact: Row, platform: str) -> str | None:
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
         name: f"{name}{need.specifier}"
-        for need, _ in required(fact["requires"], platform, [python])
+        for need, _ in list_required(fact["requires"], platform, [python])
         if (name := canonicalize_name(need.name)) in model.PROJECT_FRAMEWORKS
     }
     if called:
@@ -313,7 +313,9 @@ class InstalledWheel(Value, kw_only=False):
     def needs_measuring(self) -> bool:
         """Return whether the package requires a framework, or has libraries that are linked to CUDA or a
         framework."""
-        needed = {canonicalize_name(r.name) for r, _ in required(self.requires, self.platform, [self.python])}
+        needed = {
+            canonicalize_name(r.name) for r, _ in list_required(self.requires, self.platform, [self.python])
+        }
         return bool(self._libraries) and (
             not needed.isdisjoint(model.FRAMEWORKS) or any(map(_is_linked, self._libraries.values()))
         )
