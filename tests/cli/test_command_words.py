@@ -52,7 +52,7 @@ def test_run_without_a_command_finds_none(here, typed):
 
 
 def test_run_notes_an_environment_that_is_named_without_dashes(here):
-    assert "env is an environment. python runs in it" in read_words(["run", "env", "python"]).note
+    assert "env is an environment. python runs" in read_words(["run", "env", "python"]).note
     assert read_words(["run", "env", "--", "python"]).note is None
     assert read_words(["run", "python"]).note is None
 

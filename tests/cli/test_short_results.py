@@ -73,7 +73,7 @@ def test_a_table_fits_and_loses_no_word(monkeypatch, columns):
 def test_columns_without_room_are_named(monkeypatch):
     rows = [("a", "x" * 900, "b")]
     found = shown(show_table, ("ONE", "LONG", "TWO"), rows)
-    assert found == ["ONE", "a", "hidden columns: LONG, TWO; widen the terminal or use --json"]
+    assert found[:-1] == ["ONE", "a"] and found[-1].startswith("hidden columns: LONG, TWO;")
     found = shown(show_table, ("ONE", "LONG", "TWO"), rows, columns=400)
     assert found[0].split() == ["ONE", "LONG", "TWO"]
 

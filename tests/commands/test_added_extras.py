@@ -50,10 +50,7 @@ def test_extras_that_the_user_named_are_not_in_the_note(go):
     assert both(names) and not [n for n in plan["notes"] if "these extras" in n]
     names, plan, _ = go("--with", "onnxruntime-gpu[cuda]")
     assert both(names)
-    assert (
-        "onnxruntime-gpu[cudnn]: adding these extras, because they install required CUDA libraries"
-        in plan["notes"]
-    )
+    assert any(n.startswith("onnxruntime-gpu[cudnn]: adding these extras") for n in plan["notes"])
 
 
 def test_no_extras_are_added_for_the_cpu_or_a_release_without_them(go):

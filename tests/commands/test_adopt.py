@@ -62,7 +62,7 @@ def test_an_adopted_environment_keeps_what_it_has(go):
 def test_a_free_threaded_environment_is_refused_with_the_reason(go):
     (go.work / f".venv/lib/python{HERE}t").mkdir()  # where such a Python has its packages
     ran = go("create", "--adopt", "--no-verify")
-    assert ran.code == 2 and "has a free-threaded Python, and no row has a wheel" in " ".join(ran.err.split())
+    assert ran.code == 2 and "has a free-threaded Python" in " ".join(ran.err.split())
 
 
 def test_in_a_project_create_then_adds_what_is_missing(go):

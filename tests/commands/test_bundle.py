@@ -9,6 +9,7 @@ import importlib.metadata
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -195,9 +196,7 @@ def test_a_bundle_for_another_machine_has_that_machines_files(site):
     ]
     assert "GH200" in (site.out / "README.txt").read_text()
     ran = site.gpuenv("create", "--bundle", "out", "--json")
-    assert (
-        ran.code == 6 and "is for linux-aarch64; this machine is linux-x86_64" in ran.json["error"]["message"]
-    )
+    assert ran.code == 6 and re.search("linux-aarch64; .*linux-x86_64", ran.json["error"]["message"])
 
 
 # --- again, and interrupted ----------------------------------------------------------------------
@@ -263,9 +262,7 @@ def test_the_next_run_continues_a_bundle_that_was_interrupted(site, sent, code):
     assert child.returncode == code, err
     assert not manifest(site.out)["complete"]
     if sent == signal.SIGINT:
-        assert (
-            b"interrupted\nhint: run the same command again: it undoes or continues what was begun\n" in err
-        )
+        assert b"interrupted\nhint: run the same command again" in err
     ran = site.gpuenv("create", "--bundle", "out", "--json")
     assert ran.code == 6 and "unfinished" in ran.json["error"]["message"]
     site.index.released.set()
@@ -273,7 +270,7 @@ def test_the_next_run_continues_a_bundle_that_was_interrupted(site, sent, code):
     before = site.index.downloads()
     site.index.add("pip", "99.0")  # a fresh lock would take it; what was begun is gone on with
     ran = site.make()
-    assert ran.code == 0 and "continuing with the lock of this unfinished bundle" in ran.err, ran.err
+    assert ran.code == 0 and "continuing with the lock of" in ran.err, ran.err
     again = {p: n for p, n in site.index.downloads().items() if n > before[p] > 0 and not p.endswith(file)}
     assert not again, again
     assert manifest(site.out)["complete"] and not (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists()

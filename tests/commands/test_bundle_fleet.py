@@ -102,7 +102,7 @@ def test_options_choose_among_the_plans(host):
     assert host.create("mismatch").code == host.create(None, "--device", "cuda").code == 4
     ran = host.create("580-h200", "--device", "cpu")
     assert ran.code == 0, ran.err
-    assert "installing pylock.cpu.toml, which fits this machine" in " ".join(ran.err.split())
+    assert "installing pylock.cpu.toml" in ran.err
     ran = host.create("580-h200", "--python", "3.1", "--recreate")
     assert ran.code == 6 and f"for Python {HERE}, not 3.1" in ran.json["error"]["message"]
     assert host.create(None, "--framework", "jax", "--recreate").code == 6
@@ -245,7 +245,7 @@ def test_a_killed_bundle_is_continued_with_its_locks_and_another_fleet_replaces_
     before = site.index.downloads()
     site.index.add("pip", "99.0")  # a fresh lock would take it
     ran = site.make("--json")
-    assert ran.code == 0 and "continuing with the locks of this unfinished bundle" in ran.err, ran.err
+    assert ran.code == 0 and "continuing with the locks of" in ran.err, ran.err
     again = {p for p, n in site.index.downloads().items() if n > before[p] > 0 and not p.endswith(torch)}
     assert not again
     assert ran.json["complete"] and not (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists()

@@ -1,6 +1,7 @@
 """What `create` says of an environment in which another version of the framework is installed than the lock's."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -118,4 +119,4 @@ def test_another_conda_pytorch_heads_the_answer(gpuenv, conda):
     said = f"torch 2.8.0-{build} in the lock, 2.7.1-{build} installed: gpuenv repair {env}"
     assert words(conda()).startswith(said)
     next((env / "conda-meta").glob("pytorch-*.json")).unlink()
-    assert words(conda()).startswith("torch 2.8.0 in the lock, none installed: gpuenv repair")
+    assert re.match(r"torch 2\.8\.0 .*none installed: gpuenv repair", words(conda()))

@@ -1,5 +1,6 @@
 """Projects that are not meant to be built: their dependencies are taken, and they are not installed."""
 
+import re
 import sys
 
 import pytest
@@ -215,7 +216,7 @@ def test_a_build_of_the_project_that_fails_names_its_reason_and_the_key(gpuenv, 
     assert ran.code == code
     errors = [line for line in ran.err.splitlines() if line.startswith(("error:", "hint:"))]
     assert errors[0] == f"error: detector could not be built: {_REFUSED}"
-    assert errors[-1].startswith("hint: write project: {path: ., install: false} into gpuenv.yaml")
+    assert errors[-1].startswith("hint: write project: {path: ., install: false} into")
     text = (gpuenv.work / "gpuenv.yaml").read_text()
     assert 'project: "."\n' in text
     write(gpuenv.work, {"gpuenv.yaml": text.replace('project: "."', "project: {path: ., install: false}")})
@@ -260,7 +261,7 @@ def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv,
     ran = gpuenv("lock", "--json", *ask)
     assert ran.code == 0, ran.err
     assert ran.json["plan"]["python"] == other
-    assert f"Python {planned} is not possible: no release of vision==4.2 has a wheel" in ran.err
+    assert re.search(rf"Python {planned} is not possible: .*vision==4\.2 ", ran.err)
     ran = gpuenv("lock", "--python", planned, *ask)
     assert ran.code == 6
     assert "has no wheels with a matching Python" in ran.err and "source archive" not in ran.err

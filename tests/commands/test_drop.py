@@ -1,5 +1,6 @@
 """`gpuenv drop`: the inverse of `gpuenv add`, in the project's file, the lock and the environment."""
 
+import re
 import sys
 
 import pytest
@@ -54,7 +55,7 @@ def test_what_another_package_requires_stays_and_is_named(go):
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
-    assert "note: base remains in the lock: needs-base requires it" in ran.err
+    assert re.search("note: base remains .*: needs-base requires it", ran.err)
     assert installed(go.work / ".venv")["base"] == "1.0"
     assert "- base" not in (go.work / "gpuenv.yaml").read_text()
 

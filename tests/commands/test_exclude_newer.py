@@ -62,9 +62,7 @@ def locked(gpuenv, path="pylock.toml"):
 def test_a_manager_that_cannot_keep_a_limit_refuses_one(gpuenv):
     for option in (("--exclude-newer", "2025-03-01"), ("--exclude-newer-except", "pypi")):
         ran = gpuenv("lock", *ASK, "--manager", "conda", *option)
-        assert ran.code == 2 and "works for wheels only, not with --manager conda" in " ".join(
-            ran.err.split()
-        ), ran.err
+        assert ran.code == 2 and "not with --manager conda" in ran.err, ran.err
 
 
 def test_a_later_upload_is_not_taken_and_the_lock_keeps_the_limit(gpuenv, dated):

@@ -84,7 +84,7 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
     before = files(go)
     ran = go("add", "needs-vision", "--json")
     assert ran.code == 9 and files(go) == before, ran.out
-    assert "the PyTorch index, which has the CPU builds" in ran.json["error"]["message"]
+    assert "the PyTorch index, which has the CPU" in ran.json["error"]["message"]
     (go.work / "gpuenv.yaml").write_text(text + "index: pypi\n")
     before = files(go)
     ran = go("add", "needs-vision", "--json")

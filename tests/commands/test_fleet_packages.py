@@ -64,9 +64,8 @@ def test_packages_split_a_plan_and_each_lock_has_the_release_for_its_hosts(fleet
     assert ran.json["exact"] and ran.json["at_least"] == 2
     (apart,) = ran.json["apart"]
     assert apart["classes"] == ["sm100-r580", "sm70-r580"] and apart["would_merge"] is None
-    assert apart["reason"].startswith(
-        "sm100-r580 (2 hosts) and sm70-r580 (1 host) cannot share a lock: kern 2.0 has no kernels for Tesla V100 (7.0)"
-    )
+    why = r"sm100-r580 \(2 hosts\) and sm70-r580 \(1 host\) .*: kern 2\.0 .*Tesla V100 \(7\.0\)"
+    assert re.match(why, apart["reason"])
     held = [h["package"] for h in plans[1]["plan"]["held_back"]]
     assert "kern" in held and "kern" not in [h["package"] for h in plans[0]["plan"]["held_back"]]
     assert 3 <= solved(ran) <= 40

@@ -1,5 +1,7 @@
 """`--with nvcc`: the machine's gcc is compared with what nvcc of the plan's CUDA takes."""
 
+import re
+
 import pytest
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12")
@@ -34,16 +36,14 @@ def test_a_gcc_that_nvcc_accepts_gives_no_warning(go):
 
 def test_a_missing_compiler_is_named_with_what_installs_it(go):
     (said,) = go({})
-    assert (
-        said.startswith("gcc is missing on this machine, and nvcc of CUDA 13.2") and "apt install g++" in said
-    )
+    assert said.startswith("gcc is missing ") and "CUDA 13.2" in said and "apt install g++" in said
     (said,) = go({"gcc": "12"})
     assert said.startswith("g++ is missing on this machine"), "nvcc compiles C++"
 
 
 def test_a_newer_gcc_is_named_with_the_one_to_use(go):
     (said,) = go({"gcc": "16", "g++": "16"})
-    assert said.startswith("gcc 16 on this machine is newer than nvcc of CUDA 13.2 supports (gcc 15)")
+    assert re.match(r"gcc 16 .*newer .*CUDA 13\.2 .*\(gcc 15\)", said)
     assert "install g++-15, then NVCC_CCBIN=g++-15" in said
     (said,) = go({"gcc": "16", "g++": "16", "gcc-14": "14", "g++-14": "14"})
     assert "supports (gcc 15): NVCC_CCBIN=g++-14 CC=gcc-14 CXX=g++-14" in said

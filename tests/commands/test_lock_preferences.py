@@ -43,7 +43,7 @@ def test_a_locked_wheel_that_contradicts_another_is_replaced(stack, gpuenv, held
     assert ran.code == 0, ran.err
     found = locked_versions(gpuenv)
     assert (found["torch"], found["helper"], found["middle"]) == (stack.newest, "1.0", "2.0")
-    assert "changing locked packages to make room for the requirements" in ran.err
+    assert "make room for the requirements" in ran.err
 
 
 def test_a_locked_wheel_that_brings_a_framework_does_not_lower_the_first_one(

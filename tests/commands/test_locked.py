@@ -163,5 +163,5 @@ def test_merge_markers_in_the_projects_file_are_named(go):
         for argv in (("create",), ("lock",), ("resolve",), ("add", "more")):
             ran = go(*argv)
             assert ran.code == 3, (name, argv)
-            assert "merge conflict markers: keep one side of each conflict" in ran.err, (name, argv)
+            assert "merge conflict markers: " in ran.err, (name, argv)
         (go.work / name).unlink()

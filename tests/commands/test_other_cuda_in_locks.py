@@ -1,9 +1,12 @@
 """Packages that come along unnamed and are of another CUDA major: the set is refused, else a warning names them."""
 
+import re
+
 import pytest
 
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
 ASK = ("--framework", "torch", "--index", "pypi", "--python", "3.11", *GPU)
+BRINGS = r"brings nvidia-cublas-cu11 11\.11\.3\.6, .*CUDA 11, .*CUDA 13"
 
 
 @pytest.fixture
@@ -30,10 +33,9 @@ def test_a_release_that_brings_another_cuda_is_passed_over(torches, index):
     versions, ran = locked(torches, "--with", "serving")
     assert (versions["torch"], versions["serving"]) == ("2.15.0", "1.0")
     assert "nvidia-cublas-cu11" not in versions
-    assert [(h["package"], h["newest"], h["because"]) for h in ran.json["held_back"]] == [
-        ("serving", "2.0",
-         "serving 2.0 brings nvidia-cublas-cu11 11.11.3.6, which is from CUDA 11, but torch uses CUDA 13")
-    ]  # fmt: skip
+    (held,) = ran.json["held_back"]
+    assert (held["package"], held["newest"]) == ("serving", "2.0")
+    assert re.fullmatch(rf"serving 2\.0 {BRINGS}", held["because"])
 
 
 def test_the_newest_set_is_taken_with_a_warning_where_all_bring_another_cuda(torches, index):
@@ -41,11 +43,7 @@ def test_the_newest_set_is_taken_with_a_warning_where_all_bring_another_cuda(tor
         index.add("serving", version, requires=("torch", "nvidia-cublas-cu11"))
     versions, ran = locked(torches, "--with", "serving")
     assert (versions["torch"], versions["serving"]) == ("2.15.0", "2.0")
-    said = " ".join(ran.err.split())
-    assert (
-        "warning: serving brings nvidia-cublas-cu11 11.11.3.6, which is from CUDA 11, but torch uses CUDA 13"
-        in said
-    )
+    assert re.search(f"warning: serving {BRINGS}", " ".join(ran.err.split()))
     assert "required_by" not in ran.json, "an internal field stays out of the document"
 
 

@@ -1,7 +1,6 @@
 """[tool.uv] of a project's pyproject.toml: the keys that are honoured, for solving and installing alike."""
 # ruff: noqa: F811  # fixtures are imported by their name
 
-import re
 import sys
 
 import pytest
@@ -70,9 +69,7 @@ def test_indexes_and_exclude_newer_of_uv_are_read(folder):
     assert {n.name: n.index for n in found.needs} == {"bound": "https://own/simple", "free": None}
     assert found.index_url == "https://main/simple" and found.extra_index_urls == ("https://more/simple",)
     assert found.exclude_newer == "2 weeks"
-    assert [re.sub(r" \(.*\)", "", s) for s in found.left_out] == [
-        "tool.uv.sources of torch: gpuenv selects the index of this package"
-    ]
+    assert len(found.left_out) == 1 and found.left_out[0].startswith("tool.uv.sources of torch ")
 
 
 def test_a_toml_date_is_read_as_exclude_newer(folder):
@@ -93,7 +90,7 @@ def test_keys_that_are_not_followed_are_named_once(folder):
         [tool.uv.pip]
         target = "/x"
         """)  # fmt: skip
-    assert found.left_out == ("[tool.uv] of pyproject.toml: environments, no-binary-package, pip ignored",)
+    assert [s.partition(": ")[2] for s in found.left_out] == ["environments, no-binary-package, pip ignored"]
 
 
 @pytest.mark.parametrize(

@@ -86,19 +86,12 @@ def test_a_variable_that_is_missing_is_named_with_its_line(project):
     assert project("lock").code == 0
     project.env["TOKEN"] = ""
     ran = project("lock")
-    assert (
-        ran.code == 2
-        and "requirements.txt line 1: a URL uses ${TOKEN}, but the environment variable TOKEN is empty"
-        in ran.err
-    )
+    named = r"requirements\.txt line 1: .*\$\{TOKEN\}, .*TOKEN is "
+    assert ran.code == 2 and re.search(f"{named}empty", ran.err)
     del project.env["TOKEN"]
     for argv in (["lock"], ["create", "--no-verify", "--locked"]):
         ran = project(*argv)
-        assert (
-            ran.code == 2
-            and "requirements.txt line 1: a URL uses ${TOKEN}, but the environment variable TOKEN is not set"
-            in ran.err
-        )
+        assert ran.code == 2 and re.search(f"{named}not set", ran.err)
         assert "export TOKEN=VALUE" in ran.err
 
 

@@ -67,7 +67,7 @@ def test_the_program_runs_in_the_environment(gpuenv, env):
     named = ("run", ".venv", "true")
     ran_named = gpuenv(*named)
     assert (ran_named.code, ran_named.out) == (0, "")
-    assert "note: .venv is an environment. true runs in it." in ran_named.err
+    assert "note: .venv is an environment. true " in ran_named.err
     assert gpuenv("run", "-q", *named[1:]).err == ""
 
 

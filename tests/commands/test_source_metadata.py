@@ -183,7 +183,7 @@ def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, 
     ran = gpuenv("create", "--locked", "--no-verify")
     told = " ".join(ran.err.split())
     assert ran.code == 7, ran.err
-    assert "the built stated 1.0 requires other >=1, plain; the lock was solved with" in told
+    assert "the built stated 1.0 requires other >=1, plain; " in told
     assert "requirements of its source archive: plain" in told and "hint: lock again: gpuenv lock" in told
     assert not (gpuenv.work / ".venv").exists()
     # what was built is known from then on

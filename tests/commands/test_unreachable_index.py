@@ -151,7 +151,7 @@ def test_a_second_index_that_refuses_is_told_although_uv_calls_the_package_missi
     ran = gpuenv("lock", "--framework", "jax", *CPU)
     assert ran.code == 9, ran.err
     assert "/jax/: the server requires credentials" in ran.err
-    assert "put the user name and the password into the index's address" in ran.err
+    assert "put the user name and the password" in ran.err
 
 
 def test_the_file_that_names_a_refused_index_is_named(gpuenv):

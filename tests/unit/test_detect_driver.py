@@ -122,7 +122,7 @@ def test_a_driver_that_is_not_asked_for_is_not_read(detected):
 def test_a_machine_without_driver_and_gpu_says_so(detected):
     machine = detected("no-driver")
     assert causes(machine) == ["driver_missing"]
-    assert machine["driver"]["problem"] == "No NVIDIA driver and no NVIDIA GPU found"
+    assert "no NVIDIA GPU" in machine["driver"]["problem"]
     assert machine["target"]["driver"] is None
     assert machine["gpus"] == []
 
@@ -131,7 +131,7 @@ def test_a_gpu_without_a_driver_says_to_install_one(detected):
     machine = detected("no-driver", H200_PCI, leave_out=("libcuda.so.1",))
     assert causes(machine) == ["driver_missing"]
     (finding,) = machine["findings"]
-    assert finding["title"] == "There is an NVIDIA GPU, but no NVIDIA driver"
+    assert finding["title"].startswith("There is an NVIDIA GPU")
     assert {"text": "nvidia device 0x2335", "source": "0000:19:00.0", "line": None} in finding["evidence"]
     assert "`sudo " in finding["fix"]
 
@@ -292,10 +292,7 @@ def test_a_container_that_shows_nothing_of_its_host_s_driver_sends_to_the_host(d
     assert causes(machine) == ["container_without_gpu"]
     [finding] = machine["findings"]
     assert finding["confidence"] == "possible"
-    assert (
-        finding["fix"].startswith("On the host, run `nvidia-smi`. If it fails")
-        and "--gpus all" in finding["fix"]
-    )
+    assert finding["fix"].startswith("On the host, run `nvidia-smi`") and "--gpus all" in finding["fix"]
 
 
 def test_a_notebook_without_a_gpu_is_told_to_change_its_runtime(detected):

@@ -43,7 +43,7 @@ def test_a_driver_without_a_device_is_not_said_to_return_an_error():
 
 def test_library_chatter_is_passed_over():
     answer = parse_answer(b"hello\n" + told(stage("cuInit", 802)))
-    assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
+    assert answer.error.endswith("cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)")
 
 
 def test_a_stub_library_has_no_version_of_a_driver():

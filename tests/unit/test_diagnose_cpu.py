@@ -129,7 +129,7 @@ def test_a_real_cause_still_leads():
 )
 def test_a_program_that_asks_for_a_gpu_gets_the_environment_as_its_cause(line):
     (finding,) = found(line)
-    assert finding.title == "This environment is for the CPU, but the program requests a GPU"
+    assert finding.title.startswith("This environment is for the CPU")
     assert finding.evidence[0].text == line
     assert "device='cpu'" in finding.fix and "--device cuda" in finding.fix
 

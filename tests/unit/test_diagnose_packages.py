@@ -1,5 +1,7 @@
 """diagnose: modules that are missing, and files of packages that are damaged."""
 
+import re
+
 from diagnosed import findings_of
 from known import KNOWN
 from rows import rows
@@ -154,7 +156,7 @@ def test_a_damaged_library_is_named_with_its_package(says):
     path = "/e/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
     [finding] = found(USERS, f"ImportError: {path}: {says}")
     assert finding.cause == "package_files_damaged"
-    assert finding.title == "The file libtorch_cpu.so of the installed package torch is damaged"
+    assert re.search(r"libtorch_cpu\.so .*package torch ", finding.title)
 
 
 @rows(
@@ -204,7 +206,7 @@ def test_a_missing_library_of_the_system_comes_with_its_package(soname, deb, rpm
 
 def test_the_package_that_needs_it_and_what_replaces_it_are_named():
     [finding] = found("Traceback (most recent call last):", USERS, CV2, unopened("libGL.so.1"))
-    assert finding.title == "The system library libGL.so.1, required by cv2, is missing"
+    assert "libGL.so.1, required by cv2," in finding.title
     assert "opencv-python-headless instead of opencv-python" in finding.fix
 
 

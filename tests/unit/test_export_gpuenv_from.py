@@ -86,10 +86,7 @@ def test_on_standard_output_nothing_is_written_and_the_missing_wheel_is_named(pr
     before = sorted(project.work.iterdir())
     ran = project("export", "--format", "dockerfile")
     assert ran.code == 0 and sorted(project.work.iterdir()) == before
-    assert re.search(
-        r"gpuenv-\S+\.whl is missing. It must be in the same folder as the exported file. Use --output FILE to write both files",
-        " ".join(ran.err.split()),
-    )
+    assert re.search(r"gpuenv-\S+\.whl is missing\. .*--output FILE", " ".join(ran.err.split()))
 
 
 def test_another_wheel_is_kept_unless_forced(project):

@@ -78,10 +78,7 @@ def test_a_page_that_uv_may_not_read_names_index_and_package(hint, words):
 
 def test_an_address_without_a_path_names_no_package():
     failure = refusals.find_failure("error sending request for url (https://packages.example/)")
-    assert (
-        failure is not None
-        and failure.message == "the package index https://packages.example does not respond"
-    )
+    assert failure is not None and failure.message.endswith("https://packages.example does not respond")
 
 
 @rows(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
@@ -99,8 +96,9 @@ def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
 
 
 def test_an_error_of_its_own_keeps_its_text():
-    assert read_error("http://h/a", OSError("the response ended after 3 of 9 bytes")).message == (
-        "cannot read http://h/a: the response ended after 3 of 9 bytes"
+    assert (
+        read_error("http://h/a", OSError("ended after 3 bytes")).message
+        == "cannot read http://h/a: ended after 3 bytes"
     )
     assert "head of the answer" in read_error("http://h/a", DeadlineError("the head of the answer")).message
 

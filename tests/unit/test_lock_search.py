@@ -1,6 +1,7 @@
 """Steps of the search for a lock, by what is known before and after them."""
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import export_locks as el
@@ -79,9 +80,8 @@ def test_a_framework_that_packages_bring_is_planned_where_the_first_stays_as_new
 def test_the_package_of_a_module_is_named_where_the_module_is_no_package():
     asked = state("torch")
     error = LockError("not found", absent="cv2")
-    assert retry.explain_refusal(asked, Refusal(first_candidate(asked), error)).hint == (
-        "the module cv2 is in the package opencv-python: name that"
-    )
+    hint = retry.explain_refusal(asked, Refusal(first_candidate(asked), error)).hint
+    assert re.search("cv2 is in .*opencv-python", hint)
 
 
 # --- near to a lock ------------------------------------------------------------------------------------
@@ -157,10 +157,7 @@ def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(mon
     )
     monkeypatch.setattr(asked.pages, "choose", lambda *_: found)
     (note,) = asked.pages.notes([locked], plan)
-    assert (
-        note.startswith("flash-attn 2.8.3 for torch ")
-        and "It is taken when the index of this torch responds" in note
-    )
+    assert note.startswith("flash-attn 2.8.3 for torch ") and "index of this torch responds" in note
     assert list(asked.pages.notes([], plan)) == [], "no such package"
     assert list(asked.pages.notes([dataclasses.replace(locked, version="2.8.3")], plan)) == []
     asked.pages.locked = {"flash-attn": dataclasses.replace(locked, url="https://host/", index=None)}
@@ -223,7 +220,7 @@ def test_a_plan_of_a_fleet_without_builds_is_refused_and_a_silent_index_ends_it(
         emit=drop_event, refusals=[], solved={}, _solve_near=solve_near, _key=lambda *_: None, choices=None
     )
     context = state("torch").context
-    assert FleetPackages._solve(fleet, context, ()) == "no build is compatible with the packages: use another"
+    assert FleetPackages._solve(fleet, context, ()).endswith(": use another")
     with pytest.raises(LockError, match="a: no build is compatible") as refused:
         FleetPackages.lock(fleet, context, (SimpleNamespace(id="a"),))
     assert refused.value.hint == "use another"

@@ -1,5 +1,7 @@
 """resolve for several frameworks in one environment, companions, and wheels at hand."""
 
+import re
+
 from known import KNOWN
 from packaging.requirements import Requirement
 from resolve_questions import R580, V100, ask
@@ -55,7 +57,7 @@ def test_frameworks_that_clash_are_proposed_in_two_environments_with_the_reason(
     assert not plan.builds
     clash = "tensorflow 2.21.0 needs nvidia-nccl-cu12<3.0,>=2.27.7; torch 2.10.0 needs ==2.27.5"
     assert plan.hint.startswith(f"create two environments ({clash}): ")
-    assert "one with --framework 'torch==2.10.0' and one with --framework 'tensorflow==2.21.0'" in plan.hint
+    assert re.search("--framework 'torch==2.10.0' .*--framework 'tensorflow==2.21.0'", plan.hint)
     told = [x for r in plan.rejected for x in r.reasons if x.code == "library_conflict"]
     assert any("nvidia-nccl-cu12" in x.text for x in told)
     assert ask("torch==2.10.0", **R580, gpus=["H200"], index="pypi").builds
@@ -235,4 +237,4 @@ def test_a_bound_for_some_pythons_leaves_the_others_to_a_build():
 def test_without_bounds_is_the_hint_where_no_change_of_one_framework_helps():
     plan = ask("torch<1.10", "jax<0.4.20", gpus=["8.0"], **R580)
     assert not plan.builds
-    assert plan.hint.startswith("use --framework torch --framework jax: without bounds some versions fit")
+    assert plan.hint.startswith("use --framework torch --framework jax: without bounds")

@@ -52,7 +52,7 @@ def test_nvcc_is_the_compiler_of_the_plans_cuda_with_all_that_compiling_needs():
 def test_nvcc_is_left_out_where_no_toolkit_fits():
     plan = ask("torch==2.15.0", **H100, packages=("nvcc",), known=dataclasses.replace(KNOWN, toolkits=()))
     assert plan.builds and not lines(plan)
-    assert "nvcc is left out: no CUDA toolkit fits the plan" in plan.notes
+    assert any(note.startswith("nvcc is left out: no CUDA toolkit") for note in plan.notes)
 
 
 @rows(
@@ -103,17 +103,14 @@ def test_no_wheel_has_nvcc_for_cuda_12():
     plan = ask("torch", **R550, packages=("nvcc",))
     assert not plan.builds
     assert any("no wheel has nvcc for CUDA 12.8" in x.text for r in plan.rejected for x in r.reasons)
-    assert "remove nvcc and install the system's CUDA toolkit" in plan.hint
+    assert "remove nvcc and install the system's" in plan.hint
     assert ask("torch", **R550).builds
 
 
 def test_on_the_cpu_nvcc_is_left_out():
     plan = ask("jax", device="cpu", packages=("nvcc",))
-    assert (
-        plan.builds
-        and plan.packages == ()
-        and "nvcc is left out: the environment is for the CPU" in plan.notes
-    )
+    assert plan.builds and plan.packages == ()
+    assert any(note.startswith("nvcc is left out: ") and "CPU" in note for note in plan.notes)
 
 
 def test_frameworks_together_get_parts_of_one_release():

