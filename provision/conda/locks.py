@@ -398,9 +398,10 @@ def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> L
                 if f"{_CUSTOM}{k}.{here}" in custom}  # fmt: skip
         plan = from_plain(Plan, values["plan"], "gpuenv.plan") if "plan" in values else None
         target = from_plain(Target, values["target"], "gpuenv.target") if "target" in values else None
+        sizes = {name: int(size) for name, size in dict(values.get("sizes", {})).items()}
     except (ValueError, TypeError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}", hint=_AGAIN) from error
-    packages = tuple(_make_package(p, values.get("sizes", {})) for p in chosen)
+    packages = tuple(_make_package(p, sizes) for p in chosen)
     inputs = values.get("inputs") if isinstance(values.get("inputs"), str) else None
     if plan is None:
         return dataclasses.replace(_derive_lock(packages, platform, rows, path), inputs=inputs)

@@ -321,11 +321,12 @@ def test_a_lock_that_cannot_be_written_or_read_is_an_error(tmp_path):
     foreign.write(tmp_path / "conda-lock.yml", lock)
     assert foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda).plan == lock.plan
     text = (tmp_path / "conda-lock.yml").read_text()
-    (tmp_path / "conda-lock.yml").write_text(
-        re.sub(r"(gpuenv\.plan\.linux-64: ).*(\n {6}.*)*", r"\1'{'", text)
-    )
-    with pytest.raises(LockError, match="is not valid"):
-        foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda)
+    for field, value in (("plan", "'{'"), ("sizes", "'NaN'"), ("sizes", "'{\"pytorch\": []}'")):
+        damaged = re.sub(rf"( gpuenv\.{field}\.linux-64: ).*(\n {{6}}.*)*", rf"\1{value}", text)
+        assert damaged != text
+        (tmp_path / "conda-lock.yml").write_text(damaged)
+        with pytest.raises(LockError, match="is not valid"):
+            foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda)
     here = [{"name": "__glibc", "version": "2.35", "build": "0"}]
     with pytest.raises(LockError, match="the lock is not valid"):
         foreign.check_target(locked(["__glibc =>2"]), here, solver.Bounds())
