@@ -39,7 +39,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     done: list[RemovedEnvironment] = []
     try:
         for path in paths:
-            done += [_removed(emit, path)]
+            done += [_remove(emit, path)]
     except GpuenvError:
         for gone in done:
             emit(Event("log", "remove", f"{gone.path}: removed"))
@@ -83,7 +83,7 @@ def _list_folders(env: Path) -> list[Path]:
     return [folder for folder in folders if os.path.lexists(folder)]
 
 
-def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
+def _remove(emit: Emit, env: Path) -> RemovedEnvironment:
     from ..conda import activation
 
     if process.environ().get("VIRTUAL_ENV") == str(env):

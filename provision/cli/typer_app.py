@@ -137,7 +137,7 @@ def _prepare_command(name: str) -> Any:
         code = exit_codes.get_exit_code(value, options)
         show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
         if signal := getattr(value, "signal", None):  # the program of `run` was ended by it: so is gpuenv
-            return process.die_of(signal)
+            return process.end_by_signal(signal)
         return code
 
     declare_parameters(run, kind, verb.output)

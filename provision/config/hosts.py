@@ -84,7 +84,7 @@ class _Reading:
         try:
             data, named, device = _parse(line, name)
             is_machine = data.get("schema") == Machine.SCHEMA
-            said: Any = data.get("target") if is_machine else data
+            document: Any = data.get("target") if is_machine else data
             if not is_machine and (unknown := sorted({*data} - _KEYS)):
                 self.leave_out(
                     host,
@@ -93,7 +93,7 @@ class _Reading:
                 )
                 return
             try:
-                target = self._target(said)
+                target = self._target(document)
             except ValueError as error:
                 raise ValueError(str(error) if named == name else f"{named}: {error}") from error
             host = named
@@ -102,7 +102,7 @@ class _Reading:
             if chosen == "cpu":
                 self.without_gpu.setdefault(reason, []).append(named)
             host = origin
-            self.add(named, target, chosen, self.choices, silent=not said.get("glibc"))
+            self.add(named, target, chosen, self.choices, silent=not document.get("glibc"))
         except json.JSONDecodeError as error:
             where = f" (line {error.lineno})" if b"\n" in line.strip() else ""
             self.leave_out(host, f"it is not JSON{where}", HOW_TO_LIST)

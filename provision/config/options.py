@@ -186,7 +186,7 @@ class Choices(Value):
         """Whether the options describe another machine than this one."""
         return bool(self.target or self.driver or self.gpu or self.planned)
 
-    def decided(self) -> frozenset[str]:
+    def explicit(self) -> frozenset[str]:
         """Return the options that the user decides: those named, and those that differ from their default."""
         default = Choices()
         names = [f.name for f in dataclasses.fields(self) if f.name != "named"]

@@ -164,55 +164,59 @@ def apply_project(c: Choices) -> Choices:
         return c
     if c.framework and not named:
         return c
-    said = read_cached_config(file, get_cache_dir(c))
+    config = read_cached_config(file, get_cache_dir(c))
     if named:
-        c = _merge_target(c, said, named, file)
-    return c if c.framework else _merge_project(c, said, file)
+        c = _merge_target(c, config, named, file)
+    return c if c.framework else _merge_project(c, config, file)
 
 
-def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
+def _merge_project(c: Choices, config: ProjectConfig, file: Path) -> Choices:
     """Merge the file into the options. Options override single values; lists are joined."""
     root = file.parent
-    _refuse_outside(said, file)
-    of_file = root / said.project if said.project and not c.project else None
-    taken = _list_taken(c, said, "device", "manager", "index")
-    python, bounds = (said.python, "") if _is_version(said.python) else (None, said.python or "")
+    _refuse_outside(config, file)
+    of_file = root / config.project if config.project and not c.project else None
+    taken = _take_unset(c, config, "device", "manager", "index")
+    python, bounds = (config.python, "") if _is_version(config.python) else (None, config.python or "")
     return dataclasses.replace(
         c,
-        framework=list(said.frameworks),
-        with_=[*said.packages, *c.with_],
-        requirement=[*(root / r for r in said.requirements), *c.requirement],
+        framework=list(config.frameworks),
+        with_=[*config.packages, *c.with_],
+        requirement=[*(root / r for r in config.requirements), *c.requirement],
         project=c.project or of_file,
-        dependencies_only=of_file is not None and not said.install,
-        extra=[*said.extras, *c.extra],
-        group=[*said.groups, *c.group],
+        dependencies_only=of_file is not None and not config.install,
+        extra=[*config.extras, *c.extra],
+        group=[*config.groups, *c.group],
         python=c.python or python,
         python_bounds="" if c.python else bounds,
         # the CUDA of the project's GPU builds
-        cuda=c.cuda or (said.cuda if taken.get("device", c.device) != "cpu" else None),
-        find_links=[*(f if "://" in f else str(root / f) for f in said.find_links), *c.find_links],
-        channel=[*c.channel, *said.channels],
-        indexes=said.indexes,
+        cuda=c.cuda or (config.cuda if taken.get("device", c.device) != "cpu" else None),
+        find_links=[*(f if "://" in f else str(root / f) for f in config.find_links), *c.find_links],
+        channel=[*c.channel, *config.channels],
+        indexes=config.indexes,
         config=file,
         **taken,
     )
 
 
-def _list_taken(c: Choices, said: ProjectConfig | ProjectTarget, *names: str) -> dict[str, Any]:
+def _take_unset(c: Choices, config: ProjectConfig | ProjectTarget, *names: str) -> dict[str, Any]:
     """Return what a file says of options that have their default value."""
-    return {n: value for n in names if (value := getattr(said, n)) and getattr(c, n) == getattr(_DEFAULT, n)}
+    return {
+        n: value for n in names if (value := getattr(config, n)) and getattr(c, n) == getattr(_DEFAULT, n)
+    }
 
 
-def _refuse_outside(said: ProjectConfig, file: Path) -> None:
+def _refuse_outside(config: ProjectConfig, file: Path) -> None:
     """Raise UsageError if the file names a file or folder that is not in its tree."""
-    folders = [place for place in said.find_links if "://" not in place]
-    pages = [unquote(place.removeprefix("file://")) for place in said.find_links if place.startswith("file:")]
+    folders = [place for place in config.find_links if "://" not in place]
+    pages = [
+        unquote(place.removeprefix("file://")) for place in config.find_links if place.startswith("file:")
+    ]
     direct = [
-        unquote(urlsplit(text).path) for text in re.findall(r"@\s*(file:[^\s;]+)", "\n".join(said.packages))
+        unquote(urlsplit(text).path) for text in re.findall(r"@\s*(file:[^\s;]+)", "\n".join(config.packages))
     ]
     for key, places, advice in (
-        ("requirements", said.requirements, "name it on the command line with -r"),
-        ("project", [said.project] if said.project else [], "name it on the command line with --project"),
+        ("requirements", config.requirements, "name it on the command line with -r"),
+        ("project", [config.project] if config.project else [], "name it on the command line with --project"),
         ("find_links", [*folders, *pages], "name it on the command line with --find-links"),
         ("packages", direct, "name it on the command line with --with"),
     ):
@@ -226,15 +230,15 @@ def _is_version(python: str | None) -> bool:
     return bool(python) and str(python)[0].isdigit()
 
 
-def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
-    target = said.targets.get(name)
+def _merge_target(c: Choices, project: ProjectConfig, name: str, config: Path) -> Choices:
+    target = project.targets.get(name)
     if target is None:
-        known = f"it has {', '.join(said.targets)}; or " if said.targets else ""
+        known = f"it has {', '.join(project.targets)}; or " if project.targets else ""
         raise UsageError(
             f"--target {name}: no such file, and {config.name} has no target of that name",
             hint=f"{known}{HOW_TO_DESCRIBE}, or add the target to {config.name}",
         )
-    taken = _list_taken(
+    taken = _take_unset(
         c, target, "driver", "driver_os", "platform", "glibc", "python", "cuda", "device", "manager"
     )
     file = config.parent / target.file if target.file else None

@@ -116,18 +116,18 @@ _RECORDED = {
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")
 
 
-def recall_options(env: Path, choices: Choices, said: Collection[str], *, lock: bool = False) -> Choices:
+def recall_options(env: Path, choices: Choices, typed: Collection[str], *, lock: bool = False) -> Choices:
     """Return the options merged with the recorded ones of the environment, if this user's gpuenv wrote the record.
 
-    Options in `said` (of this command line) override recorded ones. With `lock` a lock decides the packages.
+    Options in `typed` (of this command line) override recorded ones. With `lock` a lock decides the packages.
     Raises BuildError, DataError.
     """
     before = record.read_vouched(env, "request.json")
     if not before:
         return dataclasses.replace(choices, typed=list_typed(choices))
-    config = locate_project_file() if "framework" not in said else None
+    config = locate_project_file() if "framework" not in typed else None
     kept = _read_recorded(env, before, config)
-    for name in _list_replaced(kept, set(said), in_project=config is not None, lock=lock):
+    for name in _list_replaced(kept, set(typed), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
     merged = dataclasses.replace(merged, typed=list_typed(merged))
@@ -143,7 +143,7 @@ def recall_for_create(env: Path, choices: Choices, emit: Emit, *, lock: bool, re
         text = f"{record.explain_unvouched(env)}. Its recorded options are not used: give them again, and --recreate to replace it"
         emit(Event("warning", "env", text))
     try:
-        return recall_options(env, choices, choices.decided(), lock=lock)
+        return recall_options(env, choices, choices.explicit(), lock=lock)
     except BuildError:
         if not recreate:
             raise
@@ -234,18 +234,18 @@ def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[
     }  # fmt: skip
 
 
-def _list_replaced(kept: Mapping[str, Any], said: set[str], *, in_project: bool, lock: bool) -> set[str]:
+def _list_replaced(kept: Mapping[str, Any], typed: set[str], *, in_project: bool, lock: bool) -> set[str]:
     """Return the recorded options that this command line replaces, and those that depend on them."""
-    gone = set(said)
-    if said & _TARGET:  # another machine is described again
+    gone = set(typed)
+    if typed & _TARGET:  # another machine is described again
         gone |= _TARGET | {"device", "cuda"}
-    if "device" in said:
+    if "device" in typed:
         gone.add("cuda")
-    if "manager" in said:
+    if "manager" in typed:
         gone.add("channel")
     if lock and not in_project:
         gone |= _PACKAGES
-    if "framework" in said or (not in_project and said & {"requirement", "project"}):
+    if "framework" in typed or (not in_project and typed & {"requirement", "project"}):
         gone |= _PACKAGES
     return gone & set(kept)
 

@@ -70,10 +70,10 @@ def read_request_target(c: Choices, data: Profiles) -> tuple[Machine | None, Tar
 def _check_target(c: Choices, target: Target) -> None:
     """Raise UsageError if an option conflicts with the file of --target."""
     for name in ("driver", "driver_os", "platform", "glibc"):
-        option_value, said = getattr(c, name), getattr(target, name)
-        if option_value is not None and option_value != said:
+        option_value, described = getattr(c, name), getattr(target, name)
+        if option_value is not None and option_value != described:
             raise UsageError(
-                f"--{name.replace('_', '-')} {option_value} conflicts with --target {c.target}, which has {said or 'no value for it'}",
+                f"--{name.replace('_', '-')} {option_value} conflicts with --target {c.target}, which has {described or 'no value for it'}",
                 hint="leave one of them out, or change the file",
             )
     if c.gpu:
@@ -133,9 +133,9 @@ def _pick_gpus(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
 
 def _refuse_other_systems(machine: Machine) -> None:
     if machine.target.platform not in PLATFORMS:
-        said = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
+        title = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
         raise ResolveError(
-            said or f"no framework build is known for {machine.target.platform}",
+            title or f"no framework build is known for {machine.target.platform}",
             hint="plan for another machine with resolve or lock: --platform, --driver, --gpu or --target",
         )
 

@@ -175,7 +175,7 @@ def judge_missing_cuda(case: Case) -> Iterator[Candidate]:
         yield candidate(cause, min(weight, limit), where, title if cause == mismatch else None)
 
 
-def judge_listed(case: Case) -> Iterator[Candidate]:
+def judge_listed_libraries(case: Case) -> Iterator[Candidate]:
     """Find missing libraries of NVIDIA beside CUDA, such as TensorRT, of which the text lists the file."""
     facts = case.facts
     files = {re.split(r"[/\\]", p)[-1].lower(): p for p in facts.all("present")}
@@ -187,7 +187,7 @@ def judge_listed(case: Case) -> Iterator[Candidate]:
     yield candidate("nvidia_libs_not_on_loader_path", 88, (*missing, *present))
 
 
-def judge_unopened(case: Case) -> Iterator[Candidate]:
+def judge_unopened_libraries(case: Case) -> Iterator[Candidate]:
     """Judge libraries that a framework does not open and does not name, by what the text lists as installed."""
     facts, shows = case.facts, case.find_message("dlopen")[:2]
     if not shows or facts.all("missing") or case.find_message("libcuda_missing"):

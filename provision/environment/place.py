@@ -43,7 +43,7 @@ _WRITTEN = ("plan.json", "request.json", "lock.json", UNFINISHED)
 """Files of MARK. Every environment has one of them from the moment that it is at its path."""
 
 
-def has_been_made(env: Path) -> bool:
+def is_filled(env: Path) -> bool:
     """Return whether gpuenv filled the mark, or an interrupted removal left only the mark."""
     written = any((env / MARK / name).exists() for name in _WRITTEN)
     return written or {x.name for x in env.iterdir()} == {MARK}
@@ -78,7 +78,7 @@ def check_place(path: Path) -> None:
             if (path / "pyvenv.cfg").is_file()
             else ""
         )
-    elif made_by_gpuenv(path) and not has_been_made(path):
+    elif made_by_gpuenv(path) and not is_filled(path):
         problem = f"{path} contains a folder {MARK}, but is not an environment. It was not changed"
         other += ", or remove the folder yourself"
     elif home and path.is_dir() and home.is_relative_to(path.resolve()):

@@ -231,7 +231,7 @@ def _check_is_ours(env: Path) -> None:
         problem = f"{env} is a file, not an environment"
     elif not env.exists() and not list(list_leftovers(env)):
         problem, hint = f"{env} does not exist", _LISTED
-    elif env.exists() and not place.has_been_made(env):
+    elif env.exists() and not place.is_filled(env):
         problem = f"{env} contains a folder {place.MARK}, but is not an environment. It was not removed"
     else:
         return

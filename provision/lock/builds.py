@@ -12,7 +12,7 @@ from ..resolve import plan_request
 from ..resolve.choice import candidates, find_objection, is_planned
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
-from ..resolve.question import Question, ask_on_all
+from ..resolve.question import Question, make_joint_question
 from ..system.versions import major, public, version
 
 
@@ -24,7 +24,7 @@ class FittingBuilds(Value, kw_only=False):
     @cached_property
     def question(self) -> Question:
         """The request on all its targets."""
-        return ask_on_all(self.context)
+        return make_joint_question(self.context)
 
     @cached_property
     def chains(self) -> tuple[list[Build], ...]:

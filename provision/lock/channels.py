@@ -50,8 +50,8 @@ def search(
     keep = [f"{p.name}=={p.version}" for p in packages if not (p.is_conda or p.unhashed)]
     rules = source_rules(context.sources, emit, no_code=context.no_code)
     context = _move_companions(context)
-    query, said = solver.make_query(context)
-    for words in said:
+    query, notes = solver.make_query(context)
+    for words in notes:
         emit(Event("note", "resolve", words))
     context = dataclasses.replace(context, target=query.target)
     query = dataclasses.replace(query, prefer=tuple(p.url for p in packages if p.is_conda))
@@ -69,7 +69,7 @@ def search(
                 query = dataclasses.replace(query, request=request)
                 continue
             lock = add_wheels_on_top(context, plan, lock, emit, rules, keep)
-        noted = dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *said))
+        noted = dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *notes))
         plan = add_locked_indexes(noted, lock.packages)
         return plan, dataclasses.replace(lock, plan=plan)
     raise LockError("no set of conda packages and wheels was found that fits together",

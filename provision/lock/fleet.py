@@ -42,7 +42,7 @@ from .attempt import check_index
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
-from .search_state import without_index
+from .search_state import drop_index
 from .uv_errors import first_reason, is_named
 
 
@@ -121,7 +121,7 @@ def _leave_out_closed(
             check_index(context.sources, one.plan)
         except LockError as error:
             emit(Event("warning", "lock", f"{error.message}; continuing without this index"))
-            return [replace(part, request=without_index(part.request, "pytorch")) for part in parts]
+            return [replace(part, request=drop_index(part.request, "pytorch")) for part in parts]
     return None
 
 
@@ -165,11 +165,11 @@ class FleetPackages:
         """
         own, shared = self.newest(alone), self.newest(context)
         for name in own:
-            if name in shared and self._count_between(name, shared[name], own[name], alone) > most:
+            if name in shared and self._count_releases(name, shared[name], own[name], alone) > most:
                 return f"{name} would be {shared[name]}, not {own[name]}"
         return None
 
-    def _count_between(self, name: str, release: str, newer: str, context: RequestContext) -> int:
+    def _count_releases(self, name: str, release: str, newer: str, context: RequestContext) -> int:
         """Return the number of feature releases from a release to a newer one: 0 where it is as new."""
         first, last = feature_release(release), feature_release(newer)
         if first >= last:

@@ -33,7 +33,7 @@ class MeasuredRows:
         return cache_folder(self.cache, "satellites")
 
     @cached_property
-    def _known(self) -> set[str]:
+    def _digests(self) -> set[str]:
         """The digests with rows, from one listing of the folder, which mostly has none."""
         try:
             return {name.removesuffix(".json") for name in os.listdir(self._folder)}  # noqa: PTH208  # names alone
@@ -41,11 +41,11 @@ class MeasuredRows:
             return set()
 
     def __contains__(self, sha256: str | None) -> bool:
-        return sha256 in self._known
+        return sha256 in self._digests
 
     def rows(self, sha256: str | None, platform: str) -> tuple[Satellite, ...]:
         """Return the rows of a wheel for a platform, or none for a wheel that was not measured."""
-        if sha256 not in self._known:
+        if sha256 not in self._digests:
             return ()
         try:
             kept = json.loads(trust.read_cached(self._folder / f"{sha256}.json"))
@@ -57,10 +57,10 @@ class MeasuredRows:
             return ()
         return tuple(row for row in rows if row.platform == platform)
 
-    def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
+    def write(self, sha256: str, rows: Iterable[Satellite]) -> None:
         """Store the rows of a wheel. The cache is optional."""
         trust.write_cached(self._folder / f"{sha256}.json", json.dumps([row._asdict() for row in rows]))
-        self._known.add(sha256)
+        self._digests.add(sha256)
 
 
 def read_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
@@ -90,11 +90,11 @@ def measure(lock: Lock, prefix: Path, choices: Choices, emit: Emit) -> None:
             package.name, package.version, files, one.requirements, plan.platform, plan.python or ""
         )
         if not wheel.needs_measuring():
-            kept.keep(str(package.sha256), [])  # so that its libraries are not read again
+            kept.write(str(package.sha256), [])  # so that its libraries are not read again
         elif not SatelliteRows(rows.load(choices), plan.platform).rows(package.name, package.version):
             text = f"measuring which libraries {package.name} {package.version} needs"
             emit(Event("start", "build", text))
-            kept.keep(str(package.sha256), wheel.rows())
+            kept.write(str(package.sha256), wheel.rows())
 
 
 def _is_compiled_wheel(package: LockedPackage) -> bool:

@@ -130,8 +130,8 @@ class Pages:
                 continue
             if package.url.endswith(".whl"):
                 if package.index is None:
-                    said = f"{package.name} {package.version} is the wheel {unquote(package.url.rpartition('/')[2])}"
-                    yield said if package.sha256 else f"{said}. {_NO_HASH}"
+                    text = f"{package.name} {package.version} is the wheel {unquote(package.url.rpartition('/')[2])}"
+                    yield text if package.sha256 else f"{text}. {_NO_HASH}"
                 elif elsewhere := self._unreachable(named, package, plan):
                     yield elsewhere
                 continue

@@ -44,7 +44,7 @@ def choose_python(state: State) -> None:
             what = "has no wheel for" if best[1] else "does not support"
             held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
         possible = fitting or possible
-    other = FittingBuilds(state.with_python(possible[0]))
+    other = FittingBuilds(state.change_python(possible[0]))
     if held_by and other.newest.builds:
         state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
         state.set_fitting(other)
@@ -94,7 +94,7 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
         (n for n in bounded if not _list_with_wheel(state, n, [python])), None
     )
     for other in _list_others(state, refusal.error, lacking, python):
-        fitting = FittingBuilds(state.with_python(other))
+        fitting = FittingBuilds(state.change_python(other))
         if not fitting.newest.builds:
             continue
         within = next(
@@ -164,7 +164,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
         key=version,
         default=None,
     )
-    again = replace(state, context=state.with_python(other), tried=[]) if other else None
+    again = replace(state, context=state.change_python(other), tried=[]) if other else None
     if again and again.fitting.newest.builds:
         with contextlib.suppress(LockError):
             outcome = attempt(again, first_candidate(again))

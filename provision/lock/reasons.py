@@ -38,8 +38,8 @@ def list_held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
     asked = zip(state.context.request.frameworks, state.fitting.chains, strict=True)
     rows = [row for wanted, chain in asked if (row := _framework(state, chosen, wanted, chain))]
     rows += [_package(state, chosen, name) for name in chosen.behind]
-    said = {row.package for row in rows}
-    return [*rows, *(row for row in _older_wheels(state, chosen) if row.package not in said)]
+    listed = {row.package for row in rows}
+    return [*rows, *(row for row in _older_wheels(state, chosen) if row.package not in listed)]
 
 
 def _older_wheels(state: State, chosen: Solution) -> Iterator[HeldBackPackage]:

@@ -184,12 +184,12 @@ def _check_traps(
             continue
         for row in (row for name, row in traps if name == canonicalize_name(need.name)):
             why = row.why[0].lower() + row.why[1:].rstrip(".")
-            said = (
+            message = (
                 f"{need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
             )
             if row.action != "warn" and not pages:
-                raise UsageError(said, hint=_suggest_instead(need, row))
-            warnings.append(f"{said}; {_suggest_instead(need, row)}")
+                raise UsageError(message, hint=_suggest_instead(need, row))
+            warnings.append(f"{message}; {_suggest_instead(need, row)}")
     return tuple(dict.fromkeys(warnings))
 
 
@@ -258,7 +258,7 @@ def _add_cpu_packages(
 ) -> ProjectRequirements:
     """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
-    said = {sentence for build in builds for sentence in build.as_framework}
+    notes = {sentence for build in builds for sentence in build.as_framework}
     cpu_needs = [need for build in builds for need in build.needs]
     kept = [need for need in demands.needs if need not in cpu_needs]
     return dataclasses.replace(
@@ -266,7 +266,7 @@ def _add_cpu_packages(
         frameworks=tuple(f for f in demands.frameworks if f not in names),
         bounds=tuple(b for b in demands.bounds if b.name not in names),
         needs=(*kept, *cpu_needs),
-        left_out=tuple(s for s in demands.left_out if s not in said),
+        left_out=tuple(s for s in demands.left_out if s not in notes),
         cpu=(),
     )
 

@@ -39,9 +39,9 @@ _MOST_RELAXED = 3
 def next_request(state: State, error: LockError) -> RequestContext | None:
     """Return the request to try after a failed one, or None."""
     if isinstance(error, TwoBuildsError):
-        return _with_one_tensorflow(state, error)
+        return _require_one_tensorflow(state, error)
     if isinstance(error, TwoCudasError):
-        return _with_other_cuda(state)
+        return _change_cuda(state)
     if isinstance(error, CompanionError):
         return _require_companion(state, error)
     if error.contradiction:
@@ -67,7 +67,7 @@ def move_to_cpu(state: State, why: str) -> RequestContext | None:
     texts = [text for w in others for text in _cpu_lines(state, w)]
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
-    alone = state.with_request(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
+    alone = state.change_request(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
     if not FittingBuilds(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
@@ -85,7 +85,7 @@ def _cpu_lines(state: State, wanted: FrameworkRequest) -> list[str]:
     return lines
 
 
-def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | None:
+def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | None:
     """Return the request with one of tensorflow and tensorflow-cpu, which install the same files.
 
     Where tensorflow is planned, and other packages require the CPU build, that one stays. Otherwise packages require
@@ -96,7 +96,7 @@ def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | Non
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
         state.note(f"{text} ({error.message})", "warning")
-        return state.with_request(frameworks=frameworks)
+        return state.change_request(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
@@ -108,10 +108,10 @@ def _with_one_tensorflow(state: State, error: LockError) -> RequestContext | Non
         for n in demands.needs
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
-    context = state.with_request(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
-    said = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
+    context = state.change_request(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    left_out = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
-        context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=said)
+        context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=left_out)
     )
 
 
@@ -121,10 +121,10 @@ def _require_companion(state: State, error: CompanionError) -> RequestContext | 
     if error.package in request.along:
         return None
     state.note(f"{error.message}; solving again")
-    return state.with_request(along=(*request.along, error.package))
+    return state.change_request(along=(*request.along, error.package))
 
 
-def _with_other_cuda(state: State) -> RequestContext | None:
+def _change_cuda(state: State) -> RequestContext | None:
     """Return the request for another CUDA major, where a package requires another one than the newest build's."""
     request, first = state.context.request, state.fitting.newest.builds[0]
     if request.cuda or request.device != "cuda" or not first.cuda:
@@ -134,10 +134,10 @@ def _with_other_cuda(state: State) -> RequestContext | None:
     if other is None:
         return None
     state.note(f"the packages require another CUDA: solving with CUDA {other}")
-    return state.with_request(cuda=other)
+    return state.change_request(cuda=other)
 
 
-def add_brought(state: State, solution: Solution) -> RequestContext | None:
+def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
     """Return the request with the frameworks that its packages bring, or None if there are none or none can share.
 
     They are for the GPU where builds serve all frameworks without lowering the first one.
@@ -151,7 +151,7 @@ def add_brought(state: State, solution: Solution) -> RequestContext | None:
     if not brought or request.device != "cuda":
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-    more = state.with_request(frameworks=frameworks)
+    more = state.change_request(frameworks=frameworks)
     plan, ours, names = FittingBuilds(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
         state.note(f"the packages require {names}: planning them too")

@@ -19,7 +19,7 @@ from .archives import source_rules
 from .attempt import attempt, attempt_or_refuse, first_candidate, make_candidate
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
-from .variants import with_variants
+from .variants import add_variants
 
 MOST_MORE = 3
 """The most solves that are compared with the first solution."""
@@ -43,7 +43,7 @@ def search(
         state = State(context, emit, rules, locked)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
-        if not of_pytorch and (varied := with_variants(context)) is not context:
+        if not of_pytorch and (varied := add_variants(context)) is not context:
             state = State(varied, emit, rules, locked)
         if not state.fitting.newest.builds:
             other = retry.move_to_cpu(state, "they share no CUDA")
@@ -52,7 +52,7 @@ def search(
         else:
             try:
                 solution = _solve_again(state, near, moving) if near else _solve(state)
-                other = retry.add_brought(state, solution)
+                other = retry.add_frameworks(state, solution)
                 if other is None:
                     return _lock(state, solution)
             except LockError as error:
@@ -174,8 +174,8 @@ def _better_candidates(state: State, best: Solution) -> list[Candidate]:
     """Return the candidates that were not tried and whose answers could be better, the most promising first."""
     asked = {outcome.asked for outcome in state.tried}
     found = (
-        *_without_conflicts(state, best),
-        *_without_compiler(state, best),
+        *_avoid_conflicts(state, best),
+        *_avoid_compiler(state, best),
         *_list_package_candidates(state, best),
         *_list_framework_candidates(state, best),
     )
@@ -190,7 +190,7 @@ def _better_candidates(state: State, best: Solution) -> list[Candidate]:
     return [c for c in dict.fromkeys(for_wheels) if c not in asked]
 
 
-def _without_conflicts(state: State, best: Solution) -> Iterator[Candidate]:
+def _avoid_conflicts(state: State, best: Solution) -> Iterator[Candidate]:
     """For a release that does not go with the builds: the newest builds that it fits, or the answer without it."""
     python = best.plan.python or ""
     for conflict in best.conflicts[:2]:
@@ -221,7 +221,7 @@ def _is_compatible(
     )
 
 
-def _without_compiler(state: State, best: Solution) -> Iterator[Candidate]:
+def _avoid_compiler(state: State, best: Solution) -> Iterator[Candidate]:
     names = frozenset(n for n in best.compiles if state.rules.archives.wheel_files(n))
     if names:
         only_binary = best.asked.only_binary | names

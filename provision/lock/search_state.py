@@ -84,7 +84,7 @@ class Refusal(Value, kw_only=False):
 Outcome = Solution | Refusal
 
 
-def without_index(context: RequestContext, index: str) -> RequestContext:
+def drop_index(context: RequestContext, index: str) -> RequestContext:
     """Return the context without the builds of an index that does not answer."""
     supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, index))
     return dataclasses.replace(context, supply=supply)
@@ -127,19 +127,19 @@ class State:
         """Leave out the builds of an index that does not answer."""
         if index not in self.context.supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
-            self.context = without_index(self.context, index)
+            self.context = drop_index(self.context, index)
             self.set_fitting(FittingBuilds(self.context))
 
     def note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind, "lock", text))
 
-    def with_request(self, **changes: Any) -> RequestContext:
+    def change_request(self, **changes: Any) -> RequestContext:
         """Return the context with a changed request."""
         return dataclasses.replace(self.context, request=dataclasses.replace(self.context.request, **changes))
 
-    def with_python(self, python: str) -> RequestContext:
+    def change_python(self, python: str) -> RequestContext:
         """Return the context for one Python."""
-        return dataclasses.replace(self.with_request(pythons=(python,)), pythons_known=False)
+        return dataclasses.replace(self.change_request(pythons=(python,)), pythons_known=False)
 
     def choices(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
         """Return for each framework the builds among which uv chooses."""

@@ -26,7 +26,7 @@ from ..model import Build, FrameworkRequest, LockedPackage, PackageSources, Plan
 from ..model.values import Value
 from ..resolve.choice import sort_builds
 from ..resolve.objections import device_objections, objections
-from ..resolve.question import Question, ask_on_all
+from ..resolve.question import Question, make_joint_question
 from ..system.grants import escape_references
 from ..system.redaction import redact
 from ..system.versions import major
@@ -121,7 +121,7 @@ def _read_release(
 # --- builds of frameworks --------------------------------------------------------------------------
 
 
-def with_variants(context: RequestContext) -> RequestContext:
+def add_variants(context: RequestContext) -> RequestContext:
     """Return the context with the builds of variants that the user's indexes have of the requested frameworks.
 
     They take the place of the rows of the default index. An index that does not answer has none: the solve says so. uv's
@@ -130,7 +130,7 @@ def with_variants(context: RequestContext) -> RequestContext:
     sources, profiles = context.sources, context.profiles
     if sources.offline or sources.no_index:
         return context
-    question, pages = ask_on_all(context), IndexMetadata(sources, tries=1, timeout=_TIMEOUT)
+    question, pages = make_joint_question(context), IndexMetadata(sources, tries=1, timeout=_TIMEOUT)
     found: list[Build] = []
     for wanted in context.request.frameworks:
         names = {b.package_name for b in profiles.builds if b.framework == wanted.name}
@@ -187,10 +187,10 @@ def choose_variant(
     for label, properties in (release.properties if release else {}).items():
         if others := list_foreign(properties):
             reasons[label] = f"needs {', '.join(others)}, which gpuenv does not know"
-    said = (
+    listed = (
         "; ".join(f"{label}: {why}" for label, why in reasons.items()) or f"none is for Python {plan.python}"
     )
-    raise ResolveError(f"no variant of {name} {pin.version} fits: {said}")
+    raise ResolveError(f"no variant of {name} {pin.version} fits: {listed}")
 
 
 def _why_not(

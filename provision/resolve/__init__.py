@@ -32,7 +32,7 @@ from ..system.versions import is_exact, major, version
 from .choice import candidates, choose_compatible, explain_passed_over, plan_builds, toolkit_note
 from .hints import hint_for
 from .objections import fits, objections
-from .question import Question, ask
+from .question import Question, make_question
 from .satellites import add_extras
 from .toolkit import is_toolkit_part, toolkit_packages
 
@@ -52,7 +52,7 @@ def resolve(
     builds fit these targets too. `request.device` must be cuda or cpu. Framework names must be known. Raises
     nothing.
     """
-    question = ask(request, profiles, supply or AvailableWheels(), (target, *others))
+    question = make_question(request, profiles, supply or AvailableWheels(), (target, *others))
     chains = [_judge_builds(question, wanted) for wanted in request.frameworks]
     rejected: list[RejectedBuild] = []
     chosen, python = _choose(question, chains, rejected)

@@ -215,7 +215,7 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
         return []
     for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
-        extras = sorted({parts[name][0] for name in parts if _brings(build, name)})
+        extras = sorted({parts[name][0] for name in parts if _requires_part(build, name)})
         wheels = wheels_for(question, "cuda-toolkit", python)
         at_hand = not question.supply.only_wheels or any(w.version == toolkit.version for w in wheels)
         if extras and at_hand:
@@ -223,7 +223,7 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
     return []
 
 
-def _brings(build: Build, part: str) -> bool:
+def _requires_part(build: Build, part: str) -> bool:
     """Return whether a build or its cuDNN requires a part of the toolkit.
 
     cuDNN requires cuBLAS in any release of its major.

@@ -159,17 +159,17 @@ def _bounds(question: Question) -> Steps:
     """Yield requests without one line of the project's files, then without all."""
     bounds = question.request.bounds
     for i, bound in enumerate(bounds):
-        said = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"
+        text = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"
         known = sorted(
             (b.version for b in question.profiles.builds if b.framework == bound.name), key=version
         )
         if known and not any(meets(v, bound.specifier) for v in known):
-            said += f": gpuenv knows {bound.name} {known[0]} to {known[-1]}"
-        yield said, change_request(question, bounds=bounds[:i] + bounds[i + 1 :])
+            text += f": gpuenv knows {bound.name} {known[0]} to {known[-1]}"
+        yield text, change_request(question, bounds=bounds[:i] + bounds[i + 1 :])
     if question.request.requires_python:
         where = question.request.python_origin or "the project"
-        said = f"change the bound Python {question.request.requires_python} in {where}"
-        yield said, change_request(question, requires_python="")
+        text = f"change the bound Python {question.request.requires_python} in {where}"
+        yield text, change_request(question, requires_python="")
     places = ", ".join(b.origin for b in bounds)
     yield f"change the bounds in {places}", change_request(question, bounds=(), requires_python="")
 

@@ -181,12 +181,16 @@ class Question(Value, kw_only=False):
         return tuple(sorted(usable, key=version, reverse=True))
 
 
-def ask(request: Request, profiles: Profiles, supply: AvailableWheels, targets: Sequence[Target]) -> Question:
+def make_question(
+    request: Request, profiles: Profiles, supply: AvailableWheels, targets: Sequence[Target]
+) -> Question:
     """Return the question of a request on all of some targets."""
     question = Question(request, targets[0], profiles, supply)
     return question.replace(others=tuple(question.replace(target=other) for other in targets[1:]))
 
 
-def ask_on_all(context: RequestContext) -> Question:
+def make_joint_question(context: RequestContext) -> Question:
     """Return the question of a request on all its targets."""
-    return ask(context.request, context.profiles, context.supply, context.targets or (context.target,))
+    return make_question(
+        context.request, context.profiles, context.supply, context.targets or (context.target,)
+    )

@@ -33,7 +33,7 @@ class Download:
     files: int | None = None
     seen: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def reach(self, done: int, now: float) -> None:
+    def set_done(self, done: int, now: float) -> None:
         """Note that so many bytes are there."""
         self.seen.append((now, done))
         while len(self.seen) > 2 and now - self.seen[0][0] > _WINDOW:
@@ -94,7 +94,7 @@ class Progress:
         self._thread: threading.Thread | None = None
         self._turn, self._said = 0, 0.0
 
-    def take(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Take what a stage tells."""
         now = time.monotonic()
         with self._changed:
@@ -124,7 +124,7 @@ class Progress:
         if event.unit == "bytes" and event.done is not None:
             download = activity.download = activity.download or Download(event.total or event.done)
             download.total = max(download.total, event.total or 0)
-            download.reach(event.done, now)
+            download.set_done(event.done, now)
 
     def _run(self) -> None:
         """Draw until `stop`. The lock is locked while a line is written, so none follows it."""

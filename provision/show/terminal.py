@@ -131,7 +131,7 @@ class Screen:
             self.lock = threading.RLock()
             is_live = self.err.isatty() and self.environ.get("TERM") != "dumb"
             self.activity = Progress(self.say, self.progress if is_live else None)
-        self.activity.take(event)
+        self.activity.update(event)
 
     def stop_activity(self) -> None:
         """Stop showing an activity. The result or an error follows."""

@@ -92,7 +92,7 @@ def import_frameworks(run: Verification) -> None:
     """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
     present = [n for n in _choose_names(run) if n in run.paths.frameworks]
     if present:
-        run.say("progress", f"importing {', '.join(present)}")
+        run.announce("progress", f"importing {', '.join(present)}")
     with ThreadPoolExecutor(max(1, len(present))) as pool:
         started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
     run.imported.update({name: report.result for name, report in started.items()})
@@ -138,7 +138,7 @@ def show_later_installs(run: Verification) -> None:
             if one.stage == "framework":
                 run.stages[i] = replace(one, evidence=(*one.evidence, *later))
         installs = "; ".join(e.text for e in later)
-        run.say("note", f"installed after this runtime was created: {installs}")
+        run.announce("note", f"installed after this runtime was created: {installs}")
 
 
 # --- which frameworks ----------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _is_unrequested(run: Verification, name: str) -> bool:
 
 def _run_framework(run: Verification, name: str) -> None:
     if not run.options.quick:
-        run.say("progress", f"{name}: import, convolutions, matrix products and attention")
+        run.announce("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
     for uuid in run.slices or (None,):
         verdict = _run_on_device(run, name, uuid)
@@ -371,7 +371,7 @@ def _is_linked(path: str, library: bytes) -> bool:
 def _run_together(run: Verification, names: tuple[str, ...]) -> None:
     """Import the frameworks in one process, then grade one convolution in each: pass if both orders work, a warning if
     one works, a failure if none does."""
-    run.say("progress", "in one process: " + ", ".join(names))
+    run.announce("progress", "in one process: " + ", ".join(names))
     start = time.perf_counter()
     orders = (names, names[::-1])
     with ThreadPoolExecutor(len(orders)) as pool:

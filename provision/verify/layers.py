@@ -41,7 +41,7 @@ def run_layers(run: Verification) -> None:
         run.early.end_driver_probe()
         run.early.read_ahead()
         return run.skip(STAGES, "not needed on the CPU")
-    run.say("progress", "driver, runtime and cuDNN")
+    run.announce("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
         if run.early.driver_report is None:
             pending = pool.submit(_ask, run, run.environ)
@@ -70,7 +70,7 @@ def run_layers(run: Verification) -> None:
                 _search_layers(run, report, stage)
             return run.skip_rest(STAGES[number:])
     for line in _describe_conditions(report.values("runtime").get("conditions", ())):
-        run.say("note", line.text)
+        run.announce("note", line.text)
     return _run_slices(run, report)
 
 

@@ -131,7 +131,7 @@ def search_settings(
     """Search the suspects, and put the finding before those of the failure itself."""
     if not suspects:
         return
-    run.say("note", "running again without " + ", ".join(s.variable for s in suspects))
+    run.announce("note", "running again without " + ", ".join(s.variable for s in suspects))
     if guilty := search_guilty(run.environ, suspects, cured):
         run.blamed = True
         cause = run.findings[-1].cause if run.findings else None

@@ -381,7 +381,7 @@ class Verification:
         found = self.diagnose(text, "cpu" if self.device == "cpu" else "cuda")
         return found[0] if found and found[0].confidence != "possible" else None
 
-    def say(self, kind: str, text: str) -> None:
+    def announce(self, kind: str, text: str) -> None:
         self.emit(Event(kind, "verify", text))
 
     def add(
@@ -404,7 +404,7 @@ class Verification:
             )
         )
         self.findings += [judged.finding] if judged.finding else []
-        self.say("done", f"{stage}: {judged.status}: {judged.detail}")
+        self.announce("done", f"{stage}: {judged.status}: {judged.detail}")
 
     def skip(self, stages: Sequence[str], why: str, framework: str | None = None) -> None:
         for stage in stages:

@@ -216,7 +216,7 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
     (options,) = seen
     assert options.choices.named == {"device", "framework"} and options.choices.framework == ["jax", "torch"]
     assert options == CreateOptions(env=Path("env"), choices=Choices(framework=["jax", "torch"]), brief=True)
-    assert Choices(framework=["jax"]).decided() == {"framework"}
+    assert Choices(framework=["jax"]).explicit() == {"framework"}
 
 
 def test_every_command_has_the_output_options():

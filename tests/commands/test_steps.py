@@ -269,7 +269,7 @@ def test_what_was_removed_before_a_failure_is_told(monkeypatch, tmp_path):
             raise answer
         return answer
 
-    monkeypatch.setattr(remove, "_removed", removed)
+    monkeypatch.setattr(remove, "_remove", removed)
     monkeypatch.setattr(remove, "_check", lambda _: None)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -284,7 +284,7 @@ def test_a_list_that_cannot_forget_an_environment_does_not_keep_it(monkeypatch, 
     (env / place.MARK / "plan.json").write_text("{}")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(registry, "forget", fails(BuildError("the list cannot be written")))
-    remove._removed(said.append, env)
+    remove._remove(said.append, env)
     assert [e.text for e in said] == ["the list cannot be written"] and not env.exists()
 
 

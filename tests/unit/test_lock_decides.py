@@ -331,7 +331,7 @@ def test_a_conda_version_that_pep_440_does_not_allow_exceeds_no_bound():
 
 
 def state(*cudas, **options):
-    """A state with builds of these CUDA releases, newest first. `with_request` returns what would be asked."""
+    """A state with builds of these CUDA releases, newest first. `change_request` returns what would be asked."""
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **options)
     builds = [
         PlannedBuild(framework="torch", version="2.14.1", cuda=c, index="pypi", requirements=())
@@ -339,7 +339,7 @@ def state(*cudas, **options):
     ]
     fitting = SimpleNamespace(newest=SimpleNamespace(builds=builds), chains=[builds])
     return SimpleNamespace(
-        context=SimpleNamespace(request=asked), fitting=fitting, note=[].append, with_request=dict
+        context=SimpleNamespace(request=asked), fitting=fitting, note=[].append, change_request=dict
     )
 
 
@@ -353,7 +353,7 @@ def state(*cudas, **options):
     ],
 )
 def test_another_cuda_is_tried_once_where_there_is_one(cudas, options, other):
-    assert retry._with_other_cuda(state(*cudas, **options)) == other
+    assert retry._change_cuda(state(*cudas, **options)) == other
 
 
 def test_a_companion_that_was_required_already_is_not_tried_again():

@@ -73,7 +73,7 @@ def test_a_cpu_build_that_packages_require_takes_the_place_of_the_planned_one():
 def test_a_framework_that_packages_bring_is_planned_where_the_first_stays_as_new():
     for locked, brought in (({"jax": "0.12"}, ("torch", "jax")), ({"six": "1"}, None)):
         solution = SimpleNamespace(plan=SimpleNamespace(packages=()), answer=SimpleNamespace(versions=locked))
-        more = retry.add_brought(state("torch"), solution)
+        more = retry.add_frameworks(state("torch"), solution)
         assert (frameworks(more) if more else None) == brought
 
 

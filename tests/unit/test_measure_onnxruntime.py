@@ -32,7 +32,7 @@ class Measured:
     def measured(self, builds, _kind, _measure=None):
         return [(build, self.fact) for build in builds]
 
-    def problem(self, text):
+    def add_problem(self, text):
         self.problems.append(text)
 
 

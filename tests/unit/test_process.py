@@ -39,7 +39,7 @@ def test_a_signal_has_its_name():
 @rows(("number", "name", "end"), [(-signal.SIGKILL, "SIGKILL", None), (-40, "signal 40", 1), (3, None, None)])
 def test_every_signal_has_a_name(number, name, end):
     assert children.signal_name(number) == name
-    assert end is None or children.die_of(name) == end
+    assert end is None or children.end_by_signal(name) == end
 
 
 def test_a_call_in_a_fork_ends_with_its_answer_its_exception_or_a_signal(capfd):

@@ -46,14 +46,14 @@ def test_a_download_says_files_size_speed_and_time_left():
     download = Download(total=5_100_000_000, files=23)
     assert download.words(0.0) == "23 files, 0 B of 5.1 GB"
     for second in range(5):
-        download.reach(second * 50_000_000, float(second))
+        download.set_done(second * 50_000_000, float(second))
     assert download.words(4.0) == "23 files, 200 MB of 5.1 GB, 50 MB/s, 1:38 min left"
 
 
 def test_the_speed_is_that_of_the_last_seconds():
     download = Download(total=1000)
     for second in range(60):
-        download.reach(min(30, second), float(second))
+        download.set_done(min(30, second), float(second))
     assert "left" not in download.words(59.0), "it stands still"
     assert len(download.seen) < 15
 
@@ -70,7 +70,7 @@ def test_the_time_left_does_not_jump_between_news_and_at_the_start(pause):
     for tenth in range(400):
         now = tenth / 10
         while told <= now:
-            download.reach(int(told * 50_000_000), told)
+            download.set_done(int(told * 50_000_000), told)
             told += pause
         shown.append((now, seconds_left(download.words(now))))
     known = [(now, left) for now, left in shown if left is not None]
@@ -83,7 +83,7 @@ def test_a_slower_network_changes_the_speed_little_by_little():
     done = 0
     for second in range(60):
         done += 50_000_000 if second < 30 else 10_000_000
-        download.reach(done, float(second))
+        download.set_done(done, float(second))
         left.append(seconds_left(download.words(float(second))))
     assert max(b / a for a, b in itertools.pairwise(left[20:])) < 1.4
     assert left[-1] > 300
@@ -92,7 +92,7 @@ def test_a_slower_network_changes_the_speed_little_by_little():
 def test_a_pipe_gets_a_line_at_each_interval():
     said = []
     shown = Progress(said.append, None, every=0.05)
-    shown.take(start())
+    shown.update(start())
     until(said, lambda rows: len(rows) >= 3)
     shown.stop()
     assert len(said) >= 3 and set(said) == {"lock: solving, 0 s"}
@@ -106,7 +106,7 @@ def test_each_stop_ends_a_thread():
     before = threading.active_count()
     shown = Progress([].append, None, every=0.05)
     for _ in range(3):
-        shown.take(start())
+        shown.update(start())
         shown.stop()
     until(None, lambda _: threading.active_count() <= before)
     assert threading.active_count() <= before
@@ -116,9 +116,9 @@ def test_a_stage_that_ends_soon_prints_nothing():
     said = []
     shown = Progress(said.append, None, every=0.3)
     for _ in range(4):
-        shown.take(start())
+        shown.update(start())
         time.sleep(0.01)
-        shown.take(Event(kind="done", stage="lock", text="solved"))
+        shown.update(Event(kind="done", stage="lock", text="solved"))
     time.sleep(0.5)
     assert said == []
 
@@ -126,8 +126,8 @@ def test_a_stage_that_ends_soon_prints_nothing():
 def test_bytes_that_a_stage_reports_are_shown_as_a_download():
     said = []
     shown = Progress(said.append, None, every=0.02)
-    shown.take(start("downloading", "build", total=2_000_000, unit="bytes", files=2))
-    shown.take(Event(kind="progress", stage="build", text="torch", done=500_000, unit="bytes"))
+    shown.update(start("downloading", "build", total=2_000_000, unit="bytes", files=2))
+    shown.update(Event(kind="progress", stage="build", text="torch", done=500_000, unit="bytes"))
     until(said, len)
     shown.stop()
     assert said[0] == "build: torch, 2 files, 500 kB of 2 MB"
@@ -193,7 +193,7 @@ def test_the_thread_ends_where_nobody_reads_any_more():
 
     before = threading.active_count()
     shown = Progress(broken, None, every=0.01)
-    shown.take(start())
+    shown.update(start())
     until(None, lambda _: threading.active_count() <= before)
     assert threading.active_count() <= before
 

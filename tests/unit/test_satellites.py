@@ -158,7 +158,7 @@ def test_an_index_that_does_not_answer_stops_the_measuring_and_another_error_is_
 
 def test_two_frameworks_are_no_row(build):
     with pytest.raises(ValueError, match="torch and tensorflow"):
-        libraries.framework_called(["aoti_torch_abi_version", "TF_NewStatus"])
+        libraries.find_framework(["aoti_torch_abi_version", "TF_NewStatus"])
 
 
 def test_files_for_several_cuda_releases_are_alternatives(build):
@@ -213,7 +213,7 @@ def test_names_in_the_code_and_of_the_package_replace_missing_needs(build):
     (row,) = rows_of(both)
     assert "cuda" not in row
     names = ["cudf-cu12", "nvidia-dali-cuda120", "cupy-cuda11x", "torch", "demo-cuda"]
-    assert [libraries.named_cuda(n) for n in names] == ["12", "12", "11", None, None]
+    assert [libraries.parse_cuda_name(n) for n in names] == ["12", "12", "11", None, None]
 
 
 def test_the_glibc_is_that_of_tag_or_symbols_whichever_is_newer(build, monkeypatch):

@@ -155,7 +155,7 @@ def cudnn_majors(libraries: Iterable[str]) -> set[str]:
     return {m["version"].split(".")[0] for m in matches if m["stem"].startswith("cudnn")}
 
 
-def named_cuda(package: str) -> str | None:
+def parse_cuda_name(package: str) -> str | None:
     """Return the CUDA major version in a package's name: cupy-cuda12x, nvidia-dali-cuda120, cudf-cu13."""
     match = re.search(r"-cu(?:da)?(\d\d)(?:\d?|x)$", package)
     return match[1] if match else None
@@ -166,7 +166,7 @@ def is_of_torch(symbol: str) -> bool:
     return any(pattern.fullmatch(symbol) for pattern in (_TORCH_C, _TORCH_CPP, _TORCH_PYTHON))
 
 
-def framework_called(symbols: Iterable[str]) -> str | None:
+def find_framework(symbols: Iterable[str]) -> str | None:
     """Return the framework that defines these undefined symbols. Raise ValueError if several do."""
     called = set()
     for symbol in symbols:

@@ -32,10 +32,10 @@ from .libraries import (
     abi_of,
     cuda_majors,
     cudnn_majors,
-    framework_called,
+    find_framework,
     measure_files,
     measure_libraries,
-    named_cuda,
+    parse_cuda_name,
 )
 from .reader import (
     Documents,
@@ -220,7 +220,7 @@ def _find_cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dic
         raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
     if needed:
         return {"cuda": needed.pop(), "cuda_by": "needed"}
-    if named := named_cuda(package):
+    if named := parse_cuda_name(package):
         return {"cuda": named, "cuda_by": "name"}
     majors = cuda_majors(opened)
     return {"cuda": majors.pop(), "cuda_by": "dlopen"} if len(majors) == 1 else {}
@@ -248,7 +248,7 @@ def _add_framework(row: Row, fact: Row, documents: Documents) -> None:
 def framework_of(fact: Row, platform: str) -> str | None:
     """Return the requirement on the framework that a wheel's code calls, or on its only one, or None."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
-    called, minors = framework_called(symbols), _list_pythons(fact)
+    called, minors = find_framework(symbols), _list_pythons(fact)
     python = _PYTHON if _PYTHON in minors else minors[-1]
     stated: dict[str, str] = {
         name: f"{name}{need.specifier}"

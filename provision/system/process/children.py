@@ -286,7 +286,7 @@ def signal_name(returncode: int) -> str | None:
         return f"signal {-returncode}"
 
 
-def die_of(name: str) -> int:
+def end_by_signal(name: str) -> int:
     """End this process with the signal that ended a child, without a second core file.
 
     Returns the shell's exit code for the signal if the process survives it.
