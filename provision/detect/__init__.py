@@ -108,7 +108,7 @@ def find_python(
 @functools.cache
 def list_pythons(cache: Path | None) -> tuple[PythonInstallation, ...]:
     """Return the Pythons of this machine. A run reads them once."""
-    return detect({"pythons"}, cache=cache).pythons
+    return read_pythons(Path("/"), process.environ(), cache)
 
 
 def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
