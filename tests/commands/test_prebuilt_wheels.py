@@ -102,7 +102,7 @@ def test_a_build_with_a_wheel_is_preferred_to_a_newer_one_that_compiles(torches,
     assert held[0]["alternative"] == "torch 2.15.0 would require compiling flash-attn 2.8.3"
     assert not [p for p in pages.requests if p.endswith(".whl")], "a plan reads pages only"
     forced = torches("resolve", "--with", "flash-attn", "--framework", "torch==2.15.0", *ASK[2:])
-    assert re.search(r"built from source\. .*for torch 2\.14", said(forced))
+    assert "built from source. Wheels exist for torch 2.14" in said(forced)
     folded = torches("resolve", "--with", "flash-attn", *ASK)
     assert said(folded).count("has no wheel") == 1
 
