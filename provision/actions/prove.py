@@ -124,8 +124,8 @@ def _judge_packages(
     surroundings = early.python_paths.result()
     assert early.reading  # `run_early_probes` was given a reader
     reading = early.reading().result()
-    if reading.nominated and not options.quick:
-        names = ", ".join(n.package.name for n in reading.nominated)
+    if reading.doubtful and not options.quick:
+        names = ", ".join(n.package.name for n in reading.doubtful)
         emit(Event("progress", "verify", f"importing {names}"))
     asked = early.driver_report.result() if early.driver_report else None
     return packages.judge(

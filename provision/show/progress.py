@@ -26,7 +26,7 @@ _SETTLED = 2.0
 
 
 @dataclass
-class Download:
+class DownloadProgress:
     """How far a download is: pairs of time and bytes of the last seconds."""
 
     total: int
@@ -66,7 +66,7 @@ class Activity:
     stage: str
     text: str
     began: float
-    download: Download | None = None
+    download: DownloadProgress | None = None
 
     def words(self, now: float) -> str:
         """Return the activity in a line."""
@@ -100,7 +100,7 @@ class Progress:
         with self._changed:
             if event.kind == "start":
                 bytes_of = event.total if event.unit == "bytes" else None
-                download = Download(bytes_of, event.files) if bytes_of else None
+                download = DownloadProgress(bytes_of, event.files) if bytes_of else None
                 self._activity = Activity(event.stage, event.text, now, download)
             elif event.kind == "progress":
                 self._move(event, now)
@@ -122,7 +122,7 @@ class Progress:
             activity = self._activity = Activity(event.stage, event.text, now)
         activity.text = event.text
         if event.unit == "bytes" and event.done is not None:
-            download = activity.download = activity.download or Download(event.total or event.done)
+            download = activity.download = activity.download or DownloadProgress(event.total or event.done)
             download.total = max(download.total, event.total or 0)
             download.set_done(event.done, now)
 

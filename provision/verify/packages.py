@@ -67,20 +67,20 @@ class DoubtfulPackage(Value):
 
 
 class Reading(Value, kw_only=False):
-    """The packages, the number of files read, and the nominated packages. `unread` says why nothing was read.
+    """The packages, the number of files read, and the doubtful packages. `unread` says why nothing was read.
 
     `lacks` is what packages lack that compile when they run, `bad` are releases with a known fault under conditions."""
 
     packages: tuple[Package, ...] = ()
     files: int = 0
-    nominated: tuple[DoubtfulPackage, ...] = ()
+    doubtful: tuple[DoubtfulPackage, ...] = ()
     unread: str | None = None
     lacks: Lacks = field(default_factory=dict)
     bad: tuple[KnownBadRelease, ...] = ()
 
 
 def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], rows: Profiles) -> Reading:
-    """Read the compiled files of an environment's packages, and nominate those that need a library which the loader
+    """Read the compiled files of an environment's packages, and find those that need a library which the loader
     does not find. `python` is its executable."""
     try:
         loader = Loader(python, environ)
@@ -88,11 +88,11 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
         return Reading(unread=str(error))
     packages = list_packages(paths.sites, paths.prefix)
     read = _LoaderCheck(loader, paths.version, packages, rows)
-    nominated = [n for p in packages if (n := read.find_problems(p))]
+    doubtful = [n for p in packages if (n := read.find_problems(p))]
     lacks = find_lacks(packages, paths, environ, rows)
     here = {(p.name, p.version.partition("+")[0]) for p in packages}
     bad = tuple(row for row in rows.known_bad if (row.package, row.version) in here)
-    return Reading(packages, read.count, tuple(nominated), lacks=lacks, bad=bad)
+    return Reading(packages, read.count, tuple(doubtful), lacks=lacks, bad=bad)
 
 
 def judge(
@@ -107,7 +107,7 @@ def judge(
     verdict: Verdict | None = None,
     driver: str | None = None,
 ) -> tuple[StageResult, tuple[Finding, ...]]:
-    """Return the stage and its findings. Import the nominated packages, but not with `--quick`.
+    """Return the stage and its findings. Import the doubtful packages, but not with `--quick`.
 
     `required` returns the packages whose failure fails the stage. With a lock these are the packages that the user or
     the project named, and their requirements. Without a lock it is None, and these are the frameworks. `verdict` has the
@@ -115,14 +115,14 @@ def judge(
     """
     start = time.perf_counter()
     bad = _find_bad(reading, verdict, driver)
-    if reading.unread or not (reading.files or reading.nominated or reading.lacks or bad):
+    if reading.unread or not (reading.files or reading.doubtful or reading.lacks or bad):
         why = reading.unread or "no package here has compiled files"
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
-    if reading.nominated and not options.quick:
-        tried = import_packages(env.python, reading.nominated, environ, options.timeout)
-        attempts = {a.nominated.package: a for a in tried}
-    left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
+    if reading.doubtful and not options.quick:
+        tried = import_packages(env.python, reading.doubtful, environ, options.timeout)
+        attempts = {a.doubtful.package: a for a in tried}
+    left = [n for n in reading.doubtful if n.package not in attempts or not attempts[n.package].loads]
     failing = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
     if failing:
         wanted = required(reading.packages) if required else _FRAMEWORK_PACKAGES
@@ -181,7 +181,7 @@ def list_required(packages: Sequence[Package], names: Collection[str], python: s
     return frozenset(required)
 
 
-# --- nomination: only files are read -------------------------------------------------------------
+# --- what may not load: only files are read ------------------------------------------------------------
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
@@ -374,12 +374,12 @@ _NAMES_LIBRARY = re.compile(
 
 
 class Attempt(Value, kw_only=False):
-    """The import of a nominated package. `top` are its top-level modules, `errors` the errors by module.
+    """The import of a doubtful package. `top` are its top-level modules, `errors` the errors by module.
 
     `death` says how the child ended, if it ended badly.
     """
 
-    nominated: DoubtfulPackage
+    doubtful: DoubtfulPackage
     top: tuple[str, ...]
     errors: Mapping[str, str]
     death: str | None = None
@@ -387,7 +387,7 @@ class Attempt(Value, kw_only=False):
     @property
     def refused(self) -> bool:
         """Whether the error of a top-level module names a missing library."""
-        stems = {p.library[3:].partition(".so")[0].lower() for p in self.nominated.problems}
+        stems = {p.library[3:].partition(".so")[0].lower() for p in self.doubtful.problems}
         return any(
             _NAMES_LIBRARY.search(error) or any(s and s in error.lower() for s in stems)
             for module, error in self.errors.items()
@@ -396,9 +396,9 @@ class Attempt(Value, kw_only=False):
 
     @property
     def loads(self) -> bool:
-        """Whether every nominated module can be imported after all."""
-        built_for_other = all(p.kind in FRAMEWORK_KINDS for p in self.nominated.problems)
-        return (bool(self.nominated.modules) or built_for_other) and not self.errors and not self.death
+        """Whether every doubtful module can be imported after all."""
+        built_for_other = all(p.kind in FRAMEWORK_KINDS for p in self.doubtful.problems)
+        return (bool(self.doubtful.modules) or built_for_other) and not self.errors and not self.death
 
     def evidence(self) -> list[Evidence]:
         """Return the errors of the imports as evidence, by the line that names a library."""
@@ -412,9 +412,9 @@ class Attempt(Value, kw_only=False):
 
 
 def import_packages(
-    python: str, nominated: Sequence[DoubtfulPackage], environ: Mapping[str, str], seconds: float
+    python: str, doubtful: Sequence[DoubtfulPackage], environ: Mapping[str, str], seconds: float
 ) -> tuple[Attempt, ...]:
-    """Import each nominated package in a child of its own, `seconds` at the longest."""
+    """Import each doubtful package in a child of its own, `seconds` at the longest."""
 
     def attempt(one: DoubtfulPackage) -> Attempt:
         top = _list_top_modules(one)
@@ -428,19 +428,19 @@ def import_packages(
         return Attempt(one, top, errors, report.death)
 
     with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
-        return tuple(pool.map(attempt, nominated))
+        return tuple(pool.map(attempt, doubtful))
 
 
-def _list_top_modules(nominated: DoubtfulPackage) -> tuple[str, ...]:
+def _list_top_modules(doubtful: DoubtfulPackage) -> tuple[str, ...]:
     """Return the top-level modules of a package that its users import.
 
     These are the modules with the files concerned, and the module with the package's name.
     """
-    package, site = nominated.package, f"{nominated.package.site}/"
-    tops = [m.partition(".")[0] for m in nominated.modules]
+    package, site = doubtful.package, f"{doubtful.package.site}/"
+    tops = [m.partition(".")[0] for m in doubtful.modules]
     named = [m for m in package.modules if m.lower().replace("_", "-") == package.name]
     if not tops and not named:
-        inside = (p.file.removeprefix(site) for p in nominated.problems if p.file.startswith(site))
+        inside = (p.file.removeprefix(site) for p in doubtful.problems if p.file.startswith(site))
         folders = {path.partition("/")[0] for path in inside}
         named = [m for m in package.modules if m in folders] or [*package.modules[:3]]
     return tuple(dict.fromkeys((*named, *tops)))
@@ -468,7 +468,7 @@ def _choose_kind(problem: Problem) -> str:
 
 
 def _make_findings(
-    nominated: Sequence[DoubtfulPackage],
+    doubtful: Sequence[DoubtfulPackage],
     attempts: Mapping[Package, Attempt],
     env: Environment,
     paths: PythonPaths,
@@ -477,7 +477,7 @@ def _make_findings(
 ) -> tuple[Finding, ...]:
     """Return one finding per cause, in the order of the packages."""
     kinds: dict[str, dict[Package, list[Problem]]] = {}
-    for one in nominated:
+    for one in doubtful:
         for problem in one.problems:
             kinds.setdefault(_choose_kind(problem), {}).setdefault(one.package, []).append(problem)
     findings = []

@@ -130,12 +130,12 @@ def verify(python, site):
     prefix = str(Path(python).parents[1])
     found = PythonPaths(prefix=prefix, version=version, sites=(site,), roots=(site,))
     reading = read_packages(python, found, dict(os.environ), load())
-    attempts = import_packages(python, reading.nominated, dict(os.environ), 300.0)
+    attempts = import_packages(python, reading.doubtful, dict(os.environ), 300.0)
     said = {p.name: ("pass", []) for p in reading.packages}
     for one in attempts:
         kind = "fail" if one.refused else "pass" if one.loads else "warn"
-        said[one.nominated.package.name] = kind, sorted({p.library for p in one.nominated.problems})
-    return {"said": said, "files": reading.files, "nominated": len(reading.nominated)}
+        said[one.doubtful.package.name] = kind, sorted({p.library for p in one.doubtful.problems})
+    return {"said": said, "files": reading.files, "nominated": len(reading.doubtful)}
 
 
 def main():

@@ -377,7 +377,7 @@ def tensorflow_build(version):
         glibc="2.17",
         order=(0, ""),
     )
-    return reader.Build(Version(version), "linux-x86_64", [made])
+    return reader.ReleaseWheels(Version(version), "linux-x86_64", [made])
 
 
 def test_a_tensorflow_without_pins_has_the_cudnn_of_the_document():

@@ -5,7 +5,7 @@ from rows import rows
 
 from provision.index.simple_api import File
 from provision.profiles.measure.builds import GPU_PACKAGE, onnxruntime_rows
-from provision.profiles.measure.reader import Build, WheelFile
+from provision.profiles.measure.reader import ReleaseWheels, WheelFile
 
 DOCUMENTS = {"tested": [{"version": "1.18", "cuda": "11.8", "cudnn": ">=8.2.4,<9"}]}
 
@@ -19,7 +19,7 @@ class Measured:
         wheel = WheelFile(
             file=file, version=Version(version), platform="linux-x86_64", python="3.12", glibc="2.28", order=(0, "")
         )  # fmt: skip
-        self.gpu = [Build(Version(version), "linux-x86_64", [wheel])]
+        self.gpu = [ReleaseWheels(Version(version), "linux-x86_64", [wheel])]
         self.fact = {
             "cuda": None, "majors": ["11"], "cudnn": ["8"], "kernels": "8.0", "requires": [], "sha256": "a" * 64,
             "bytes": 1, **fact,

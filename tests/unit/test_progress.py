@@ -13,7 +13,7 @@ from provision.environment import uv_install
 from provision.errors import GpuenvError
 from provision.model import Event, Lock, PackageSources, Plan, Target
 from provision.show import Screen, progress, show_error, show_event
-from provision.show.progress import Download, Progress, format_duration
+from provision.show.progress import DownloadProgress, Progress, format_duration
 from provision.system.process import Finished
 
 
@@ -43,7 +43,7 @@ def test_durations_are_shown_in_short(seconds, words):
 
 
 def test_a_download_says_files_size_speed_and_time_left():
-    download = Download(total=5_100_000_000, files=23)
+    download = DownloadProgress(total=5_100_000_000, files=23)
     assert download.words(0.0) == "23 files, 0 B of 5.1 GB"
     for second in range(5):
         download.set_done(second * 50_000_000, float(second))
@@ -51,7 +51,7 @@ def test_a_download_says_files_size_speed_and_time_left():
 
 
 def test_the_speed_is_that_of_the_last_seconds():
-    download = Download(total=1000)
+    download = DownloadProgress(total=1000)
     for second in range(60):
         download.set_done(min(30, second), float(second))
     assert "left" not in download.words(59.0), "it stands still"
@@ -66,7 +66,7 @@ def seconds_left(text):
 @rows("pause", [0.1, 0.5, 1.0, 1.9])
 def test_the_time_left_does_not_jump_between_news_and_at_the_start(pause):
     """50 MB/s, told in pieces, and drawn ten times a second."""
-    download, told, shown = Download(total=5_000_000_000), 0.0, []
+    download, told, shown = DownloadProgress(total=5_000_000_000), 0.0, []
     for tenth in range(400):
         now = tenth / 10
         while told <= now:
@@ -79,7 +79,7 @@ def test_the_time_left_does_not_jump_between_news_and_at_the_start(pause):
 
 
 def test_a_slower_network_changes_the_speed_little_by_little():
-    download, left = Download(total=5_000_000_000), []
+    download, left = DownloadProgress(total=5_000_000_000), []
     done = 0
     for second in range(60):
         done += 50_000_000 if second < 30 else 10_000_000

@@ -35,7 +35,7 @@ def nominated(env, site, opened=(), optional=(), **environ):
     known = Profiles(opened_libraries=opened, optional_libraries=optional)
     reading = read_packages(str(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
     assert reading.unread is None
-    return {n.package.name: n for n in reading.nominated}
+    return {n.package.name: n for n in reading.doubtful}
 
 
 def imports(env, name, **environ):
@@ -321,7 +321,7 @@ def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
     source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
     library(program, source=source)
     reading = read_packages(str(program), paths(site, tmp_path), {}, Profiles())
-    assert not reading.nominated and "glibc" in reading.unread
+    assert not reading.doubtful and "glibc" in reading.unread
 
 
 # --- the stage in a verdict ------------------------------------------------------------------------

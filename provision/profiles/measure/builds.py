@@ -35,9 +35,9 @@ from ...system.versions import numbers
 from .libraries import cuda_majors, cudnn_majors, measure_libraries
 from .reader import (
     GPU_NAMES,
-    Build,
     Documents,
     Reader,
+    ReleaseWheels,
     WheelFile,
     allowed_pythons,
     allows,
@@ -56,7 +56,7 @@ from .reader import (
 Row = dict[str, Any]
 
 
-def _needs(reader: Reader, build: Build, fact: Row, extras: Sequence[str] = ()) -> Row:
+def _needs(reader: Reader, build: ReleaseWheels, fact: Row, extras: Sequence[str] = ()) -> Row:
     """Return the columns of a build's GPU requirements: `requires`, its `cudnn`, and what is `unresolvable`."""
     minors = pythons(build.wheels)
     lines = []
@@ -314,7 +314,9 @@ def onnxruntime_rows(reader: Reader, documents: Documents) -> list[Row]:
     return sorted(rows, key=lambda row: (Version(row["version"]), "cuda" in row), reverse=True)
 
 
-def _make_onnxruntime_row(reader: Reader, build: Build, fact: Row, documents: Documents) -> Row | None:
+def _make_onnxruntime_row(
+    reader: Reader, build: ReleaseWheels, fact: Row, documents: Documents
+) -> Row | None:
     """Return the row of a GPU wheel, or None if nothing states its CUDA release."""
     known: Row = {}
     for row in reversed(list_tested(documents, build.version)):

@@ -52,7 +52,7 @@ class WheelFile(Value):
     order: tuple[int, str]
 
 
-class Build(NamedTuple):
+class ReleaseWheels(NamedTuple):
     """The wheels of one release for one platform."""
 
     version: Version
@@ -158,10 +158,10 @@ class Reader:
             self._wheels[project] = [w for f in self.files(project) for w in _parse_wheel_files(f)]
         return self._wheels[project]
 
-    def builds(self, project: str, oldest: str, package: str = "") -> list[Build]:
+    def builds(self, project: str, oldest: str, package: str = "") -> list[ReleaseWheels]:
         """Return the builds of a project whose rows are requested, newest first."""
         return [
-            Build(version, platform, usable)
+            ReleaseWheels(version, platform, usable)
             for version, wheels in releases(self.wheels(project), oldest).items()
             for platform in PLATFORMS
             if self.is_requested(version, platform, package)
@@ -245,8 +245,8 @@ class Reader:
         return fetch_all(wheels, lambda w: self.facts(w, kind, measure))
 
     def measured(
-        self, builds: Sequence[Build], kind: str, measure: Measure | None = None
-    ) -> list[tuple[Build, dict[str, Any]]]:
+        self, builds: Sequence[ReleaseWheels], kind: str, measure: Measure | None = None
+    ) -> list[tuple[ReleaseWheels, dict[str, Any]]]:
         """Return the builds that can be read, with their facts."""
         facts = self.all_facts((b.wheel for b in builds), kind, measure)
         return [(b, fact) for b in builds if (fact := facts[b.wheel])]
