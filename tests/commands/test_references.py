@@ -82,12 +82,13 @@ def test_a_token_in_the_path_is_nowhere_but_in_requests(project, index, tmp_path
     assert index.requests[f"/{TOKEN}/files/direct/direct-1.0-py3-none-any.whl"]
 
 
-def test_a_variable_that_is_missing_is_named_with_its_line(project):
+def test_a_variable_that_is_missing_is_named_with_its_line(project, golden):
     assert project("lock").code == 0
     project.env["TOKEN"] = ""
     ran = project("lock")
     named = r"requirements\.txt line 1: .*\$\{TOKEN\}, .*TOKEN is "
     assert ran.code == 2 and re.search(f"{named}empty", ran.err)
+    golden("lock", ran.err)
     del project.env["TOKEN"]
     for argv in (["lock"], ["create", "--no-verify", "--locked"]):
         ran = project(*argv)

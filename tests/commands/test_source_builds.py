@@ -171,7 +171,7 @@ def test_add_runs_no_code_with_no_build(gpuenv, jax, index, marks):
     assert "archived 1.0 has no wheel" in " ".join(ran.err.split()) and marks.left() == ["archived"]
 
 
-def test_an_older_wheel_in_place_of_a_build_is_named_with_the_option(gpuenv, jax, index, marks):
+def test_an_older_wheel_in_place_of_a_build_is_named_with_the_option(gpuenv, jax, index, marks, golden):
     """A newer `needy` requires what has no wheel, and the newest `plain` has none itself."""
     index.add("needy", "1.0")
     index.add("needy", "2.0", requires=("archived==1.*",))
@@ -182,11 +182,7 @@ def test_an_older_wheel_in_place_of_a_build_is_named_with_the_option(gpuenv, jax
     assert ran.code == 0, ran.err
     locked = {p["name"]: p["version"] for p in ran.json["packages"]}
     assert (locked["needy"], locked["plain"]) == ("1.0", "1.0")
-    told = " ".join(ran.err.split())
-    assert (
-        "needy 1.0 is locked: 2.0 requires archived==1.*, " in told and told.count("--no-build forbids") == 2
-    )
-    assert "plain 1.0 is locked: 2.0 has no wheel, " in told
+    golden("lock", "\n".join(line for line in ran.err.splitlines() if line.startswith("warning:")))
     assert marks.left() == []
 
 
