@@ -92,7 +92,6 @@ def add_configured_indexes(plan: Plan, sources: PackageSources, needs: Sequence[
     `needs` are the project's requirements, which can name the only index of a package.
     """
     bound = {n.package: n.index for n in needs if n.index}
-    default = main_index(sources)
 
     def places(build: PlannedBuild) -> Sequence[str]:
         if build.index not in ("pypi", "pytorch", "find-links"):
@@ -102,7 +101,7 @@ def add_configured_indexes(plan: Plan, sources: PackageSources, needs: Sequence[
         if build.index == "pytorch":
             return [pytorch_address(sources.pytorch, plan)]
         name = normalize_name(build.package_name)
-        return [bound[name]] if name in bound else [*sources.extra, default]
+        return [bound[name]] if name in bound else [*sources.extra, main_index(sources)]
 
     return _add_indexes(plan, places)
 

@@ -76,20 +76,23 @@ def show_pip(screen: Screen, plan: Plan) -> None:
 
 
 def _describe_index(build: PlannedBuild) -> str:
-    """Return the addresses of a build's index, or "" if they are unknown. Only the well-known ones have a name."""
+    """Return the names or addresses of a build's index, or "" if they are unknown."""
     if not build.index_urls and build.index != "find-links":
         # Not known for a lock alone, and for a plan of a fleet, whose hosts each ask their own index.
         return "" if build.index in ("pypi", "pytorch") else build.index
     if not any("://" in url for url in build.index_urls):
         return "local wheels"
-    from ..index.uv import own_index  # imported late: most values are shown without it
-
-    known = {own_index(): "PyPI", **_KNOWN}
-    names = (
-        next((n for u, n in known.items() if f"{url}/".startswith(f"{u}/")), url) for url in build.index_urls
-    )
-    *others, last = dict.fromkeys(names)
+    *others, last = dict.fromkeys(map(_name_index, build.index_urls))
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _name_index(url: str) -> str:
+    for known, name in _KNOWN.items():
+        if f"{url}/".startswith(f"{known}/"):
+            return name
+    from ..index.uv import own_index  # imported late, because most values are shown without it
+
+    return "PyPI" if url == own_index() else url
 
 
 def _describe_target(plan: Plan) -> str:

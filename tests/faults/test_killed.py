@@ -76,7 +76,7 @@ from provision.environment.uv_install import UvInstall
 from provision.model import PackageSources
 env = Path(".venv")
 install_wheels(
-    UvInstall(lock.read_in(env / ".gpuenv"), env, PackageSources(default=INDEX), lambda _event: None, target=Path("fetched"))
+    UvInstall(lock.read_env_lock(env / ".gpuenv"), env, PackageSources(default=INDEX), lambda _event: None, target=Path("fetched"))
 )
 """
 

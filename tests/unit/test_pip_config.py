@@ -123,7 +123,7 @@ def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkey
     server.pages["/f/idna-3.1-py3-none-any.whl"] = (200, {}, wheel("idna", "3.1"))
     for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(places, "main_index", lambda _: f"{server.url}/simple")
+    monkeypatch.setattr(places, "default_index", lambda _: f"{server.url}/simple")
     sources = PackageSources(cache_dir=str(tmp_path))
     assert places.cacheable_index(dataclasses.replace(sources, default="https://mirror/simple")) == []
     config, needs = tmp_path / "uv.toml", tmp_path / "needs.in"
