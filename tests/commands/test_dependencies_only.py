@@ -144,7 +144,7 @@ def test_init_writes_the_key_for_every_kind_of_unbuildable_project(gpuenv, files
     ran = gpuenv("init")
     assert ran.code == 0, ran.err
     file = gpuenv.work / "gpuenv.yaml"
-    assert f"# Only the dependencies, the project is not installed: {reason}\n" in file.read_text()
+    assert f"the project is not installed: {reason}\n" in file.read_text()
     assert read_config(file).install is False
     ran = created(gpuenv, "lock")
     assert ran.code == 0, ran.err

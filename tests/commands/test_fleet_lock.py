@@ -2,6 +2,7 @@
 # fixtures are imported by their names
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -144,11 +145,7 @@ def test_a_lock_whose_plan_is_gone_is_named(gpuenv, fleet):
     (gpuenv.work / "hosts" / "b.json").unlink()
     ran = gpuenv("lock", *CHOICE)
     said = " ".join(ran.err.split())
-    assert (
-        ran.code == 0
-        and f"{NAMES[1]} is a lock that belongs to no current plan" in said
-        and "(hosts b)" in said
-    )
+    assert ran.code == 0 and re.search(rf"{NAMES[1]} [^.]*no current plan \(hosts b\)", said)
     assert NAMES[0] not in said.split("warning: ")[1] and "pylock.mine.toml" not in said
     assert (gpuenv.work / NAMES[1]).exists()
     (gpuenv.work / NAMES[1]).unlink()

@@ -164,7 +164,7 @@ def test_the_tutorial_makes_a_new_project(online):
     *_, created, lock, added, run = online.types(block)
     demo = online.work
     assert demo.name == "demo"
-    assert re.search(r"verdict: .*the CPU \(\d+ checks\); no GPU", created.words)
+    assert re.search(r"verdict: .* works on the CPU \(\d+ checks\); no GPU", created.words)
     assert created.out.splitlines()[-1].endswith("source .venv/bin/activate")
     assert "gpuenv create --locked" in lock.out.splitlines()[-1]
     assert "+einops" in added.words and WORKS_ON_CPU.search(added.words)
