@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 from provision import cli
 
@@ -72,9 +73,7 @@ def test_an_interrupt_outside_of_a_command_is_an_error_in_json(gpuenv, monkeypat
 def test_show_completion_prints_a_script_for_bash(gpuenv):
     """Asked from bash, whose name is read off the process above."""
     line = f"{sys.executable} -m provision --show-completion; exit $?"
-    done = subprocess.run(
-        ["bash", "-c", line], env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=True
-    )
+    done = run_program(["bash", "-c", line], env=gpuenv.env, cwd=gpuenv.work, check=True)
     assert "gpuenv" in done.stdout and "complete" in done.stdout
 
 
@@ -309,9 +308,7 @@ def test_what_goes_to_stderr_is_broken_at_words_on_a_terminal_only(gpuenv):
 
 def test_a_closed_pipe_is_no_error(gpuenv):
     argv = f"{sys.executable} -m provision resolve --framework torch {' '.join(GPU)} --explain | head -1"
-    done = subprocess.run(
-        ["bash", "-c", argv], env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=True
-    )
+    done = run_program(["bash", "-c", argv], env=gpuenv.env, cwd=gpuenv.work, check=True)
     assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from programs import run_program
 
 from provision import __version__
 from provision.cli import read_words
@@ -74,16 +74,12 @@ def test_options_before_a_command_are_moved_behind_it(here, typed, read):
 
 
 def test_python_dash_m_gpuenv_is_the_command(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuenv", "--version"],
-        capture_output=True,
-        text=True,
+    done = run_program([sys.executable, "-m", "gpuenv", "--version"], check=True, cwd=tmp_path)
+    assert done.stdout == f"gpuenv {__version__}\n"
+    done = run_program(
+        [sys.executable, "-m", "gpuenv", "list", "--json"],
         check=True,
         cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
     )
-    assert done.stdout == f"gpuenv {__version__}\n"
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuenv", "list", "--json"], capture_output=True, text=True, check=True,
-        cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
     assert json.loads(done.stdout)["schema"] == "gpuenv.list/1"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from debian import need_programs
+from programs import run_program
 from rows import rows, sampled
 
 from provision.actions import completion
@@ -134,9 +135,7 @@ def test_only_plain_characters_reach_a_shell(made, shell):
         line = " ".join(("gpuenv", *words))
         env = {**made.env, "_GPUENV_COMPLETE": f"complete_{shell}", "COMP_WORDS": "\n".join(("gpuenv", *words)),
                "COMP_CWORD": str(len(words)), "_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}  # fmt: skip
-        done = subprocess.run(
-            [SCRIPTS / "gpuenv"], env=env, cwd=made.work, capture_output=True, text=True, check=True
-        )
+        done = run_program([SCRIPTS / "gpuenv"], env=env, cwd=made.work, check=True)
         assert ("login" if "--target" in words else "tf") in done.stdout and "PWNED" not in done.stdout
         for row in done.stdout.splitlines():
             assert re.fullmatch(
@@ -200,14 +199,7 @@ def test_fish_completes_commands_and_environments(made):
 
     def offered(line):
         code = f'env _GPUENV_COMPLETE=source_fish gpuenv | source; complete -C "{line}"'
-        done = subprocess.run(
-            ["fish", "--no-config", "-c", code],
-            env=made.env,
-            cwd=made.work,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_program(["fish", "--no-config", "-c", code], env=made.env, cwd=made.work, check=True)
         return done.stdout.splitlines()
 
     assert "my env" in offered("gpuenv remove m") and "envs/tf" in offered("gpuenv remove e")
@@ -226,9 +218,7 @@ def test_zsh_completes_commands_and_environments(made):
             'eval "$(env _GPUENV_COMPLETE=source_zsh gpuenv)"\n'
             f"words=({listed}); CURRENT=$#words; _gpuenv_completion"
         )
-        done = subprocess.run(
-            ["zsh", "-f", "-c", code], env=made.env, cwd=made.work, capture_output=True, text=True, check=True
-        )
+        done = run_program(["zsh", "-f", "-c", code], env=made.env, cwd=made.work, check=True)
         return done.stdout
 
     assert '"my env"' in offered("remove", "m") and '"envs/tf"' in offered("remove", "e")
@@ -244,9 +234,7 @@ def test_broken_files_complete_to_nothing_and_show_no_traceback(made):
     for words in ("--target", ""), ("--framework", "torch=="):
         env = {**made.env, "_GPUENV_COMPLETE": "complete_bash", "COMP_CWORD": "3",
                "COMP_WORDS": "\n".join(("gpuenv", "create", *words))}  # fmt: skip
-        done = subprocess.run(
-            [SCRIPTS / "gpuenv"], env=env, cwd=made.work, capture_output=True, text=True, check=False
-        )
+        done = run_program([SCRIPTS / "gpuenv"], env=env, cwd=made.work)
         assert "Traceback" not in done.stderr and done.stdout.strip() == ""
 
 
@@ -261,9 +249,7 @@ def test_a_shell_does_not_wait_for_the_stages(made):
     for words in ("remove", ""), ("create", "--framework", "torch"), ("create", "--target", ""):
         env = {**made.env, "_GPUENV_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(("gpuenv", *words)),
                "COMP_CWORD": str(len(words))}  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=env, cwd=made.work, capture_output=True, text=True, check=False
-        )
+        done = run_program([sys.executable, "-c", code], env=env, cwd=made.work)
         imported = set(done.stderr.split())
         assert "provision.cli" in imported, done.stderr
         assert not imported & {

@@ -4,13 +4,14 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from environment_facts import ok
 from known import KNOWN
+from programs import run_program
 from rows import rows
 
 from provision.index.refusals import find_failure
@@ -153,16 +154,14 @@ def test_a_folder_without_python_is_told_from_a_missing_one(gpuenv):
 
 def test_diagnose_without_a_finding_names_the_next_step(gpuenv):
     (gpuenv.work / "train.log").write_text("all is well\n")
-    ran = gpuenv("diagnose", "train.log", "--no-machine")
-    assert ran.code == 0
+    ran = ok(gpuenv("diagnose", "train.log", "--no-machine"))
     assert ran.out.startswith("no known GPU failure in this log\n")
     assert "gpuenv run python PROGRAM" in ran.out
     assert json.loads(gpuenv("diagnose", "train.log", "--no-machine", "--json").out)["findings"] == []
 
 
 def test_report_names_an_environment_of_another_tool(gpuenv, venv_here):
-    ran = gpuenv("report")
-    assert ran.code == 0
+    ran = ok(gpuenv("report"))
     assert "not made by gpuenv" in ran.out and "there is no .venv" not in ran.out
 
 
@@ -245,9 +244,14 @@ def test_a_wrong_pythonhome_is_named_and_not_pythonpath(gpuenv, tmp_path):
         library,
         ignore=lambda *_: ["difflib.py", "__pycache__", "test", "site-packages"],
     )
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.path.append(sys.argv.pop(1)); from provision.__main__ import main; main()",
-         Path(__file__).parents[2], "detect"],
-        env=gpuenv.env | {"PYTHONHOME": str(tmp_path / "home")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.path.append(sys.argv.pop(1)); from provision.__main__ import main; main()",
+            Path(__file__).parents[2],
+            "detect",
+        ],
+        env=gpuenv.env | {"PYTHONHOME": str(tmp_path / "home")},
+    )
     assert "unset PYTHONHOME" in done.stderr and "PYTHONPATH" not in done.stderr, done.stderr

@@ -3,13 +3,13 @@
 import functools
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import conda_channel
 import pytest
+from programs import run_program
 
 from provision import detect
 from provision.index import uv
@@ -25,7 +25,7 @@ def run(*argv, **more):
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")} | more.pop(
         "env", {}
     )
-    return subprocess.run([*map(str, argv)], capture_output=True, text=True, check=True, env=env, **more)
+    return run_program([*map(str, argv)], check=True, env=env, **more)
 
 
 @pytest.fixture(scope="module")

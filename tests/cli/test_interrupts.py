@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from framework_envs import write_python3
+from programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTED_AT = """
@@ -31,10 +32,9 @@ main()
 
 @pytest.mark.parametrize("imports", [1, 2, 5, 20, 60, 120, 200])
 def test_an_interrupt_while_modules_are_imported_ends_without_a_traceback(gpuenv, imports):
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_AT, str(imports), "profiles", "list"], env=gpuenv.env, cwd=ROOT,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = run_program(
+        [sys.executable, "-c", INTERRUPTED_AT, str(imports), "profiles", "list"], env=gpuenv.env, cwd=ROOT
+    )
     assert ran.returncode == 130, ran.stderr
     assert ran.stderr.startswith("interrupted") and "Traceback" not in ran.stderr
 

@@ -2,13 +2,13 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import typer
+from programs import run_program
 from rows import rows
 
 from provision import cli
@@ -151,7 +151,7 @@ def test_help_imports_neither_rich_nor_a_stage():
         "import sys\nfrom provision.cli import run\ncode = run(['create', '--help'])\n"
         "print(code, *sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     ended, *names = done.stderr.split()
     assert ended == "0" and "--framework" in done.stdout
     stages = {f"provision.{name}" for name in ("resolve", "verify", "conda", "wheels", "detect", "project")}
@@ -163,7 +163,7 @@ def test_only_the_command_that_is_asked_for_is_prepared():
         "import sys\nfrom provision.cli import run\nrun(['list', '--json'])\n"
         "print(*(m for m in sys.modules if m.startswith('provision.actions.')), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     own = {f"provision.actions.{words.split()[0]}" for words in COMMANDS}
     assert own & set(done.stderr.split()) == {"provision.actions.list"}
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).parent / "gpuenv"
@@ -26,10 +27,7 @@ def folder(gpuenv):
 
 
 def ran(gpuenv, argv, **env):
-    return subprocess.run(
-        argv, env=gpuenv.env | env, cwd=gpuenv.work, capture_output=True, text=True, check=False, timeout=120,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return run_program(argv, env=gpuenv.env | env, cwd=gpuenv.work, timeout=120, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("start", STARTS)

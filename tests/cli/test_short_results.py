@@ -11,6 +11,7 @@ import sys
 import termios
 
 import pytest
+from environment_facts import ok
 
 from provision.model import StageResult, Verdict
 from provision.show import Screen
@@ -84,8 +85,7 @@ def test_no_row_of_a_command_is_wider_than_the_terminal(gpuenv):
         ("profiles", "list"), ("profiles", "show"), ("list",), ("resolve", "--framework", "torch", *GPU, "--explain"),
     ]  # fmt: skip
     for words in commands:
-        ran = gpuenv(*words)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv(*words))
         wide = [row for row in ran.out.splitlines() if len(row) > 80 and len(row.split()) > 1]
         assert not wide, wide[:3]
 

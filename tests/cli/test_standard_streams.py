@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from programs import run_program
 from rows import rows
 
 GPUENV = (sys.executable, "-m", "provision")
@@ -20,10 +21,12 @@ COMMANDS = {
 
 
 def redirected(gpuenv, argv, redirection):
-    done = subprocess.run(
+    done = run_program(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *GPUENV, *argv],
-        env=gpuenv.env, cwd=gpuenv.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+        stdin=subprocess.DEVNULL,
+    )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
     return done
 

@@ -2,20 +2,20 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from command import Command
 from debian import need_programs
+from environment_facts import HERE, ok
 from loopback import Index, serving
+from programs import run_program
 
 from provision.conda import activation as conda_scripts
 from provision.environment import activate as shells
 from provision.errors import BuildError
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ODD = 'Jürgen\'s "GPU" & co $HOME'
 FLAGS = {
     "bash": ("--noprofile", "--norc"),
@@ -54,8 +54,7 @@ def venv(tmp_path_factory):
         ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
         index.add_plan(gpuenv("resolve", "--json", *ask).json)
         gpuenv.env["PIP_INDEX_URL"] = index.url
-        ran = gpuenv("create", *ask, "--no-verify")
-        assert ran.code == 0, ran.err
+        ok(gpuenv("create", *ask, "--no-verify"))
         gpuenv.again = ("create", *ask, "--no-verify", "--offline")
         yield gpuenv
 
@@ -68,7 +67,7 @@ def shell_called(name):
 def told(argv, script, env, cwd):
     file = Path(env["HOME"]) / "script"
     file.write_text(script, encoding="utf-8")
-    done = subprocess.run([*argv, file], env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    done = run_program([*argv, file], env=env, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

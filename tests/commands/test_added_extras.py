@@ -1,6 +1,7 @@
 """`onnxruntime-gpu` and others get the extras that bring their CUDA libraries, and a note says so."""
 
 import pytest
+from environment_facts import ok
 
 HERE = ("--python", "3.12", "--platform", "linux-x86_64", "--index", "pypi")
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -21,8 +22,7 @@ def go(gpuenv, index):
 
     def run(*more, lines=(), device=("--framework", "torch", *GPU)):
         (gpuenv.work / "asked.txt").write_text("".join(f"{line}\n" for line in lines))
-        ran = gpuenv("lock", *device, *HERE, *(("-r", "asked.txt") if lines else ()), *more, "--json")
-        assert ran.code == 0, ran.out + ran.err
+        ran = ok(gpuenv("lock", *device, *HERE, *(("-r", "asked.txt") if lines else ()), *more, "--json"))
         names = {p["name"]: p["version"] for p in ran.json["packages"]}
         return names, ran.json["plan"], ran.err
 

@@ -1,15 +1,13 @@
 """`create --adopt`: a venv of another tool becomes one of gpuenv, with the packages that it has."""
 
-import subprocess
 import sys
 
 import pytest
-from environment_facts import installed, ok
+from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving
+from programs import run_program
 from rows import rows
 from uv import find_uv_bin
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
@@ -33,14 +31,7 @@ def go(gpuenv):
 
 def uv(gpuenv, *args):
     env = {**gpuenv.env, "UV_DEFAULT_INDEX": gpuenv.env["PIP_INDEX_URL"]}
-    done = subprocess.run(
-        [find_uv_bin(), *args],
-        cwd=gpuenv.work,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([find_uv_bin(), *args], cwd=gpuenv.work, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -55,14 +46,7 @@ def test_an_adopted_environment_keeps_what_it_has(go):
     assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
     ok(go("add", "more", "--no-verify"))
     assert installed(env).items() >= {**before, "more": "1.0"}.items()
-    ran = go("create", "--adopt")
-    assert ran.code == 2 and "is one of gpuenv already" in ran.err
-
-
-def test_a_free_threaded_environment_is_refused_with_the_reason(go):
-    (go.work / f".venv/lib/python{HERE}t").mkdir()  # where such a Python has its packages
-    ran = go("create", "--adopt", "--no-verify")
-    assert ran.code == 2 and "has a free-threaded Python" in " ".join(ran.err.split())
+    assert "is one of gpuenv already" in refused(go("create", "--adopt"), 2).err
 
 
 def test_in_a_project_create_then_adds_what_is_missing(go):
@@ -74,10 +58,13 @@ def test_in_a_project_create_then_adds_what_is_missing(go):
     assert installed(go.work / ".venv").items() >= {"kept": "1.0", "six": "1.0"}.items()
 
 
-def test_an_environment_whose_proof_fails_is_not_adopted(go):
+def test_an_environment_whose_proof_fails_or_whose_python_is_free_threaded_is_not_adopted(go):
     ran = go("create", "--adopt", "--json")
     assert ran.code == 8 and ran.json["environment"] is None and "was not adopted" in ran.err
     assert not (go.work / ".venv/.gpuenv").exists()
+    (go.work / f".venv/lib/python{HERE}t").mkdir()  # where such a Python has its packages
+    ran = go("create", "--adopt", "--no-verify")
+    assert ran.code == 2 and "has a free-threaded Python" in " ".join(ran.err.split())
 
 
 def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
@@ -108,5 +95,4 @@ def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
 def test_what_is_no_environment_to_adopt_is_refused(go, argv, says):
     if not (go.work / "plain").exists():
         uv(go, "venv", "--python", sys.executable, "plain")
-    ran = go("create", "--adopt", *argv)
-    assert ran.code == 2 and says in ran.err, ran.err
+    assert says in refused(go("create", "--adopt", *argv), 2).err

@@ -23,8 +23,10 @@ import project_packages
 import pytest
 from bundle_site import ASK, HERE, UV, again, bundle, files, made, no_network, site, target  # noqa: F401  # fixtures
 from command import Command
+from environment_facts import ok, refused
 from loopback import running
 from packaging.requirements import Requirement
+from programs import run_program
 
 import provision.bundle as bundles
 from provision.bundle import install, wheels
@@ -139,14 +141,7 @@ def test_the_gpuenv_wheel_in_a_bundle_holds_the_running_code(bundle, tmp_path):
     ]
     subprocess.run(argv, check=True)
     env = {"PYTHONPATH": str(tmp_path / "t"), "PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "provision", "--version"],
-        env=env,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_program([sys.executable, "-m", "provision", "--version"], env=env, cwd="/", check=True)
     assert done.stdout.startswith("gpuenv ")
 
 
@@ -169,8 +164,7 @@ def test_a_private_index_is_asked_with_its_password_which_stays_out_of_the_bundl
         netrc = site.gpuenv.folder / "home" / ".netrc"
         netrc.write_text("machine 127.0.0.1 login me password hunter2\n")
         netrc.chmod(0o600)
-    ran = site.make()
-    assert ran.code == 0, ran.err + ran.out
+    ran = ok(site.make())
     assert "hunter2" not in ran.err + ran.out
     assert not [n for n, p in files(site.out).items() if b"hunter2" in p.read_bytes()]
 
@@ -185,8 +179,7 @@ def test_a_bundle_for_another_machine_has_that_machines_files(site):
     (site.gpuenv.work / "node.json").write_text(json.dumps(theirs))
     ask = ("--framework", "torch", "--python", "3.12", "--index", "pypi", "--target", "node.json")
     site.index.add_plan(site.gpuenv("resolve", *ask, "--json").json)
-    ran = site.make(ask=ask)
-    assert ran.code == 0, ran.err
+    ran = ok(site.make(ask=ask))
     assert (
         ran.json["target"] == {k: v for k, v in theirs.items() if k != "schema"}
         and ran.json["python"] == "3.12"
@@ -204,8 +197,7 @@ def test_a_bundle_for_another_machine_has_that_machines_files(site):
 
 def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step(again):
     before = {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")}
-    ran = again()
-    assert ran.code == 0, ran.err
+    ran = ok(again())
     assert not again.index.downloads()
     assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
     assert "0 B to download (0 of " in ran.err and " free\n" in ran.err
@@ -225,8 +217,7 @@ def test_a_second_run_fetches_missing_or_changed_files_and_removes_old_ones(agai
     data = manifest(again.folder)
     data["files"].append({"path": "wheels/old-1.0-py3-none-any.whl", "size": 18, "sha256": "0" * 64})
     (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
-    ran = again("--json")
-    assert ran.code == 0, ran.err
+    ran = ok(again("--json"))
     assert {p.rpartition("/")[2] for p in again.index.downloads()} == {gone.name, changed.name}
     assert set(files(again.folder)) == {f["path"] for f in ran.json["files"]} | {
         "mine.txt",
@@ -269,8 +260,7 @@ def test_the_next_run_continues_a_bundle_that_was_interrupted(site, sent, code):
     site.index.faults.clear()
     before = site.index.downloads()
     site.index.add("pip", "99.0")  # a fresh lock would take it; what was begun is gone on with
-    ran = site.make()
-    assert ran.code == 0 and "continuing with the lock of" in ran.err, ran.err
+    assert "continuing with the lock of" in ok(site.make()).err
     again = {p: n for p, n in site.index.downloads().items() if n > before[p] > 0 and not p.endswith(file)}
     assert not again, again
     assert manifest(site.out)["complete"] and not (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists()
@@ -299,8 +289,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(site):
         + lock.read_text()[first + 6 :].lstrip("0123456789 =")
     )
     site.index.forget()
-    ran = site.make(ask=())
-    assert ran.code == 7 and "free; the bundle needs 900" in ran.json["error"]["message"]
+    assert "free; the bundle needs 900" in refused(site.make(ask=()), 7).json["error"]["message"]
     assert not site.index.downloads()
 
 
@@ -310,8 +299,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(site):
 def test_a_folder_of_somebody_else_is_left_alone(site):
     site.out.mkdir()
     (site.out / "thesis.tex").write_text("years of work")
-    ran = site.make()
-    assert ran.code == 2 and "thesis.tex" in ran.json["error"]["message"]
+    assert "thesis.tex" in refused(site.make(), 2).json["error"]["message"]
     assert [p.name for p in site.out.iterdir()] == ["thesis.tex"]
     (site.gpuenv.work / "file").write_text("")
     (site.gpuenv.work / "link").symlink_to("missing")
@@ -339,11 +327,9 @@ def test_a_manifest_that_names_a_path_outside_is_refused(again):
 def test_a_bundle_is_made_of_the_named_lock_and_needs_a_lock_or_a_framework(site):
     site.lock("--output", "other.toml")
     site.index.add("pip", "99.0")
-    ran = site.make("--lock", "other.toml", ask=())
-    assert ran.code == 0, ran.err
+    ok(site.make("--lock", "other.toml", ask=()))
     assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
-    ran = site.make(ask=())
-    assert ran.code == 2 and "no --framework given" in ran.json["error"]["message"]
+    assert "no --framework given" in refused(site.make(ask=()), 2).json["error"]["message"]
 
 
 def test_a_bundle_can_be_made_offline_from_a_folder_of_wheels(site, tmp_path):
@@ -353,8 +339,7 @@ def test_a_bundle_can_be_made_offline_from_a_folder_of_wheels(site, tmp_path):
         for name, data in held.items():
             (links / name).write_bytes(data)
     site.index.forget()
-    ran = site.make("--offline", "--find-links", links)
-    assert ran.code == 0, ran.err
+    ok(site.make("--offline", "--find-links", links))
     assert not site.index.requests and manifest(site.out)["complete"]
 
 
@@ -364,12 +349,10 @@ def test_folders_and_sources_of_a_lock_come_along(site, tmp_path):
     name, data = project_packages.archive(tmp_path / "scratch", "fromsource", "2.0")
     site.index.wheels["fromsource"] = {name: data}
     (site.gpuenv.work / "requirements.txt").write_text(f"-e {project}\nfromsource\n")
-    ran = site.gpuenv("lock", *ASK, "-r", "requirements.txt")
-    assert ran.code == 0, ran.err
+    ok(site.gpuenv("lock", *ASK, "-r", "requirements.txt"))
     lock = site.gpuenv.work / "pylock.toml"
     lock.write_text(lock.read_text().replace('device = "cuda"', 'device = "cpu"'))
-    ran = site.make("--lock", lock, ask=())
-    assert ran.code == 0, ran.err
+    ran = ok(site.make("--lock", lock, ask=()))
     assert {"wheels/mine-1.0-py3-none-any.whl", f"wheels/{name}"} <= set(files(site.out))
     assert len(ran.json["notes"]) == 2
     shutil.rmtree(project)
@@ -378,8 +361,7 @@ def test_folders_and_sources_of_a_lock_come_along(site, tmp_path):
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
     }
     site.gpuenv.env = env
-    ran = site.gpuenv("create", "there", "--bundle", "out", "--no-verify", "--json")
-    assert ran.code == 0, ran.err
+    ok(site.gpuenv("create", "there", "--bundle", "out", "--no-verify", "--json"))
     assert {"mine", "fromsource", "torch"} <= set(installed(site.gpuenv.work / "there"))
 
 
@@ -407,8 +389,7 @@ def test_a_bundle_ignores_the_index_settings_of_the_target(target):
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "file:///nowhere/simple",
         "PIP_FIND_LINKS": "/nowhere", "UV_INDEX": "http://127.0.0.1:9/more", "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9",
     }  # fmt: skip
-    ran = target.create()
-    assert ran.code == 0, ran.err
+    ok(target.create())
     (target.work / "gpuenv.yaml").write_text("frameworks: [jax]\n")
     assert target.create("--recreate").code == 0
 
@@ -434,8 +415,7 @@ def test_a_damaged_bundle_is_refused_with_the_file(target, how):
 def test_a_changed_lock_in_the_bundle_is_refused(target):
     lock = target.bundle / "pylock.toml"
     lock.write_text(lock.read_text().replace("26.0", "26.1"))
-    ran = target.create()
-    assert ran.code == 7 and "pylock.toml" in ran.json["error"]["message"]
+    assert "pylock.toml" in refused(target.create(), 7).json["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -473,8 +453,7 @@ def test_create_refuses_a_folder_that_is_no_bundle_and_other_frameworks(target):
     ran = target("create", "--bundle", target.work, "--json")
     assert ran.code == 6 and "is not a bundle" in ran.json["error"]["message"]
     assert target.create("--lock", target.bundle / "pylock.toml").code == 2
-    ran = target.create("--framework", "jax")
-    assert ran.code == 6 and "jax is required" in ran.json["error"]["message"]
+    assert "jax is required" in refused(target.create("--framework", "jax"), 6).json["error"]["message"]
 
 
 # --- single steps --------------------------------------------------------------------------------
@@ -713,8 +692,7 @@ def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     site.gpuenv.env["UV_PYTHON_DOWNLOADS_JSON_URL"] = str(tmp_path / "pythons.json")
     del site.gpuenv.env["UV_PYTHON_INSTALL_MIRROR"]
     site.lock()
-    ran = site.make(ask=())
-    assert ran.code == 0, ran.err
+    ran = ok(site.make(ask=()))
     held = site.out / ran.json["archive"]["path"]
     assert held.name == archive.name and sha256(held) == sha256(archive)
     target = Command(tmp_path / "target")
@@ -724,8 +702,7 @@ def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     wanted = ("--bundle", bundle, "--no-verify", "--json", "--python", f"{HERE}.99")
 
     def made(env):
-        ran = target("create", env, *wanted)
-        assert ran.code == 0, ran.err + ran.out
+        ran = ok(target("create", env, *wanted))
         return Path(ran.json["environment"]["python"])
 
     # A create that fails after the Python was unpacked leaves nothing of it.
@@ -736,8 +713,7 @@ def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     row = next(f for f in data["files"] if f["path"] == f"wheels/{wheel.name}")
     row |= {"size": wheel.stat().st_size, "sha256": sha256(wheel)}
     manifest.write_text(json.dumps(data))
-    ran = target("create", *wanted)
-    assert ran.code == 7 and "unpacking Python" in ran.err and not pythons.exists()
+    assert "unpacking Python" in refused(target("create", *wanted), 7).err and not pythons.exists()
     manifest.write_text(kept[0])
     wheel.write_bytes(kept[1])
 

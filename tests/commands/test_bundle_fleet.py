@@ -14,6 +14,8 @@ import tomllib
 from bundle_fleet_site import ASK, LOCKS, host, libraries, made, site  # noqa: F401  # fixtures
 from bundle_site import HERE
 from doc_pages import texts
+from environment_facts import ok, refused
+from programs import run_program
 from test_bundle import wait_for_all_others
 
 
@@ -74,15 +76,13 @@ def test_the_readme_says_what_each_class_gets(made):
     ],
 )
 def test_a_host_installs_the_lock_of_its_class(host, driver, words, lock):
-    ran = host.create(driver)
-    assert ran.code == 0, ran.err
+    ran = ok(host.create(driver))
     said = " ".join(ran.err.split())
     assert words in said and lock in said
     locked = {p["name"]: p["version"] for p in ran.json["lock"]["packages"]}
     wanted = {p["name"]: p["version"] for p in tomllib.loads((host.bundle / lock).read_text())["packages"]}
     assert locked == wanted
-    again = host.create(driver)
-    assert again.code == 0 and again.json["environment"]["changed"] is False
+    assert ok(host.create(driver)).json["environment"]["changed"] is False
 
 
 def test_a_host_that_no_class_fits_is_refused_with_the_classes(host):
@@ -100,8 +100,7 @@ def test_a_host_that_no_class_fits_is_refused_with_the_classes(host):
 
 def test_options_choose_among_the_plans(host):
     assert host.create("mismatch").code == host.create(None, "--device", "cuda").code == 4
-    ran = host.create("580-h200", "--device", "cpu")
-    assert ran.code == 0, ran.err
+    ran = ok(host.create("580-h200", "--device", "cpu"))
     assert "installing pylock.cpu.toml" in ran.err
     ran = host.create("580-h200", "--python", "3.1", "--recreate")
     assert ran.code == 6 and f"for Python {HERE}, not 3.1" in ran.json["error"]["message"]
@@ -111,8 +110,7 @@ def test_options_choose_among_the_plans(host):
 def test_damage_is_found_on_each_host(host):
     wheel = next((host.bundle / "wheels").glob("torch-*.whl"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"?")
-    ran = host.create(None)
-    assert ran.code == 7 and wheel.name in ran.json["error"]["message"]
+    assert wheel.name in refused(host.create(None), 7).json["error"]["message"]
 
 
 def test_targets_from_files_and_lines_and_the_page_are_one_fleet(made, tmp_path):
@@ -129,10 +127,7 @@ def test_targets_from_files_and_lines_and_the_page_are_one_fleet(made, tmp_path)
         for name in ("h1", "k1")
     )
     argv = [sys.executable, "-m", "provision", "bundle", str(tmp_path / "out"), *ASK, "--dry-run", "--json"]
-    piped = subprocess.run(
-        [*argv, "--target", "-"], env=made.gpuenv.env, cwd=made.gpuenv.work, input=lines, text=True,
-        capture_output=True, check=False,
-    )  # fmt: skip
+    piped = run_program([*argv, "--target", "-"], env=made.gpuenv.env, cwd=made.gpuenv.work, input=lines)
     assert piped.returncode == 0, piped.stderr
     files = [w for name in ("h1", "k1") for w in ("--target", f"hosts/{name}.json")]
     named = made.gpuenv("bundle", tmp_path / "out", *ASK, "--dry-run", "--json", *files)
@@ -184,12 +179,10 @@ def test_locks_and_the_project_of_a_folder_come_along(site, tmp_path):
         '[project]\nname = "mine"\nversion = "1.0"\n'
     )
     (folder / "backend.py").write_text(BACKEND)
-    ran = site.gpuenv("lock", *ASK, "--target", "hosts", "--project", folder)
-    assert ran.code == 0, ran.err
+    ok(site.gpuenv("lock", *ASK, "--target", "hosts", "--project", folder))
     before = {name: (site.gpuenv.work / name).read_bytes() for name in LOCKS}
     site.index.add("pip", "99.0")
-    ran = site.make("--json", "--project", folder)
-    assert ran.code == 0, ran.err
+    ran = ok(site.make("--json", "--project", folder))
     assert {name: (site.gpuenv.work / name).read_bytes() for name in LOCKS} == before
     for name in LOCKS:
         versions = [
@@ -251,12 +244,10 @@ def test_a_killed_bundle_is_continued_with_its_locks_and_another_fleet_replaces_
     assert ran.json["complete"] and not (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists()
     for name in ("k1", "c1"):
         (site.gpuenv.work / "hosts" / f"{name}.json").unlink()
-    ran = site.make("--json")
-    assert ran.code == 0, ran.err
+    ran = ok(site.make("--json"))
     assert [p["lock"] for p in ran.json["plans"]] == LOCKS[:1]
     there = {p.relative_to(site.out).as_posix() for p in site.out.rglob("*") if p.is_file()}
     assert there == {f["path"] for f in ran.json["files"]} | {"gpuenv-bundle.json"}
     assert not any((site.out / name).exists() for name in LOCKS[1:])
     (site.out / LOCKS[0]).write_text("mine\n")
-    ran = site.make()
-    assert ran.code == 2 and f"{LOCKS[0]} was edited" in " ".join(ran.err.split())
+    assert f"{LOCKS[0]} was edited" in " ".join(refused(site.make(), 2).err.split())

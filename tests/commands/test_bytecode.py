@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from environment_facts import HERE
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from environment_facts import own
+from environment_facts import ok, own
 from framework_envs import framework_env, venv
 
 from provision import report
@@ -360,8 +360,7 @@ def fake(gpuenv):
 
 
 def test_verify_runs_the_checks_of_its_command_line(fake, gpuenv):
-    ran = fake("--check", "import torch", "--check", f"{sys.executable} -c 'print(1)'")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(fake("--check", "import torch", "--check", f"{sys.executable} -c 'print(1)'"))
     assert "  pass  checks                   2 passed: import torch" in ran.out
     ran = fake("--check", "import cv2", "--report", "page.html")
     assert ran.code == 8 and "  fail  checks                   1 of 1 failed: import cv2: exit 1:" in ran.out

@@ -1,6 +1,7 @@
 """jax without extras, jaxlib, tensorflow-cpu and onnxruntime stay packages for the CPU, beside a torch for CUDA and alone."""
 
 import pytest
+from environment_facts import ok
 
 from provision.config.file import read_config
 
@@ -32,8 +33,7 @@ def go(gpuenv, index):
         if lines is not None:
             (gpuenv.work / "asked.txt").write_text("".join(f"{line}\n" for line in lines))
             more = ("-r", "asked.txt", *more)
-        ran = gpuenv(verb, *CARD, *HERE, *more, "--json")
-        assert ran.code == 0, ran.out + ran.err
+        ran = ok(gpuenv(verb, *CARD, *HERE, *more, "--json"))
         return ran.json
 
     return run
@@ -141,8 +141,7 @@ def test_onnxruntime_gpu_of_a_project_is_replaced_in_a_cpu_environment(gpuenv, i
     gpuenv.env["PIP_INDEX_URL"] = index.url
     (gpuenv.work / "asked.txt").write_text("onnxruntime-gpu>=1.18\n")
     asked = ("--framework", "onnxruntime", "--device", "cpu", "-r", "asked.txt", *HERE, "--json")
-    ran = gpuenv("lock", *asked)
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("lock", *asked))
     assert "onnxruntime" in names(ran.json) and "onnxruntime-gpu" not in names(ran.json)
     note = "onnxruntime-gpu (asked.txt line 1) is replaced by onnxruntime: the environment is for the CPU"
     assert note in ran.json["plan"]["notes"]

@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 import tomllib
+from environment_facts import ok, refused
+from programs import run_program
 from rows import rows
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 
-def test_what_is_installed_is_what_was_planned(torch, gpuenv):
-    ran = torch("--json")
-    assert ran.code == 0, ran.err
-    made = ran.json
-    assert made["schema"] == "gpuenv.create/1"
+def test_what_is_installed_is_what_was_planned_and_unproven_on_another_machine(torch, gpuenv):
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
+    first, again = (ok(gpuenv("create", *args)) for _ in range(2))
+    for ran in (first, again):
+        assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
+    made = first.json
+    assert made["schema"] == "gpuenv.create/1" and not again.json["environment"]["changed"]
     assert made["environment"]["made_by_gpuenv"] and made["environment"]["changed"]
+    assert gpuenv("verify", "--json").code == 8
     have = installed(gpuenv.work / ".venv")
     build = made["plan"]["builds"][0]
     assert have["torch"] == build["version"] == torch.plan["builds"][0]["version"]
@@ -36,8 +41,7 @@ def test_the_same_create_again_downloads_and_rebuilds_nothing(torch, index, gpue
     assert first and set(first.values()) == {1}
     asked = sum(index.requests.values())
     before = (gpuenv.work / ".venv").stat().st_ino
-    ran = torch("--json")
-    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert ok(torch("--json")).json["environment"]["changed"] is False
     assert sum(index.requests.values()) == asked
     assert torch("--recreate").code == 0
     assert index.downloads() == first, "a second build took a wheel from the index that the cache had"
@@ -63,7 +67,7 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     index.held = "max-age=600"
     plan = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
     argv = [sys.executable, "-c", _CHILDREN, "create", *plan, "--no-verify"]
-    ran = subprocess.run(argv, cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True)
+    ran = run_program(argv, cwd=gpuenv.work, env=gpuenv.env, check=True)
     again = [page for page, times in index.requests.items() if times > 1]
     assert index.downloads() and not index.heads
     assert again == ["/simple/torch/"], (
@@ -82,17 +86,14 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
     assert len(asked) == len(set(asked)), "a Python was asked twice"
     before = dict(index.requests)
-    again = subprocess.run(
-        [*argv, "--recreate"], cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True
-    )
+    again = run_program([*argv, "--recreate"], cwd=gpuenv.work, env=gpuenv.env, check=True)
     assert index.requests == before, "what is in the cache is put in without the network"
     uv = [words[1:3] for words in json.loads(again.stderr.splitlines()[-1]) if Path(words[0]).name == "uv"]
     assert uv.count(["pip", "install"]) == 1
 
 
 def test_the_lock_is_a_pylock_with_index_hash_and_target(torch, gpuenv, index):
-    ran = torch(verb="lock")
-    assert ran.code == 0, ran.err
+    ok(torch(verb="lock"))
     text = (gpuenv.work / "pylock.toml").read_text()
     data = tomllib.loads(text)
     from packaging.pylock import Pylock
@@ -111,17 +112,7 @@ def test_lock_check_tells_what_is_asked_for_and_not_in_the_lock(torch, index):
     assert torch("--check", verb="lock").code == 0
     index.add("pip", "26.1")
     assert torch("--check", verb="lock").code == 0, "a release that nobody asked for is no drift"
-    ran = torch("--check", "--with", "pip>=26.1", verb="lock")
-    assert ran.code == 6 and "pip: 26.0 -> 26.1" in ran.err
-
-
-def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):
-    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
-    for changed in (True, False):
-        ran = gpuenv("create", *args)
-        assert ran.code == 0 and ran.json["environment"]["changed"] is changed, ran.err
-        assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
-    assert gpuenv("verify", "--json").code == 8
+    assert "pip: 26.0 -> 26.1" in refused(torch("--check", "--with", "pip>=26.1", verb="lock"), 6).err
 
 
 @pytest.mark.parametrize(
@@ -259,6 +250,5 @@ def test_a_folder_named_t_is_not_taken_for_a_token(torch, gpuenv):
     """What is kept of the options leaves passwords and tokens out: /t/TOKEN is one in an address."""
     links = gpuenv.work / "t" / "links"
     links.mkdir(parents=True)
-    ran = torch("--find-links", links, "--json")
-    assert ran.code == 0, ran.err
+    ok(torch("--find-links", links, "--json"))
     assert torch("--find-links", links, "--json").json["environment"]["changed"] is False

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from environment_facts import ok
 from torch_project import HERE, installed, torch  # noqa: F401
 
 
@@ -58,8 +59,7 @@ def test_a_cpu_wheel_never_answers_for_a_cuda_plan(torch, gpuenv, index, tmp_pat
     links = tmp_path / "links"
     links.mkdir()
     (links / f"torch-{version}+cpu-py3-none-any.whl").write_bytes(wheel_bytes("torch", f"{version}+cpu"))
-    ran = torch("--json", "--find-links", links)
-    assert ran.code == 0, ran.err
+    ok(torch("--json", "--find-links", links))
     assert installed(gpuenv.work / ".venv")["torch"] == version
 
 
@@ -76,8 +76,7 @@ def test_auto_leaves_out_a_pytorch_index_that_does_not_answer_and_says_so(gpuenv
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
     }
-    ran = gpuenv("create", *ask, "--no-verify")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("create", *ask, "--no-verify"))
     assert "127.0.0.1:9" in ran.err and "continuing without this index" in " ".join(ran.err.split())
     build = ran.json["plan"]["builds"][0]
     assert build["index"] == "pypi" and build["version"] < first["builds"][0]["version"]

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from environment_facts import ok, refused
+from programs import run_program
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 from provision.environment import place
@@ -18,8 +20,7 @@ from provision.errors import UsageError
 
 def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
     (gpuenv.work / ".venv").write_text("mine")
-    ran = torch("--json")
-    assert ran.code == 2 and "is a file" in ran.json["error"]["message"]
+    assert "is a file" in refused(torch("--json"), 2).json["error"]["message"]
     assert (gpuenv.work / ".venv").read_text() == "mine"
 
 
@@ -27,8 +28,7 @@ def test_create_refuses_a_file_in_the_place_of_the_environment(torch, gpuenv):
 def test_a_foreign_folder_is_left_alone(torch, gpuenv, more):
     (gpuenv.work / ".venv").mkdir()
     (gpuenv.work / ".venv" / "thesis.txt").write_text("mine")
-    ran = torch("--json", *more)
-    assert ran.code == 2 and "did not make" in ran.json["error"]["message"]
+    assert "did not make" in refused(torch("--json", *more), 2).json["error"]["message"]
     assert (gpuenv.work / ".venv" / "thesis.txt").read_text() == "mine"
 
 
@@ -43,15 +43,13 @@ def test_a_project_folder_gets_the_environment_and_nothing_else(torch, gpuenv):
 
 
 def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
-    ran = torch("--json", "/proc/nowhere/env")
-    assert ran.code == 7 and "/proc" in ran.json["error"]["message"]
+    assert "/proc" in refused(torch("--json", "/proc/nowhere/env"), 7).json["error"]["message"]
 
 
 def test_another_request_for_the_same_place_or_a_place_without_python_asks_for_recreate(torch, gpuenv):
     assert torch().code == 0
     version = torch.plan["builds"][0]["version"]
-    ran = torch("--json", framework=f"torch=={version}")
-    assert ran.code == 2 and "--recreate" in ran.json["error"]["hint"]
+    assert "--recreate" in refused(torch("--json", framework=f"torch=={version}"), 2).json["error"]["hint"]
     shutil.rmtree(gpuenv.work / ".venv" / "bin")
     error = torch("--json").json["error"]
     assert "has no Python" in error["message"] and "--recreate" in error["hint"]
@@ -59,17 +57,10 @@ def test_another_request_for_the_same_place_or_a_place_without_python_asks_for_r
 
 def test_a_path_with_blanks_quotes_and_umlauts_works(torch, gpuenv):
     env = gpuenv.work / "umgebung für Jürgen's GPU" / "my env"
-    ran = torch(env)
-    assert ran.code == 0, ran.err
+    ran = ok(torch(env))
     assert "torch" in installed(env)
     line = ran.out.splitlines()[-1]
-    shell = subprocess.run(
-        ["bash", "-c", f"{line} && echo $VIRTUAL_ENV"],
-        cwd=gpuenv.work,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shell = run_program(["bash", "-c", f"{line} && echo $VIRTUAL_ENV"], cwd=gpuenv.work, check=True)
     assert shell.stdout.strip() == str(env)
 
 

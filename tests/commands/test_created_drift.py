@@ -8,6 +8,7 @@ import sys
 
 import conda_channel as cc
 import pytest
+from environment_facts import ok
 from test_project_create import HERE, stack  # noqa: F401
 
 CPU = ("create", "--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
@@ -39,8 +40,7 @@ def venv(gpuenv, index):
     index.add("torch", "2.4.1")
     index.add("torch", "2.4.2", content="class version:\n    cuda = None\n")
     gpuenv.env["PIP_INDEX_URL"] = index.url
-    ran = gpuenv(*CPU, "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv(*CPU, "--no-verify"))
     return plan["builds"][0]["version"]
 
 
@@ -95,16 +95,14 @@ def conda(gpuenv, index, tmp_path):
         return gpuenv("create", "--manager", "conda", "--framework", "torch", "--device", "cpu", "--channel",
                       folder, "--no-verify", *more)  # fmt: skip
 
-    ran = create()
-    assert ran.code == 0, ran.err
+    ran = ok(create())
     assert "torch 2.8.0 CPU build" in words(ran)
     return create
 
 
 def test_a_wheel_over_conda_s_pytorch_heads_the_answer(gpuenv, index, conda):
     env = put(gpuenv, index, "2.7.1")
-    ran = conda()
-    assert ran.code == 0, ran.err
+    ran = ok(conda())
     assert words(ran).startswith(f"torch 2.8.0 in the lock, 2.7.1 installed: gpuenv repair {env}")
     assert "torch 2.8.0 CPU" not in words(ran)
     (change,) = conda("--json").json["environment"]["drift"]

@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from environment_facts import installed
+from environment_facts import installed, ok
 from loopback import wheel_bytes
 from rows import sampled
 
@@ -51,19 +51,25 @@ def detector(gpuenv):
     return gpuenv
 
 
-def test_init_and_create_take_the_dependencies_alone(detector):
-    ran = detector("init", "--json")
-    assert ran.code == 0, ran.err
+def test_init_create_add_and_export_take_the_dependencies_alone(detector):
+    ran = ok(detector("init", "--json"))
     why = "only its dependencies: setuptools refuses several top-level packages: data, models, segment"
     assert {"key": "project", "value": ".", "origin": why} in ran.json["decisions"]
     config = read_config(detector.work / "gpuenv.yaml")
     assert (config.project, config.install, config.requirements) == (".", False, ("requirements.txt",))
-    ran = created(detector)
-    assert ran.code == 0, ran.err
+    ok(created(detector))
     have = installed(detector.work / ".venv")
     assert have["plain"] == "1.0" and "torch" in have and "detector" not in have
-    ran = created(detector, "create", "--json")
-    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert ok(created(detector, "create", "--json")).json["environment"]["changed"] is False
+    file = detector.work / "gpuenv.yaml"
+    ok(detector("add", "more", "--no-verify"))
+    assert 'project: {path: ".", install: false}' in file.read_text()
+    assert installed(detector.work / ".venv")["more"] == "1.0"
+    for form in ("requirements", "dockerfile", "pixi"):
+        ok(detector("export", "--format", form, "--output", f"out.{form}"))
+        text = (detector.work / f"out.{form}").read_text()
+        assert "-e " not in text and str(detector.work) not in text
+        assert ("plain" in text) == (form != "dockerfile")
 
 
 def test_a_changed_dependency_makes_the_environment_out_of_date(detector):
@@ -76,22 +82,6 @@ def test_a_changed_dependency_makes_the_environment_out_of_date(detector):
     assert created(detector, "lock", "--check").code == 6
     assert created(detector).code == 0
     assert installed(detector.work / ".venv")["more"] == "1.0"
-
-
-def test_add_and_export_do_not_install_the_folder_either(detector):
-    assert detector("init").code == 0
-    assert created(detector).code == 0
-    file = detector.work / "gpuenv.yaml"
-    ran = detector("add", "more", "--no-verify")
-    assert ran.code == 0, ran.err
-    assert 'project: {path: ".", install: false}' in file.read_text()
-    assert installed(detector.work / ".venv")["more"] == "1.0"
-    for form in ("requirements", "dockerfile", "pixi"):
-        ran = detector("export", "--format", form, "--output", f"out.{form}")
-        assert ran.code == 0, ran.err
-        text = (detector.work / f"out.{form}").read_text()
-        assert "-e " not in text and str(detector.work) not in text
-        assert ("plain" in text) == (form != "dockerfile")
 
 
 def test_only_the_key_install_decides_whether_the_folder_is_installed(detector):
@@ -141,13 +131,11 @@ def test_only_the_key_install_decides_whether_the_folder_is_installed(detector):
 )  # fmt: skip
 def test_init_writes_the_key_for_every_kind_of_unbuildable_project(gpuenv, files, reason):
     write(gpuenv.work, {"train.py": "import torch\n", **files})
-    ran = gpuenv("init")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("init"))
     file = gpuenv.work / "gpuenv.yaml"
     assert f"the project is not installed: {reason}\n" in file.read_text()
     assert read_config(file).install is False
-    ran = created(gpuenv, "lock")
-    assert ran.code == 0, ran.err
+    ok(created(gpuenv, "lock"))
     lock = (gpuenv.work / "pylock.toml").read_text()
     assert 'name = "plain"\nversion = "1.0"' in lock and "directory" not in lock
 
@@ -176,8 +164,7 @@ def test_a_folder_of_tool_settings_is_created_with_all_that_it_asks_for(gpuenv, 
     config = read_config(gpuenv.work / "gpuenv.yaml")
     assert (config.project, config.install) == (("." if itself else None), not itself)
     assert config.requirements == ("requirements.txt",) and config.frameworks == ("torch",)
-    ran = created(gpuenv)
-    assert ran.code == 0, ran.err
+    ok(created(gpuenv))
     assert (
         installed(gpuenv.work / ".venv").keys() == {"torch", "triton", "pip", "plain"}
         and installed(gpuenv.work / ".venv")["plain"] == "1.0"
@@ -234,19 +221,20 @@ def test_another_python_is_one_of_this_machine_if_it_fits(gpuenv, index):
         f"vision-4.2-{tag}-{tag}-manylinux1_x86_64.whl": wheel_bytes("vision", "4.2")
         for tag in ("cp312", "cp313", "cp314")
     }
-    ran = gpuenv(
-        "lock",
-        "--json",
-        "--framework",
-        "torch",
-        "--with",
-        "vision==4.2",
-        "--device",
-        "cpu",
-        "--index",
-        "pypi",
+    ran = ok(
+        gpuenv(
+            "lock",
+            "--json",
+            "--framework",
+            "torch",
+            "--with",
+            "vision==4.2",
+            "--device",
+            "cpu",
+            "--index",
+            "pypi",
+        )
     )
-    assert ran.code == 0, ran.err
     assert ran.json["plan"]["python"] == "3.12"
 
 
@@ -258,8 +246,7 @@ def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv,
     tag = f"cp{other.replace('.', '')}"
     name = f"vision-4.2-{tag}-{tag}-manylinux1_x86_64.whl"
     index.wheels["vision"] = {name: wheel_bytes("vision", "4.2")}
-    ran = gpuenv("lock", "--json", *ask)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "--json", *ask))
     assert ran.json["plan"]["python"] == other
     assert re.search(rf"Python {planned} is not possible: .*vision==4\.2 ", ran.err)
     ran = gpuenv("lock", "--python", planned, *ask)

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 from detect_files import program
+from environment_facts import ok, refused
+from programs import run_program
 from rows import sampled
 
 from driver_stub import SCENARIOS, build, scenario
@@ -56,8 +58,7 @@ def test_a_driver_that_answers_but_does_not_work_stops_with_cause_and_fix(on, na
 
 def test_no_driver_at_all_under_cuda_is_exit_4_and_under_auto_a_cpu_environment(on):
     assert on("no-driver").json["device"] == "cpu"
-    ran = on("no-driver", "--device", "cuda")
-    assert ran.code == 4 and "--driver" in ran.json["error"]["hint"]
+    assert "--driver" in refused(on("no-driver", "--device", "cuda"), 4).json["error"]["hint"]
 
 
 def test_a_target_on_the_command_line_ignores_the_driver_of_this_machine(on):
@@ -70,8 +71,7 @@ def test_a_target_on_the_command_line_ignores_the_driver_of_this_machine(on):
 def test_gpus_can_be_selected_by_number(on):
     plan = on("535-v100-t4", "--gpus", "1").json
     assert [g["capability"] for g in plan["target"]["gpus"]] == ["7.5"]
-    ran = on("535-v100-t4", "--gpus", "2")
-    assert ran.code == 2 and "no GPU 2" in ran.json["error"]["message"]
+    assert "no GPU 2" in refused(on("535-v100-t4", "--gpus", "2"), 2).json["error"]["message"]
 
 
 def test_a_gpu_hidden_by_cuda_visible_devices_does_not_bind_the_plan_less(on, gpuenv):
@@ -86,8 +86,7 @@ def test_only_a_host_of_a_cluster_without_slurmd_is_a_login_node(on, gpuenv, tmp
     conf = tmp_path / "slurm.conf"
     conf.write_text("ClusterName=c\nNodeName=n1 Gres=gpu:1\n")
     gpuenv.env["SLURM_CONF"] = str(conf)
-    ran = on("no-driver")
-    assert ran.code == 4 and "--target node.json" in ran.json["error"]["hint"]
+    assert "--target node.json" in refused(on("no-driver"), 4).json["error"]["hint"]
     slurmd = tmp_path / "bin" / "slurmd"  # a real process of that name, as `ps` would show it
     shutil.copy(shutil.which("sleep"), slurmd)
     running = subprocess.Popen([slurmd, "60"])
@@ -106,8 +105,7 @@ def test_the_hint_for_a_login_node_works_under_make(on, gpuenv, libraries, tmp_p
     (gpuenv.work / "Makefile").write_text(f"env:\n\t@{command}\n")
 
     def make(*variables):
-        return subprocess.run(["make", "env", *variables], cwd=gpuenv.work, env=gpuenv.env, capture_output=True,
-                              text=True, check=False)  # fmt: skip
+        return run_program(["make", "env", *variables], cwd=gpuenv.work, env=gpuenv.env)
 
     on("no-driver")
     hint = json.loads(make().stdout)["error"]["hint"]
@@ -128,8 +126,7 @@ def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machi
         index.add_plan(gpuenv("resolve", *asked, *gpu, "--device", device, "--json").json)
     gpuenv.env["PIP_INDEX_URL"] = index.url
     gpuenv.env |= scenario(libraries, "no-driver")
-    made = gpuenv("create", *asked, "--no-verify", "--json")
-    assert made.code == 0 and made.json["plan"]["device"] == "cpu"
+    assert ok(gpuenv("create", *asked, "--no-verify", "--json")).json["plan"]["device"] == "cpu"
     assert gpuenv("create", *asked, "--no-verify").code == 0, "still a machine without a GPU"
     on_gpu = gpuenv("verify", "--device", "cuda", "--json")
     assert not (gpuenv.work / ".venv" / ".gpuenv" / "verdict.json").exists(), "it is for the CPU"
@@ -164,8 +161,7 @@ def test_a_gpu_environment_stays_one_where_no_gpu_is_found(gpuenv, index, librar
     names = {p["name"] for p in made.json["lock"]["packages"]}
     for name in ("no-driver", "mismatch"):
         gpuenv.env |= scenario(libraries, name)
-        ran = gpuenv("add", "more", "--no-verify", "--json")
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("add", "more", "--no-verify", "--json"))
         assert ran.json["plan"]["device"] == "cuda"
         assert {p["name"] for p in ran.json["lock"]["packages"]} == names | {"more"}
         assert 'device = "cuda"' in (gpuenv.work / "pylock.toml").read_text()

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from environment_facts import ok
 
 
 def plan(gpuenv, *words):
-    ran = gpuenv("resolve", "-f", "torch", "--platform", "linux-x86_64", "--json", *words)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("resolve", "-f", "torch", "--platform", "linux-x86_64", "--json", *words))
     return ran.json
 
 
@@ -53,6 +53,5 @@ def test_targets_of_the_project_and_of_a_fleet_are_read_alike(gpuenv):
                   "gpus": [{"capability": "7.5", "name": "Tesla T4"}]}  # fmt: skip
         (folder / f"{name}.json").write_text(json.dumps(target))
     for words in (["--target", "old", "--target", "new"], ["--target", "hosts"]):
-        ran = gpuenv("resolve", "-f", "torch", "--json", *words)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("resolve", "-f", "torch", "--json", *words))
         assert {c["target"]["driver"] for c in ran.json["classes"]} == {"525.60.13", "580.65.06"}

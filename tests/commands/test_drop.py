@@ -1,14 +1,12 @@
 """`gpuenv drop`: the inverse of `gpuenv add`, in the project's file, the lock and the environment."""
 
 import re
-import sys
 
 import pytest
-from environment_facts import installed, ok
+from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving
 from rows import rows
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 YAML = "# ours\nframeworks: [jax]\ndevice: cpu\nindex: pypi\npackages:\n  - kept  # stays\n"
 TABLE = '[project]\nname = "x"  # ours\nversion = "1"\n\n[tool.gpuenv]\nframeworks = ["jax"]\ndevice = "cpu"\nindex = "pypi"\npackages = ["kept"]\n'
@@ -90,11 +88,9 @@ def test_without_an_environment_the_file_and_the_lock_change(go):
 )
 def test_what_cannot_be_dropped_is_refused_and_nothing_changes(go, word, says):
     (go.work / "gpuenv.yaml").write_text(YAML)
-    ran = go("drop", *word.split())
-    assert ran.code == 2 and says in " ".join(ran.err.split())
+    assert says in " ".join(refused(go("drop", *word.split()), 2).err.split())
     assert (go.work / "gpuenv.yaml").read_text() == YAML and len(list(go.work.iterdir())) == 1
 
 
 def test_without_a_project_and_an_environment_there_is_nothing_to_drop(gpuenv):
-    ran = gpuenv("drop", "more")
-    assert ran.code == 2 and "no environment of gpuenv" in ran.err
+    assert "no environment of gpuenv" in refused(gpuenv("drop", "more"), 2).err

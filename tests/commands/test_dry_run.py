@@ -1,24 +1,24 @@
 """`--dry-run` tells paths, sizes and changes, and changes nothing; `-q` leaves errors and the last line."""
 
+import contextlib
 import importlib.metadata
 import re
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from environment_facts import ok
+from command import Command
+from environment_facts import HERE, ok
 from loopback import Index, serving, version_for, wheel_bytes
 from packaging.requirements import Requirement
 
 from provision.bundle import wheels
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: [kept]\n'
 
 
-@pytest.fixture
-def go(gpuenv):
+@contextlib.contextmanager
+def project(gpuenv):
+    """A project with its index."""
     (gpuenv.work / "gpuenv.yaml").write_text(YAML.replace("packages: [kept]\n", ""))
     plan = gpuenv("resolve", "--json")
     (gpuenv.work / "gpuenv.yaml").write_text(YAML)
@@ -33,19 +33,27 @@ def go(gpuenv):
 
 
 @pytest.fixture
-def made(go):
-    ok(go("create", "--no-verify", "-q"))
-    ok(go("lock"))
-    return go
+def go(gpuenv):
+    with project(gpuenv) as ready:
+        yield ready
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A project with its environment and lock, which no dry run changes."""
+    with project(Command(tmp_path_factory.mktemp("made"))) as ready:
+        ok(ready("create", "--no-verify", "-q"))
+        ok(ready("lock"))
+        yield ready
 
 
 @pytest.fixture
-def index_of_gpuenv(go):
+def index_of_gpuenv(made):
     """What gpuenv itself requires, on the same index."""
     for text in wheels.own_requirements():
-        go.index.add(Requirement(text).name, version_for(Requirement(text)))
+        made.index.add(Requirement(text).name, version_for(Requirement(text)))
     uv = importlib.metadata.version("uv")
-    go.index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
+    made.index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
 
 
 def state(folder):
@@ -105,16 +113,18 @@ def test_add_outside_of_a_project_writes_no_file(made):
     (made.work / "gpuenv.yaml").unlink()
     _, value = tried(made, "add", "more")
     assert [p["name"] for p in value["packages"]] == ["more"] and value["writes"] == []
+    (made.work / "gpuenv.yaml").write_text(YAML)
 
 
 def test_repair_shows_what_it_would_reinstall(made):
     ran, value = tried(made, "repair")
     assert value["packages"] == [] and "would not change .venv" in ran.out
     (package,) = (made.work / ".venv").glob("lib/python3*/site-packages/kept")
-    shutil.rmtree(package)
+    aside = package.rename(made.folder / "kept")
     ran, value = tried(made, "repair")
     assert [(p["name"], p["after"]) for p in value["packages"]] == [("kept", "2.0")]
     assert "kept" in ran.out and not package.exists()
+    aside.rename(package)
 
 
 def test_remove_shows_the_paths_and_the_freed_space(made):

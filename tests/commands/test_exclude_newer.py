@@ -5,15 +5,16 @@
 import dataclasses
 import os
 import re
-import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 
 import project_packages
 import pytest
 import tomllib
+from environment_facts import HERE, ok
 from index_server import server  # noqa: F401  # a fixture
 from loopback import Index, serving
+from programs import run_program
 from rows import rows, sampled
 
 from provision.config.options import NONE, Choices
@@ -23,7 +24,6 @@ from provision.index import uv
 from provision.index.places import UploadTimes
 from provision.model import Lock, LockedPackage, PackageSources, Plan, PlannedBuild, Target
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)
 ASK = ("--framework", "jax", *CPU, "--with", "plain")
 LONG_AGO = "2024-01-01T00:00:00Z"
@@ -66,18 +66,15 @@ def test_a_manager_that_cannot_keep_a_limit_refuses_one(gpuenv):
 
 
 def test_a_later_upload_is_not_taken_and_the_lock_keeps_the_limit(gpuenv, dated):
-    ran = gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01T00:00:00Z")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01T00:00:00Z"))
     limit = {"cutoff": "2025-03-01T00:00:00Z", "excepted": []}
     assert locked(gpuenv) == ("1.0", limit)
     for more in (("--check",), (), ("--upgrade",), ("--upgrade", "plain")):
-        ran = gpuenv("lock", *ASK, *more)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("lock", *ASK, *more))
         assert locked(gpuenv) == ("1.0", limit), more
     ran = gpuenv("lock", *ASK, "--check", "--exclude-newer", "2026-01-01")
     assert ran.code == 6 and "another --exclude-newer" in " ".join(ran.err.split())
-    ran = gpuenv("lock", *ASK, "--upgrade", "--exclude-newer", "false")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ASK, "--upgrade", "--exclude-newer", "false"))
     assert locked(gpuenv) == ("2.0", None)
 
 
@@ -107,8 +104,7 @@ def test_an_index_without_upload_times_is_named_and_the_solve_stops(gpuenv, date
     assert ran.code == 6 and f"{dated.url} does not state upload times of " in told
     assert f"--exclude-newer-except {dated.url}" in told and not (gpuenv.work / "pylock.toml").exists()
     for place in (dated.url + "/", "pypi"):
-        ran = gpuenv(*ask, "--exclude-newer-except", place)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv(*ask, "--exclude-newer-except", place))
         assert locked(gpuenv) == (
             "2.0",
             {"cutoff": locked(gpuenv)[1]["cutoff"], "excepted": [place.rstrip("/")]},
@@ -131,8 +127,7 @@ def test_an_extra_index_without_upload_times_is_the_one_that_is_named(gpuenv, da
         told = " ".join(ran.err.split())
         assert ran.code == 6 and f"{extra.url} does not state upload times of plain" in told
         assert dated.url not in told and "hunter2" not in told
-        ran = gpuenv(*ask, "--exclude-newer-except", extra.url)
-        assert ran.code == 0, ran.err
+        ok(gpuenv(*ask, "--exclude-newer-except", extra.url))
         assert locked(gpuenv)[0] == "3.0"
         assert "hunter2" not in (gpuenv.work / "pylock.toml").read_text()
 
@@ -174,18 +169,15 @@ def test_an_older_framework_is_taken_where_the_newest_is_too_new(gpuenv, dated):
     older = gpuenv("resolve", "--json", "--framework", f"jax!={newest['version']}", *CPU).json
     dated.add_plan(older)
     dated.uploads |= {file("jax", newest["version"]): "2025-06-01T00:00:00Z"}
-    ran = gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01", "--json"))
     assert ran.json["plan"]["builds"][0]["version"] == older["builds"][0]["version"]
     assert ran.json["exclude_newer"]["cutoff"].startswith("2025-03-0")
     assert ran.json["held_back"][0]["package"] == "jax"
 
 
 def test_an_environment_keeps_the_limit_when_a_package_is_added(gpuenv, dated):
-    ran = gpuenv("create", "--framework", "jax", *CPU, "--no-verify", "--exclude-newer", "2025-03-01")
-    assert ran.code == 0, ran.err
-    ran = gpuenv("add", "plain", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--framework", "jax", *CPU, "--no-verify", "--exclude-newer", "2025-03-01"))
+    ok(gpuenv("add", "plain", "--no-verify"))
     version, limit = locked(gpuenv, ".venv/.gpuenv/pylock.toml")
     assert version == "1.0" and limit["cutoff"].startswith("2025-03-0")
 
@@ -193,11 +185,9 @@ def test_an_environment_keeps_the_limit_when_a_package_is_added(gpuenv, dated):
 def test_a_projects_create_takes_a_lock_with_a_limit_as_it_stands(gpuenv, dated):
     (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\npackages: [plain]\ndevice: cpu\n")
     assert gpuenv("lock", "--python", HERE, "--exclude-newer", "2025-03-01").code == 0
-    ran = gpuenv("create", "--no-verify", "--python", HERE)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("create", "--no-verify", "--python", HERE))
     assert "solving again" not in ran.err and locked(gpuenv, ".venv/.gpuenv/pylock.toml")[0] == "1.0"
-    ran = gpuenv("create", "new", "--no-verify", "--python", HERE, "--exclude-newer", "2026-01-01")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "new", "--no-verify", "--python", HERE, "--exclude-newer", "2026-01-01"))
     assert locked(gpuenv, "new/.gpuenv/pylock.toml")[1]["cutoff"].startswith("2026-01-0")
 
 
@@ -285,7 +275,7 @@ def test_a_lock_is_installed_though_a_file_of_the_project_cannot_be_read(
 def _of_uv(index, folder, text):
     argv = [uv.program(), "pip", "compile", "-", "--no-config", "--default-index", index.url, "--exclude-newer", text,
             "--cache-dir", str(folder / "cache"), "--python", sys.executable]  # fmt: skip
-    done = subprocess.run(argv, input="plain\n", text=True, capture_output=True, check=False, cwd=folder)
+    done = run_program(argv, input="plain\n", cwd=folder)
     found = re.search(r"user provided: (\S+)", done.stderr)
     return datetime.fromisoformat(re.sub(r"\.\d+Z$|Z$", "+00:00", found[1])) if found else None
 

@@ -13,13 +13,14 @@ import export_locks as el
 import pytest
 import tomllib
 import yaml
+from environment_facts import HERE, ok, refused
+from programs import run_program
 
 from provision.actions.export import _read_file_source, lock_text
 from provision.config.options import Choices
 from provision.model import as_plain
 from provision.wheels import pylock, pylock as lock
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--gpu", "7.5")
 SECRETS = ("tok-EN", "pass-WORD", "que-RY", "conda-TOKEN")
 
@@ -36,8 +37,7 @@ def torch(gpuenv, index):
     ask = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
     gpuenv.env["PIP_INDEX_URL"] = index.url
-    ran = gpuenv("lock", *ask)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask))
     return gpuenv.work / "pylock.toml"
 
 
@@ -59,8 +59,7 @@ def test_export_with_json_prints_one_document(gpuenv, held):
 
 
 def test_a_file_is_written_whole_and_the_next_step_named(gpuenv, held):
-    ran = gpuenv("export", "--format", "dockerfile", "-o", "Dockerfile")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "dockerfile", "-o", "Dockerfile"))
     assert ran.out.splitlines()[-1] == "docker build -t app -f Dockerfile ."
     assert (gpuenv.work / "Dockerfile").read_text() == gpuenv("export", "--format", "dockerfile").out
     assert [p.name for p in gpuenv.work.iterdir() if p.name.startswith(".")] == []
@@ -71,8 +70,7 @@ def test_a_file_is_written_whole_and_the_next_step_named(gpuenv, held):
 @pytest.mark.parametrize("place", ["not/there/Dockerfile", "taken"])
 def test_a_place_that_cannot_be_written_is_a_usage_error(gpuenv, held, place):
     (gpuenv.work / "taken").mkdir()
-    ran = gpuenv("export", "--format", "dockerfile", "-o", place)
-    assert ran.code == 2 and "--output" in ran.err
+    assert "--output" in refused(gpuenv("export", "--format", "dockerfile", "-o", place), 2).err
     assert list((gpuenv.work / "taken").iterdir()) == []
 
 
@@ -81,8 +79,7 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(gpuenv, held, place):
     [("dockrfile", "dockerfile"), ("slurm", "sbatch"), ("conda", "environment.yml"), ("Requirements", "requirements")],
 )  # fmt: skip
 def test_an_unknown_format_names_the_nearest(gpuenv, word, near):
-    ran = gpuenv("export", "--format", word)
-    assert ran.code == 2 and f"Did you mean {near}?" in ran.err
+    assert f"Did you mean {near}?" in refused(gpuenv("export", "--format", word), 2).err
 
 
 # --- where the lock comes from ---------------------------------------------------------------------
@@ -90,8 +87,7 @@ def test_an_unknown_format_names_the_nearest(gpuenv, word, near):
 
 def test_export_without_a_lock_names_the_command_that_makes_one(gpuenv):
     for words in ((), ("there",)):
-        ran = gpuenv("export", *words, "--format", "requirements")
-        assert ran.code == 2 and "gpuenv lock" in ran.err
+        assert "gpuenv lock" in refused(gpuenv("export", *words, "--format", "requirements"), 2).err
 
 
 def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpuenv, torch):
@@ -110,13 +106,11 @@ def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpu
 
 def test_an_environment_that_another_tool_made_has_no_lock(gpuenv, held):
     (gpuenv.work / "other" / "bin").mkdir(parents=True)
-    ran = gpuenv("export", "other", "--format", "requirements")
-    assert ran.code == 2 and "not made by gpuenv" in ran.err
+    assert "not made by gpuenv" in refused(gpuenv("export", "other", "--format", "requirements"), 2).err
 
 
 def test_the_environments_own_lock_comes_first(gpuenv, torch, index):
-    built = gpuenv("create", "--locked", "--no-verify", *GPU)
-    assert built.code == 0, built.err
+    ok(gpuenv("create", "--locked", "--no-verify", *GPU))
     el.written(torch, el.of())  # the project's lock has moved on
     of_env = gpuenv("export", "--format", "requirements").out
     assert "numpy" not in of_env and f"--index-url {index.url}" in of_env
@@ -131,12 +125,10 @@ def test_a_conda_environment_is_exported_from_the_lock_it_carries(gpuenv):
     mark.mkdir(parents=True)
     made = el.of_conda()
     (mark / "lock.json").write_text(json.dumps({"digest": "x", "lock": as_plain(made)}))
-    ran = gpuenv("export", "envs/c", "--format", "environment.yml")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "envs/c", "--format", "environment.yml"))
     *conda, _ = yaml.safe_load(ran.out)["dependencies"]
     assert "python=3.12.11=h9e4cc4f_0_cpython" in conda
-    ran = gpuenv("export", "envs/c", "--format", "conda-lock", "-o", "conda-lock.yml")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("export", "envs/c", "--format", "conda-lock", "-o", "conda-lock.yml"))
     again = gpuenv("export", "--lock", "conda-lock.yml", "--format", "environment.yml")
     *plain, _ = yaml.safe_load(again.out)["dependencies"]
     assert plain == conda
@@ -153,8 +145,7 @@ def test_a_conda_lock_file_keeps_its_other_platforms(gpuenv):
         dataclasses.replace(p, url=p.url.replace("linux-64", "linux-aarch64")) for p in el.CONDA_PACKAGES
     ]
     conda_file.write(path, el.of_conda(packages, target=other))
-    ran = gpuenv("export", "--format", "conda-lock", "--platform", "linux-x86_64")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "conda-lock", "--platform", "linux-x86_64"))
     assert set(yaml.safe_load(ran.out)["metadata"]["platforms"]) == {"linux-64", "linux-aarch64"}
     theirs = gpuenv("export", "--format", "pixi", "--platform", "linux-aarch64", "--lock", path)
     (platform,) = tomllib.loads(theirs.out)["workspace"]["platforms"]
@@ -167,10 +158,17 @@ def test_the_lock_is_named_from_the_exports_folder(gpuenv):
     ran = gpuenv("export", "--lock", "locks/pylock.cluster.toml", "--format", "dockerfile")
     assert 'COPY ["locks/pylock.cluster.toml", "/opt/lock/pylock.cluster.toml"]' in ran.out
     (gpuenv.work / ".devcontainer").mkdir()
-    beside = gpuenv(
-        "export", "--lock", "locks/pylock.cluster.toml", "--format", "dockerfile", "-o", "locks/Dockerfile"
+    ok(
+        gpuenv(
+            "export",
+            "--lock",
+            "locks/pylock.cluster.toml",
+            "--format",
+            "dockerfile",
+            "-o",
+            "locks/Dockerfile",
+        )
     )
-    assert beside.code == 0
     assert 'COPY ["pylock.cluster.toml", ' in (gpuenv.work / "locks" / "Dockerfile").read_text()
 
 
@@ -191,8 +189,7 @@ def test_a_workflow_runs_in_the_projects_folder_wherever_it_lies_itself(gpuenv):
 def test_an_exported_pylock_is_read_back_as_the_same_lock(gpuenv):
     made = el.of(el.MIXED, notes=("a note",))
     path = el.written(gpuenv.work / "pylock.toml", made)
-    ran = gpuenv("export", "--format", "pylock", "-o", "pylock.again.toml")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("export", "--format", "pylock", "-o", "pylock.again.toml"))
     assert lock.read(gpuenv.work / "pylock.again.toml") == lock.read(path)
     assert gpuenv("create", "--lock", "pylock.again.toml", "--dry-run").code == 0
 
@@ -233,8 +230,7 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv, monkeypatch):
         if form in ("requirements", "environment.yml"):
             # The user of ssh is needed, and no secret.
             assert f"git+ssh://git@git.example/o@{el.COMMIT}" in text
-    ran = gpuenv("export", "--format", "requirements", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "requirements", "--json"))
     assert not [s for s in SECRETS if s in ran.out + ran.err]
 
 
@@ -253,8 +249,7 @@ def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv):
     assert SECRETS[3] in path.read_text()
     for form, text in every_text(path, el.CONDA_FORMS):
         assert not [s for s in SECRETS if s in text], form
-    ran = gpuenv("export", "--format", "conda-lock", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "conda-lock", "--json"))
     assert not [s for s in SECRETS if s in ran.out + ran.err]
 
 
@@ -272,8 +267,7 @@ def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(gpuenv
     words = command(text, "create")
     assert words[:2] == ["create", "/opt/env"]
     words = [w.replace("/opt/env", "opt/env").replace("/opt/lock/", "") for w in words]
-    ran = gpuenv(*words, "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv(*words, "--json"))
     assert ran.json["environment"]["changed"] and ran.json["verdict"] is None
     assert ran.json["lock"]["packages"] == [as_plain(p) for p in lock.read(torch).packages]
     entry = next(json.loads(x.partition(" ")[2]) for x in text.splitlines() if x.startswith("ENTRYPOINT "))
@@ -319,8 +313,7 @@ def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(gpuenv, torc
     steps = yaml.safe_load(gpuenv("export", "--format", "github").out)["jobs"]["environment"]["steps"]
     runs = [shlex.split(s["run"])[1:] for s in steps if s.get("run", "").startswith("gpuenv ")]
     check, create = runs[0], runs[1]
-    ran = gpuenv(*check)
-    assert ran.code == 0, ran.err
+    ok(gpuenv(*check))
     assert gpuenv(*create).code == 0
     text = torch.read_text()
     version = re.search(r'name = "nvidia-nccl-cu13"\nversion = "([^"]+)"', text)[1]
@@ -331,7 +324,6 @@ def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(gpuenv, torc
 def test_the_batch_script_stops_where_the_environment_fails(gpuenv, torch, tmp_path):
     """The real gpuenv on an environment whose framework is a stand-in: verify says no, and nothing runs."""
     import os
-    import subprocess
 
     assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
     bin_ = tmp_path / "bin"
@@ -344,9 +336,7 @@ def test_the_batch_script_stops_where_the_environment_fails(gpuenv, torch, tmp_p
         (bin_ / name).chmod(0o755)
     assert gpuenv("export", "--format", "sbatch", "-o", "job").code == 0
     env = {**gpuenv.env, "PATH": f"{bin_}{os.pathsep}{gpuenv.env['PATH']}"}
-    done = subprocess.run(
-        ["bash", "job"], cwd=gpuenv.work, env=env, capture_output=True, text=True, check=False
-    )
+    done = run_program(["bash", "job"], cwd=gpuenv.work, env=env)
     assert done.returncode == 8, done.stderr
     assert not (tmp_path / "ran").exists()
 

@@ -3,7 +3,6 @@ py-rattler, check-jsonschema, dockerfile-parse, hadolint, shellcheck."""
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,12 +10,13 @@ import export_locks as el
 import pytest
 import tomllib
 import yaml
+from environment_facts import HERE, ok
 from framework_envs import venv
 from loopback import Index, serving
+from programs import run_program
 
 pytestmark = pytest.mark.network
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TURING = ("--driver", "550.54.15", "--gpu", "7.5", "--python", HERE, "--index", "pytorch")
 BIN = Path(sys.executable).parent
 
@@ -37,14 +37,12 @@ def two(tmp_path_factory):
         gpuenv.env |= {
             "PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
         }  # fmt: skip
-        ran = gpuenv("lock", *ask)
-        assert ran.code == 0, ran.err
+        ok(gpuenv("lock", *ask))
         yield gpuenv, index
 
 
 def exported(gpuenv, form, name):
-    ran = gpuenv("export", "--format", form, "-o", name)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("export", "--format", form, "-o", name))
     return gpuenv.work / name
 
 
@@ -55,16 +53,12 @@ def new_python(folder, *, pip):
 
 def installed(python):
     code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    return json.loads(
-        subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
-    )
+    return json.loads(run_program([python, "-I", "-c", code], check=True).stdout)
 
 
 def run(*argv, gpuenv, **more):
     env = {k: v for k, v in gpuenv.env.items() if not k.startswith(("PIP_INDEX", "GPUENV_"))} | more
-    return subprocess.run(
-        argv, env=env, cwd=gpuenv.work, capture_output=True, text=True, check=False, timeout=120
-    )
+    return run_program(argv, env=env, cwd=gpuenv.work, timeout=120)
 
 
 def locked(gpuenv):
@@ -237,7 +231,7 @@ def test_the_workflow_is_valid_under_the_schema_of_github(made, tmp_path):
     file = tmp_path / "environment.yml"
     file.write_text(el.text("github", made))
     argv = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = run_program(argv)
     assert done.returncode == 0, done.stdout
 
 
@@ -270,16 +264,11 @@ def test_a_dockerfile_parser_reads_the_dockerfile(made, tmp_path):
 
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
 def test_hadolint_finds_no_mistake_in_the_dockerfile(made):
-    done = subprocess.run(
-        [BIN / "hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made), capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = run_program([BIN / "hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made))
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("form", ["sbatch", "prolog", "healthcheck", "taskprolog"])
 def test_shellcheck_finds_no_mistake_in_the_scripts(form):
-    done = subprocess.run(
-        [BIN / "shellcheck", "-"], input=el.text(form), capture_output=True, text=True, check=False
-    )
+    done = run_program([BIN / "shellcheck", "-"], input=el.text(form))
     assert done.returncode == 0, done.stdout

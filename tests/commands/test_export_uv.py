@@ -1,6 +1,5 @@
 """`gpuenv export --format uv`, read by the real uv: `uv sync` takes the files of the lock."""
 
-import subprocess
 import sys
 
 import export_locks as el
@@ -8,14 +7,14 @@ import pytest
 import tomli_w
 import tomllib
 from command import Command
-from environment_facts import installed
+from environment_facts import HERE, installed, ok
 from loopback import Index, serving
+from programs import run_program
 from uv import find_uv_bin
 
 from provision import export
 from provision.errors import UsageError
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
 
 
@@ -36,8 +35,7 @@ def locked(tmp_path_factory):
             "PIP_INDEX_URL": main.url,
             "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
         }
-        ran = gpuenv("lock", *ASK, "--with", "extra==2.0rc1")
-        assert ran.code == 0, ran.err
+        ok(gpuenv("lock", *ASK, "--with", "extra==2.0rc1"))
         for name in [*main.wheels, "torch"]:
             main.add(name, "99.0")
         main.add("torch", version, content="# of the wrong index\n")
@@ -49,10 +47,12 @@ def locked(tmp_path_factory):
 def uv(gpuenv, *words, folder):
     """The real uv, in a project's folder, without gpuenv's and pip's configuration."""
     env = {k: v for k, v in gpuenv.env.items() if not k.startswith(("PIP_", "GPUENV_"))}
-    done = subprocess.run(
-        [find_uv_bin(), *words, "--python", sys.executable], cwd=folder, env=env | {"UV_NO_MANAGED_PYTHON": "1"},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    done = run_program(
+        [find_uv_bin(), *words, "--python", sys.executable],
+        cwd=folder,
+        env=env | {"UV_NO_MANAGED_PYTHON": "1"},
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -78,8 +78,7 @@ def of_uv(folder):
 def test_uv_sync_takes_the_files_of_the_lock(locked):
     folder = locked.work / "whole"
     folder.mkdir()
-    ran = locked("export", "--format", "uv", "-o", folder / "pyproject.toml")
-    assert ran.code == 0, ran.err
+    ran = ok(locked("export", "--format", "uv", "-o", folder / "pyproject.toml"))
     assert ran.out.splitlines()[-1] == f"uv sync --project {folder}"
     uv(locked, "sync", folder=folder)
     wanted = of_gpuenv(locked)
@@ -94,8 +93,7 @@ def test_a_machine_takes_the_files_of_its_own_lock(several, extra):
     folder = several.work / extra
     folder.mkdir()
     both = ("--lock", "pylock.old.toml", "--lock", "pylock.new.toml")
-    ran = several("export", "--format", "uv", *both, "-o", folder / "pyproject.toml")
-    assert ran.code == 0, ran.err
+    ok(several("export", "--format", "uv", *both, "-o", folder / "pyproject.toml"))
     uv(several, "sync", "--extra", extra, folder=folder)
     text = (several.work / f"pylock.{extra}.toml").read_text(encoding="utf-8")
     wanted = {r["name"]: r["version"] for r in tomllib.loads(text)["packages"] if r["name"] != "pip"}
@@ -122,8 +120,7 @@ def several(tmp_path_factory):
             "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
         }
         for name, words in (("old", ASK), ("new", new)):
-            ran = gpuenv("lock", *words, "-o", f"pylock.{name}.toml")
-            assert ran.code == 0, ran.err
+            ok(gpuenv("lock", *words, "-o", f"pylock.{name}.toml"))
         yield gpuenv
 
 

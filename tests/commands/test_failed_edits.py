@@ -1,12 +1,9 @@
 """`add` and `drop` that fail leave the project's files as they were, and never drop a bound of the project."""
 
-import sys
-
 import pytest
-from environment_facts import installed, ok
+from environment_facts import HERE, installed, ok
 from loopback import Index, serving, wheel_bytes
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
+from environment_facts import ok
 from test_fleet_command import A100, B200, machine, piped
 
 from provision.config.options import Choices
@@ -38,8 +39,7 @@ def fleet(gpuenv, index):
 
 
 def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
-    ran = gpuenv("lock", *CHOICE, "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", *CHOICE, "--json"))
     planned = ran.json["fleet"]["plans"]
     assert ran.json["schema"] == "gpuenv.fleet-locks/1" and planned == fleet["plans"]
     assert [(one["file"], one["plan"]) for one in ran.json["locks"]] == list(zip(NAMES, [0, 1], strict=True))
@@ -187,8 +187,7 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     again = gpuenv("lock", *CHOICE, "--plans", "fewest")
     assert again.code == 6 and "Remove a lock" in again.err
     (gpuenv.work / name).unlink()
-    again = gpuenv("lock", *CHOICE, "--plans", "fewest")
-    assert again.code == 0, again.err
+    ok(gpuenv("lock", *CHOICE, "--plans", "fewest"))
 
 
 def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpuenv, fleet):

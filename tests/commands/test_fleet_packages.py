@@ -5,6 +5,7 @@ import re
 
 import pytest
 import tomllib
+from environment_facts import ok
 from loopback import wheel_bytes
 from test_fleet_command import A100, B200, machine
 
@@ -44,8 +45,7 @@ def fleet(gpuenv, index):
 
 def add_plans(gpuenv, index, *targets):
     for words in targets:
-        plan = gpuenv("resolve", *ASK[:-4], *words, "--json")
-        assert plan.code == 0, plan.err
+        plan = ok(gpuenv("resolve", *ASK[:-4], *words, "--json"))
         index.add_plan(plan.json)
 
 
@@ -57,8 +57,7 @@ def solved(ran):
 def test_packages_split_a_plan_and_each_lock_has_the_release_for_its_hosts(fleet, index):
     alone = fleet("resolve", *ASK, "--json")
     assert len(alone.json["plans"]) == 1
-    ran = fleet("resolve", *ASK, *WITH, "--json", "-v")
-    assert ran.code == 0, ran.err
+    ran = ok(fleet("resolve", *ASK, *WITH, "--json", "-v"))
     plans = ran.json["plans"]
     assert [p["classes"] for p in plans] == [["sm100-r580", "sm80-r580"], ["sm70-r580"]]
     assert ran.json["exact"] and ran.json["at_least"] == 2
@@ -76,8 +75,7 @@ def test_packages_split_a_plan_and_each_lock_has_the_release_for_its_hosts(fleet
     )
     for plan in plans:
         index.add_plan(plan["plan"])
-    ran = fleet("lock", *ASK, *WITH, "--json", "-v")
-    assert ran.code == 0, ran.err
+    ran = ok(fleet("lock", *ASK, *WITH, "--json", "-v"))
     assert [one["file"] for one in ran.json["locks"]] == LOCKS
     found = []
     for name in LOCKS:
@@ -99,8 +97,7 @@ def test_what_the_solver_alone_sees_splits_plans_too(fleet, index):
     ran = fleet("resolve", "-f", "torch<2.7", *ASK[2:-4], *old, "--json")
     index.add_plan(ran.json)
     planned = fleet("resolve", *ASK, "--with", "top", "--json").json["plans"]
-    ran = fleet("lock", *ASK, "--with", "top", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(fleet("lock", *ASK, "--with", "top", "--json"))
     assert [one["file"] for one in ran.json["locks"]] == LOCKS
     assert [p["plan"]["builds"] for p in planned] == [
         one["lock"]["plan"]["builds"] for one in ran.json["locks"]

@@ -2,10 +2,11 @@
 
 import html.parser
 import json
-import subprocess
 import sys
 
 import pytest
+from environment_facts import ok
+from programs import run_program
 
 ROWS = [
     {"host": "b", "class": "cpu", "plan": "jax 0.10.2 (CPU)", "verdict": "cpu", "ok": True, "seconds": 3.25},
@@ -45,8 +46,7 @@ def results(gpuenv):
 
 
 def test_the_hosts_that_are_not_ok_come_first(gpuenv, results):
-    ran = gpuenv("report", "--hosts", results, "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("report", "--hosts", results, "--json"))
     assert ran.json["schema"] == "gpuenv.fleet-results/1"
     assert [h["host"] for h in ran.json["hosts"]] == ["k80", "z9", "b", "a"]
     assert ran.json["hosts"][1] == ROWS[2] and ran.json["hosts"][0]["seconds"] is None
@@ -90,8 +90,7 @@ def test_the_results_as_metrics_of_prometheus(gpuenv, results):
     document["hosts"][3]["cause"] = 'a "quoted"\\ cause\nin two lines'
     document["history"] = {"a": [{"when": "2026-01-31T12:00:00Z", "verdict": "works", "ok": True}]}
     results.write_text(json.dumps(document))
-    ran = gpuenv("report", "--hosts", results, "--format", "prometheus", "-o", "gpuenv.prom")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("report", "--hosts", results, "--format", "prometheus", "-o", "gpuenv.prom"))
     text = gpuenv("report", "--hosts", results, "--format", "prometheus").out
     assert text in (gpuenv.work / "gpuenv.prom").read_text()
     assert gpuenv("report", "--hosts", results, "--format", "prometheus", "-o", "gpuenv.prom").code == 0
@@ -112,10 +111,13 @@ def test_the_results_as_metrics_of_prometheus(gpuenv, results):
 
 
 def test_results_are_read_from_standard_input(gpuenv, results):
-    done = subprocess.run(
-        [sys.executable, "-m", "provision", "report", "--hosts", "-", "--json"], env=gpuenv.env, cwd=gpuenv.work,
-        input=results.read_text(), text=True, capture_output=True, check=True,
-    )  # fmt: skip
+    done = run_program(
+        [sys.executable, "-m", "provision", "report", "--hosts", "-", "--json"],
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+        input=results.read_text(),
+        check=True,
+    )
     assert json.loads(done.stdout) == gpuenv("report", "--hosts", results, "--json").json
 
 

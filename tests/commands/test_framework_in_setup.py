@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from environment_facts import ok
 from rows import sampled
 
 CPU = ("--device", "cpu", "--python", "3.11")
@@ -69,8 +70,7 @@ def test_a_build_tells_the_requirements_that_code_computes(gpuenv, index, folder
     (gpuenv.work / "r.txt").write_text("detectron2\n")
     named = ("--project", "d2", "--extra", "dev", "-r", "r.txt")
     for _ in range(2):  # the second lock is near to the first
-        ran = gpuenv("lock", "--framework", "torch", "--index", "pypi", *named, *CPU)
-        assert ran.code == 0, ran.err
+        ok(gpuenv("lock", "--framework", "torch", "--index", "pypi", *named, *CPU))
     assert {"plain", "detectron2"} <= set(
         re.findall(r'(?m)^name = "(.+)"', (gpuenv.work / "pylock.toml").read_text())
     )

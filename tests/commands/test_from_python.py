@@ -9,12 +9,12 @@ import types
 from pathlib import Path
 
 import pytest
+from environment_facts import HERE
 from rows import rows
 
 from provision import commands, errors, model
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 THERE = {"driver": "550.54.15", "gpu": ["7.5"], "python": "3.12"}
 
 

@@ -4,17 +4,17 @@ import base64
 import functools
 import http.server
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import project_packages
 import pytest
+from environment_facts import HERE, ok
+from programs import run_program
 from rows import rows, sampled
 
 from provision.index.uv import variables, without_credentials
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 LOGIN = base64.b64encode(b"us3r:s3cr3t-pw").decode()
 
@@ -87,7 +87,7 @@ def recorded(gpuenv, tmp_path):
     """Each command line that a program `git` on PATH is started with."""
     tools, log = tmp_path / "tools", tmp_path / "git.log"
     tools.mkdir()
-    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    real = run_program(["which", "git"], check=True).stdout.strip()
     (tools / "git").write_text(f'#!/bin/sh\necho "$*" >> {log}\nexec {real} "$@"\n')
     (tools / "git").chmod(0o755)
     gpuenv.env["PATH"] = f"{tools}:{gpuenv.env['PATH']}"
@@ -102,8 +102,7 @@ def test_git_is_let_in_without_a_password_on_its_command_line(gpuenv, index, rep
     server = f"http://{repository.partition('/')[0]}"
     gpuenv.env["GPUENV_GRANT"] = f"GIT_USER={server} GIT_PASSWORD={server}"
     (gpuenv.work / "r.txt").write_text(f"fromgit @ git+http://{form}@{repository}\n")
-    ran = gpuenv("create", *CPU, "-r", "r.txt", "--no-verify")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("create", *CPU, "-r", "r.txt", "--no-verify"))
     lines = recorded.read_text()
     assert "fetch" in lines and "s3cr3t-pw" not in lines
     assert "s3cr3t-pw" not in ran.out + ran.err

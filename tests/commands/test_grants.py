@@ -1,14 +1,13 @@
 """`${VARIABLE}` and files of a stranger's project: what its server is never sent, and what the user can grant."""
 
 import http.server
-import sys
 import threading
 
 import pytest
+from environment_facts import HERE
 from loopback import Index, serving
 
 SECRET = "s3cr3t-of-the-user"
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 
 

@@ -2,16 +2,15 @@
 
 import io
 import shutil
-import subprocess
-import sys
 import tarfile
 
 import pytest
+from environment_facts import HERE, ok
 from framework_envs import only_pip
+from programs import run_program
 from uv import find_uv_bin
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 BACKEND = """\
 import os, zipfile
 def build_wheel(folder, settings=None, metadata=None):
@@ -37,8 +36,7 @@ def made(gpuenv, index):
     index.add("plain", "1.0")
     index.add("hungry", "1.0", requires=("torch<2.9",))
     (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\n")
-    ran = create(gpuenv)
-    assert ran.code == 0, ran.err
+    ran = ok(create(gpuenv))
     assert "later installs keep torch" in " ".join(ran.err.split())
     return gpuenv
 
@@ -56,7 +54,7 @@ def pip(gpuenv, *words):
 def run(gpuenv, argv, **variables):
     env = {**gpuenv.env, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
     env.pop("PIP_CONFIG_FILE", None)  # os.devnull of the tests would switch all pip.conf off
-    return subprocess.run(argv, env=env, cwd=gpuenv.work, capture_output=True, text=True, check=False)
+    return run_program(argv, env=env, cwd=gpuenv.work)
 
 
 def torch_of(gpuenv):
@@ -135,8 +133,7 @@ def test_uv_refuses_it_in_run_and_after_activation(made):
 def test_gpuenv_itself_is_not_hindered(made):
     made.env["UV_CONSTRAINT"] = (made.work / ".venv/.gpuenv/constraints.txt").as_uri()
     (made.work / "gpuenv.yaml").write_text("frameworks: [torch<2.9]\nindex: pypi\n")
-    ran = made("lock", "--python", HERE, *GPU)
-    assert ran.code == 0, ran.err
+    ok(made("lock", "--python", HERE, *GPU))
 
 
 def test_create_renews_the_guard_after_a_move_and_removes_it(made):

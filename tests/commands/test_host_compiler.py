@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from environment_facts import ok
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12")
 TORCH = ("--framework", "torch==2.15.0", *GPU)
@@ -22,8 +23,7 @@ def go(gpuenv):
             real.touch(0o755)
             (bin_ / name).symlink_to(real)
         gpuenv.env |= {"PATH": str(bin_), **variables}
-        ran = gpuenv("resolve", *(more or (*TORCH, "--with", "nvcc")), "--json")
-        assert ran.code == 0, ran.out + ran.err
+        ran = ok(gpuenv("resolve", *(more or (*TORCH, "--with", "nvcc")), "--json"))
         return [n for n in ran.json["notes"] if "nvcc of CUDA" in n]
 
     return run
@@ -69,8 +69,7 @@ def test_lock_and_create_warn_of_a_missing_gcc(gpuenv, index, tmp_path):
         index.add(name, version.removesuffix(".*"))
     gpuenv.env |= {"PIP_INDEX_URL": index.url, "PATH": str(tmp_path)}
     here = [o for o in TORCH if o not in ("--python", "3.12")]
-    ran = gpuenv("lock", *here, "--with", "nvcc")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("lock", *here, "--with", "nvcc"))
     assert "warning: gcc is missing on this machine" in ran.err
     ran = gpuenv("create", *here, "--with", "nvcc", "--no-verify")
     assert ran.code == 0 and "warning: gcc is missing on this machine" in ran.err, ran.err

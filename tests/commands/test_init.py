@@ -10,6 +10,7 @@ import textwrap
 import time
 
 import pytest
+from environment_facts import ok, refused
 from hypothesis import given, settings, strategies as st
 from rows import rows
 
@@ -64,8 +65,7 @@ def contents(folder):
 def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
     write(work, {"requirements.txt": YOLO, "train.py": "import torch\nimport tensorflow\n"})
     gpuenv.env["COLUMNS"] = "80"
-    ran = gpuenv("init")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("init"))
     assert ran.out.splitlines()[-1].startswith("gpuenv lock  # commit pylock.toml")
     assert all(len(line) <= 80 for line in ran.out.splitlines())
     found = read_config(work / "gpuenv.yaml")
@@ -89,8 +89,7 @@ def test_the_second_run_changes_nothing_and_says_so(gpuenv, work):
     assert gpuenv("init").code == 0
     before = contents(work)
     assert before[".gitignore"][0] == b"*.pyc\n.venv/\n"
-    ran = gpuenv("init")
-    assert ran.code == 0
+    ran = ok(gpuenv("init"))
     assert "nothing was changed" in ran.out
     assert contents(work) == before
 
@@ -107,8 +106,7 @@ def test_init_with_json_prints_one_document(gpuenv, work):
     assert {f["done"] for f in document["files"]} == {"kept"}
     shutil.rmtree(work)
     work.mkdir()
-    ran = gpuenv("init", "--json")
-    assert ran.code == 2 and ran.json["schema"] == "gpuenv.error/1"
+    assert refused(gpuenv("init", "--json"), 2).json["schema"] == "gpuenv.error/1"
 
 
 def test_without_a_sign_of_a_framework_nothing_is_written(gpuenv, work):
@@ -117,8 +115,7 @@ def test_without_a_sign_of_a_framework_nothing_is_written(gpuenv, work):
     assert ran.code == 2
     assert "--framework" in ran.err
     assert sorted(p.name for p in work.iterdir()) == ["a.py", "requirements.txt"]
-    ran = gpuenv("init", "--framework", "jax>=0.5", "--framework", "torchvision")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("init", "--framework", "jax>=0.5", "--framework", "torchvision"))
     found = read_config(work / "gpuenv.yaml")
     assert found.frameworks == ("jax>=0.5", "torchvision")
     assert found.requirements == ("requirements.txt",)
@@ -143,23 +140,20 @@ def test_a_wrong_framework_is_refused(gpuenv, work, word):
 
 def test_an_existing_gpuenv_yaml_is_kept(gpuenv, work):
     write(work, {"gpuenv.yaml": "frameworks: [jax]\n", "requirements.txt": YOLO})
-    ran = gpuenv("init", "--framework", "torch")
-    assert ran.code == 0
+    ran = ok(gpuenv("init", "--framework", "torch"))
     assert "kept" in ran.out and "add the frameworks to it by hand" in " ".join(ran.out.split())
     assert (work / "gpuenv.yaml").read_text() == "frameworks: [jax]\n"
     assert (work / "Makefile").exists()
     (work / "Makefile").unlink()
     write(work, {"gpuenv.yaml": "framework: [jax]\n"})
-    ran = gpuenv("init")
-    assert ran.code == 3 and "Did you mean frameworks?" in ran.err
+    assert "Did you mean frameworks?" in refused(gpuenv("init"), 3).err
     assert not (work / "Makefile").exists()
 
 
 def test_init_writes_all_files_or_none(gpuenv, work):
     write(work, {"requirements.txt": YOLO})
     (work / ".gitignore").mkdir()
-    ran = gpuenv("init")
-    assert ran.code == 2 and ".gitignore" in ran.err
+    assert ".gitignore" in refused(gpuenv("init"), 2).err
     assert sorted(p.name for p in work.iterdir()) == [".gitignore", "requirements.txt"]
 
 
@@ -174,8 +168,7 @@ def test_init_writes_all_files_or_none(gpuenv, work):
 )  # fmt: skip
 def test_a_mistake_in_the_file_that_may_name_a_framework_is_the_error(gpuenv, work, file, text, error):
     write(work, {file: text})
-    ran = gpuenv("init")
-    assert ran.code == 2 and error in " ".join(ran.err.split())
+    assert error in " ".join(refused(gpuenv("init"), 2).err.split())
 
 
 # --- what is found -------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import export_locks as el
 import pytest
+from environment_facts import ok
 from framework_envs import write_python3
 from loopback import wheel_bytes
+from programs import run_program
 from rows import rows
 
 from provision.bundle import wheels
@@ -68,9 +69,7 @@ def make(folder, *args, gpuenv=None, ready=False):
         "PIP_FIND_LINKS": str(folder / "tools"),
         "HOME": str(tools),
     }
-    return subprocess.run(
-        ["make", *args], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
-    )
+    return run_program(["make", *args], cwd=folder, env=env, timeout=300)
 
 
 def clone(gpuenv, name="clone"):
@@ -79,8 +78,7 @@ def clone(gpuenv, name="clone"):
 
 
 def test_a_clone_installs_gpuenv_from_the_recorded_wheel(project):
-    ran = project("init", "--framework", "jax", "--gpuenv-from", f"tools/{WHEEL}")
-    assert ran.code == 0, ran.err
+    ran = ok(project("init", "--framework", "jax", "--gpuenv-from", f"tools/{WHEEL}"))
     folder = clone(project)
     assert "a path on this machine" not in ran.out and "WARNING" not in (folder / "Makefile").read_text()
     done = make(folder, "-s", "env", ready=True)

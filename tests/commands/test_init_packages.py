@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import pytest
+from environment_facts import ok
 from rows import rows
 
 from provision.config.file import read_config
@@ -23,8 +24,7 @@ def write(folder, files):
 def found(gpuenv, files):
     """What `gpuenv init` writes for a folder with these files: gpuenv.yaml as values, as text, and the notes."""
     write(gpuenv.work, files)
-    ran = gpuenv("init", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("init", "--json"))
     path = gpuenv.work / "gpuenv.yaml"
     return read_config(path), path.read_text(), ran.json["notes"]
 
@@ -154,8 +154,7 @@ def test_bounds_of_a_requirements_file_stand_before_those_of_an_environment_file
 
 def test_bounds_on_python_are_kept_by_resolve(gpuenv):
     found(gpuenv, {"environment.yml": "dependencies: ['python<3.11', jax]\n"})
-    ran = gpuenv("resolve", "--json", "--device", "cpu")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("resolve", "--json", "--device", "cpu"))
     assert ran.json["python"] in ("3.9", "3.10")
     config = gpuenv.work / "gpuenv.yaml"
     config.write_text(config.read_text().replace('"<3.11"', '"<3.9,>=3.4"'))
@@ -408,8 +407,7 @@ CASES = {
 def test_init_reads_what_is_declared_and_guesses_little(gpuenv, case):
     files, expected, words = CASES[case]
     write(gpuenv.work, files)
-    ran = gpuenv("init")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("init"))
     config = read_config(gpuenv.work / "gpuenv.yaml")
     keys = ("frameworks", "requirements", "packages", "extras", "project", "python", "cuda", "device")
     assert {key: value for key in keys if (value := getattr(config, key))} == expected

@@ -1,16 +1,16 @@
 """`gpuenv init` in a project of uv: what [tool.uv.sources], uv.lock and .python-version ask for."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from environment_facts import HERE, ok
+from programs import run_program
 from uv import find_uv_bin
 
 from provision.config.file import read_config
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 INDEXES = """
 [[tool.uv.index]]
 name = "cu126"
@@ -29,8 +29,7 @@ def project(folder, dependencies, more=""):
 
 
 def initialised(gpuenv):
-    ran = gpuenv("init")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("init"))
     return read_config(gpuenv.work / "gpuenv.yaml"), (gpuenv.work / "gpuenv.yaml").read_text(encoding="utf-8")
 
 
@@ -89,9 +88,7 @@ def locked(gpuenv, index):
     index.add("jax", "0.5.0")
     project(gpuenv.work, ["trainer"], '[project.optional-dependencies]\nother = ["tensorflow"]\n')
     env = gpuenv.env | {"UV_DEFAULT_INDEX": index.url, "UV_NO_MANAGED_PYTHON": "1"}
-    done = subprocess.run(
-        [find_uv_bin(), "lock", "--python", sys.executable], cwd=gpuenv.work, env=env, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = run_program([find_uv_bin(), "lock", "--python", sys.executable], cwd=gpuenv.work, env=env)
     assert done.returncode == 0, done.stderr
     return gpuenv
 

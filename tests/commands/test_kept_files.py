@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from bundle_site import ASK, Site, again, made  # noqa: F401  # fixtures
+from environment_facts import ok
 from loopback import Index, serving
 
 from provision.errors import UsageError
@@ -16,8 +17,7 @@ def locked(tmp_path_factory):
     """A site with an index, and the text of a lock made from it."""
     with serving(Index()) as index:
         site = Site(tmp_path_factory.mktemp("locked"), index)
-        ran = site.gpuenv("lock", *ASK)
-        assert ran.code == 0, ran.err
+        ok(site.gpuenv("lock", *ASK))
         site.text = (site.gpuenv.work / "pylock.toml").read_text()
         yield site
 
@@ -61,8 +61,7 @@ def test_a_file_of_the_user_is_kept_without_force(locked, work, command):
 def test_each_kind_of_export_knows_its_own_file(locked, work, form):
     argv, out = commands(form)["export"], work / "out"
     for _ in range(2):
-        ran = locked.gpuenv(*argv)
-        assert ran.code == 0, ran.err
+        ok(locked.gpuenv(*argv))
     text = out.read_text()
     assert not text.startswith("#!") or form == "sbatch"
     out.write_text(text.replace("1", "2"))

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import uv
+from environment_facts import HERE, ok, refused
+from programs import run_program
 
 from provision.environment import kernel
 from provision.errors import BuildError
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # What a notebook does: start by name, run a cell, interrupt one that runs, end; printed as JSON.
 CLIENT = """
 import json, os, sys, time
@@ -93,8 +94,7 @@ def jupyter(gpuenv, jax):
     """An environment of ours with a kernel, in a folder with every kind of letter, where the real ipykernel
     and jupyter_client have been put over the tiny wheel; and what starts the client in it."""
     project = gpuenv.work / "Jürgen's GPU {x}"
-    ran = jax("--kernel", project / ".venv")
-    assert ran.code == 0, ran.err
+    ran = ok(jax("--kernel", project / ".venv"))
     assert "Jupyter kernel: jurgen-s-gpu-x" in ran.err
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
     subprocess.run(
@@ -158,9 +158,8 @@ def test_a_kernel_whose_server_was_killed_ends(gpuenv, jupyter):
 # --- what is written -------------------------------------------------------------------------------
 
 
-def test_ipykernel_is_locked_along_and_the_kernel_is_described(gpuenv, jax):
-    ran = jax("--kernel", "--json")
-    assert ran.code == 0, ran.err
+def test_ipykernel_is_locked_along_and_the_kernel_is_described_and_kept(gpuenv, jax):
+    ran = ok(jax("--kernel", "--json"))
     assert "ipykernel" in {p["name"] for p in ran.json["lock"]["packages"]}
     made = spec(gpuenv, "work")
     version = ran.json["plan"]["builds"][0]["version"]
@@ -170,15 +169,11 @@ def test_ipykernel_is_locked_along_and_the_kernel_is_described(gpuenv, jax):
         str(gpuenv.work / ".venv"), "--", str(gpuenv.work / ".venv" / "bin" / "python"), "-m", "ipykernel_launcher",
         "-f", "{connection_file}",
     ]  # fmt: skip
-
-
-def test_a_later_create_with_or_without_the_option_keeps_the_kernel(gpuenv, jax):
-    assert jax("--kernel").code == 0
+    # a later create with or without the option keeps it
     before = (gpuenv.work / ".venv").stat().st_ino
     shutil.rmtree(kernels(gpuenv))
     for more in (("--kernel",), ()):
-        ran = jax("--json", *more)
-        assert ran.code == 0 and not ran.json["environment"]["changed"], ran.err
+        assert not ok(jax("--json", *more)).json["environment"]["changed"]
         assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
     assert (gpuenv.work / ".venv").stat().st_ino == before
     assert jax("--recreate").code == 0
@@ -204,8 +199,7 @@ def test_names_of_others_are_never_taken(gpuenv, jax):
 def test_remove_takes_the_kernel_of_an_environment_deleted_by_hand(gpuenv, jax):
     assert jax("--kernel").code == 0
     shutil.rmtree(gpuenv.work / ".venv")
-    ran = gpuenv("remove", ".venv")
-    assert ran.code == 0 and "work" in ran.out and not list(kernels(gpuenv).iterdir())
+    assert "work" in ok(gpuenv("remove", ".venv")).out and not list(kernels(gpuenv).iterdir())
     assert gpuenv("remove", ".venv").code == 2
 
 
@@ -281,15 +275,7 @@ def test_exec_leaves_one_process_with_its_own_signals(gpuenv, jax):
     )
     assert child.communicate(timeout=300)[0].split() == [str(child.pid), str(gpuenv.work / ".venv")]
     ignored = "awk '/^SigIgn/ {print $2}' /proc/self/status"
-    told = subprocess.run(
-        [*argv, "sh", "-c", ignored],
-        env=gpuenv.env,
-        cwd=gpuenv.work,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = run_program([*argv, "sh", "-c", ignored], env=gpuenv.env, cwd=gpuenv.work, check=True)
     # Python ignores these two by itself; what our own parents ignored is not ours to mend.
     assert int(told.stdout, 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
-    ran = gpuenv("run", "--exec", ".venv", "--", "no-such-program")
-    assert ran.code == 127 and "no-such-program" in ran.err
+    assert "no-such-program" in refused(gpuenv("run", "--exec", ".venv", "--", "no-such-program"), 127).err

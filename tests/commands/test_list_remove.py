@@ -11,14 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from environment_facts import HERE, ok
 from framework_envs import venv
 from powerless import shut
+from programs import run_program
 
 from provision.environment import place, registry
 from provision.errors import BuildError
 from provision.show import result as shown
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def pretended(env: Path, version="2.14.1", files=3):
@@ -67,8 +67,7 @@ def jax(gpuenv, index):
 
 
 def listed(gpuenv):
-    ran = gpuenv("list", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("list", "--json"))
     assert set(ran.json) == {"schema", "environments"} and ran.json["schema"] == "gpuenv.list/1"
     return {e["path"]: e for e in ran.json["environments"]}
 
@@ -87,8 +86,7 @@ def test_what_create_makes_is_listed_and_what_remove_takes_is_not(jax, gpuenv):
     assert one["manager"] == "venv" and one["python"] == HERE and one["verdict"] is one["verified"] is None
     (framework,) = one["frameworks"]
     assert framework["name"] == "jax" and framework["cuda"] is one["cuda"] is one["cudnn"] is None
-    ran = gpuenv("remove", ".venv", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("remove", ".venv", "--json"))
     (gone,) = ran.json["removed"]
     assert ran.json["schema"] == "gpuenv.remove/1" and gone["path"] == str(gpuenv.work / ".venv")
     assert 0 < gone["freed_bytes"] < one["bytes"] <= gone["bytes"], (
@@ -181,7 +179,7 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     env = {k: v for k, v in gpuenv.env.items() if not k.startswith("XDG")}
     gpuenv.folder.chmod(0o777)
     env["TMPDIR"] = "/tmp"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], env=env, check=True)
     failed, note, folder = done.stdout.splitlines()
     assert failed == "BuildError" and "no home folder" in note and "Using /tmp/gpuenv-54321," in note
     assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
@@ -309,7 +307,7 @@ def test_sizes_are_those_of_du(gpuenv, made, data):
     (env / "cached").write_bytes(b"z" * 50_000)
     os.link(env / "cached", gpuenv.folder / "cache-of-uv")
     (env / "away").symlink_to("/usr")
-    told = subprocess.run(["du", "-s", "--block-size=1", env], capture_output=True, text=True, check=True)
+    told = run_program(["du", "-s", "--block-size=1", env], check=True)
     size = registry.measure(env)
     root = env.lstat().st_blocks * 512
     assert size.bytes + root == int(told.stdout.split()[0])
@@ -407,10 +405,9 @@ def test_a_link_is_never_followed(gpuenv, made):
 
 
 def test_remove_refuses_the_folder_that_the_user_is_inside(gpuenv, made):
-    ran = subprocess.run(
-        [sys.executable, "-m", "provision", "remove", "."], env=gpuenv.env, cwd=made[0] / "lib" / "..",
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = run_program(
+        [sys.executable, "-m", "provision", "remove", "."], env=gpuenv.env, cwd=made[0] / "lib" / ".."
+    )
     assert ran.returncode == 2 and "you are inside" in ran.stderr and (made[0] / "bin" / "python").exists()
     gpuenv.env["HOME"] = str(made[1] / "lib")
     assert "your home folder" in refused(gpuenv, made[1])
@@ -424,10 +421,9 @@ def test_remove_refuses_the_environment_that_gpuenv_runs_from(gpuenv):
     (gpuenv.work / "x" / ".gpuenv").rename(env / ".gpuenv")
     site = next(env.glob("lib/python*/site-packages"))
     (site / "dev.pth").write_text("\n".join(p for p in sys.path if p) + "\n")
-    done = subprocess.run(
-        [env / "bin" / "python", "-m", "provision", "remove", env], env=gpuenv.env, cwd=gpuenv.work,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [env / "bin" / "python", "-m", "provision", "remove", env], env=gpuenv.env, cwd=gpuenv.work
+    )
     assert done.returncode == 2 and "this gpuenv runs from" in done.stderr, done.stderr
     assert (env / "bin" / "python").exists()
 
@@ -531,8 +527,7 @@ def test_a_real_conda_environment_is_listed_and_removed(gpuenv):
 
     gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
     ask = ("--manager", "conda", "--framework", "jax", "--device", "cpu", "--channel", cc.small())
-    ran = gpuenv("create", "env", *ask, "--no-verify", "--json")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "env", *ask, "--no-verify", "--json"))
     (one,) = listed(gpuenv).values()
     assert one["manager"] == "conda" and one["frameworks"][0]["name"] == "jax" and one["shared_bytes"] > 0
     known = gpuenv.folder / "home" / ".conda" / "environments.txt"

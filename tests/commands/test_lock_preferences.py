@@ -3,6 +3,7 @@
 
 import pytest
 import tomllib
+from environment_facts import ok
 from loopback import Index, serving
 from test_project_create import requirements, stack  # noqa: F401
 
@@ -22,8 +23,7 @@ def held(stack, gpuenv, index):
     def lock():
         return stack("lock", "-r", "requirements.txt")
 
-    ran = lock()
-    assert ran.code == 0, ran.err
+    ok(lock())
     assert locked_versions(gpuenv)["helper"] == "1.0"
     return lock
 
@@ -39,8 +39,7 @@ def other(gpuenv, held):
 def test_a_locked_wheel_that_contradicts_another_is_replaced(stack, gpuenv, held, other):
     other.add("helper", "1.0", ("middle==2.0",))
     other.add("middle", "2.0")
-    ran = held()
-    assert ran.code == 0, ran.err
+    ran = ok(held())
     found = locked_versions(gpuenv)
     assert (found["torch"], found["helper"], found["middle"]) == (stack.newest, "1.0", "2.0")
     assert "make room for the requirements" in ran.err
@@ -51,8 +50,7 @@ def test_a_locked_wheel_that_brings_a_framework_does_not_lower_the_first_one(
 ):
     other.add("helper", "1.0", ("tensorflow==2.0",))
     index.add("tensorflow", "2.0")
-    ran = held()
-    assert ran.code == 0, ran.err
+    ran = ok(held())
     found = locked_versions(gpuenv)
     assert (found["torch"], found["helper"], found["tensorflow"]) == (stack.newest, "1.0", "2.0")
     assert f"tensorflow shares no CUDA with torch {stack.newest}, " in ran.err

@@ -5,17 +5,15 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from command import Command
-from environment_facts import GPU, installed, ok, stack
+from environment_facts import GPU, HERE, installed, ok, stack
 from loopback import Index, serving, wheel_bytes
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+from programs import run_program
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +23,7 @@ def index(tmp_path_factory):
     held = Index()
     other = ("--python", other_python())
     for more in (GPU, ("--device", "cpu", *other), (*GPU, "--cuda", "12", *other), ("--device", "cpu")):
-        ran = gpuenv("resolve", "--framework", "jax", "--index", "pypi", "--json", *more)
-        assert ran.code == 0, ran.out + ran.err
+        ran = ok(gpuenv("resolve", "--framework", "jax", "--index", "pypi", "--json", *more))
         held.add_plan(ran.json)
         held.add("jax", ran.json["builds"][0]["version"])  # one wheel for each CUDA, as the real one is
     held.add("ipykernel", "7.4.0")
@@ -39,7 +36,7 @@ def index(tmp_path_factory):
 def other_python() -> str:
     """A Python of this machine that is not the one gpuenv takes by itself; that one where there is no other."""
     code = "import json; from provision import detect; print(json.dumps([p.version for p in detect.detect({'pythons'}).pythons]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     minors = {".".join(v.split(".")[:2]) for v in json.loads(done.stdout)}
     return max(minors & {"3.11", "3.12", "3.13"} - {HERE}, default=HERE)
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from elf_files import library, module
+from environment_facts import ok
 from loopback import wheel_bytes
 
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
@@ -44,20 +45,11 @@ def test_a_fetched_wheel_decides_in_the_next_plan(torches, gpuenv, index):
     kept.write_text(json.dumps([row | {"index": "pypi"}]))  # a column of an earlier version
 
     index.add("drawn", "1.0", requires=("torch",))
-    after = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", *ASK)
-    assert after.code == 0, after.err
+    after = ok(torches("lock", "--json", "--with", "drawn", "-o", "other.toml", *ASK))
     assert {p["name"]: p["version"] for p in after.json["packages"]}["drawn"] == "1.0"
     (held,) = after.json["held_back"]
     assert held["because"] == "drawn 2.0 needs libcudart.so.12; torch has CUDA 13"
     assert UNMEASURED not in plan_of(after)["notes"]
-
-
-def test_another_file_of_the_same_version_is_not_taken_for_it(torches, gpuenv, index):
-    assert torches("create", "env", "--with", "drawn", "--no-verify", *ASK).code == 0
-    (name,) = index.wheels["drawn"]
-    index.wheels["drawn"][name] = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.py": b"x = 1\n"})
-    fresh = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
-    assert UNMEASURED in plan_of(fresh)["notes"]
 
 
 def test_a_wheel_is_measured_once_and_others_not_at_all(torches, gpuenv, index, tmp_path):
@@ -72,9 +64,15 @@ def test_a_wheel_is_measured_once_and_others_not_at_all(torches, gpuenv, index, 
     assert list(kept.values()) == [[]]  # "plain" is not linked to CUDA, and its libraries are not read again
 
 
-def test_rows_that_cannot_be_read_are_none(torches, gpuenv):
+def test_rows_that_cannot_be_read_or_are_of_another_file_are_none(torches, gpuenv, index):
     assert torches("create", "env", "--with", "drawn", "--no-verify", *ASK).code == 0
+    rows = gpuenv.cache / "satellites" / f"{gpuenv.digest}.json"
+    lock = ("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
+    measured = rows.read_text()
     for text in ("{", "[1]", '[{"package": "drawn"}]'):
-        (gpuenv.cache / "satellites" / f"{gpuenv.digest}.json").write_text(text)
-        ran = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
-        assert UNMEASURED in plan_of(ran)["notes"]
+        rows.write_text(text)
+        assert UNMEASURED in plan_of(torches(*lock))["notes"]
+    rows.write_text(measured)
+    (name,) = index.wheels["drawn"]
+    index.wheels["drawn"][name] = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.py": b"x = 1\n"})
+    assert UNMEASURED in plan_of(torches(*lock))["notes"]

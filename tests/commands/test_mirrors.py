@@ -4,9 +4,9 @@ Two indexes on 127.0.0.1: the default one, and one in the place of PyTorch's.
 """
 
 import shutil
-import sys
 
 import pytest
+from environment_facts import HERE, ok
 from loopback import Index, serving, version_for
 from packaging.requirements import Requirement
 from rows import sampled
@@ -15,7 +15,6 @@ from provision.profiles import load
 
 pytestmark = pytest.mark.usefixtures("real_uv")
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # The newest build for this target is on the PyTorch index, an older one on the default index.
 ASK = ("--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
 
@@ -55,13 +54,11 @@ class Two:
         }
 
     def lock(self, *more):
-        ran = self.gpuenv("lock", *ASK, "--json", *more)
-        assert ran.code == 0, ran.err + ran.out
+        ran = ok(self.gpuenv("lock", *ASK, "--json", *more))
         return {p["name"]: p for p in ran.json["packages"]}
 
     def create(self, *more):
-        ran = self.gpuenv("create", *ASK, "--json", "--no-verify", *more)
-        assert ran.code == 0, ran.err + ran.out
+        ran = ok(self.gpuenv("create", *ASK, "--json", "--no-verify", *more))
         return {p["name"]: p for p in ran.json["lock"]["packages"]}
 
     def module(self, name):
@@ -116,8 +113,7 @@ def test_a_lock_is_installed_from_the_index_named_for_each_package(two):
         index.requests.clear()
     lock = two.gpuenv.work / "pylock.toml"
     lock.write_text(lock.read_text().replace('device = "cuda"', 'device = "cpu"'))
-    ran = two.gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 0, ran.err + ran.out
+    ok(two.gpuenv("create", "--locked", "--no-verify", "--json"))
     assert asked(two.pytorch) == {"torch", "torchvision"} and not asked(two.default) & {
         "torch",
         "torchvision",
@@ -202,8 +198,7 @@ def test_both_addresses_can_be_replaced(two, way):
         overlay(two.gpuenv, **theirs)
     two.gpuenv.env["PIP_INDEX_URL"] = nowhere
     ask = ASK if way == "profiles" else ASK[2:]
-    ran = two.gpuenv("lock", *ask, "--json")
-    assert ran.code == 0, ran.err + ran.out
+    ran = ok(two.gpuenv("lock", *ask, "--json"))
     locked = {p["name"]: p for p in ran.json["packages"]}
     assert locked["torch"]["index"] == f"{two.base}/{two.local}" and locked["pip"]["index"] == two.default.url
 
@@ -212,7 +207,7 @@ def test_a_mirror_need_not_be_laid_out_as_the_original(two):
     two.pytorch.prefix = "/wheels-for-torch"
     base = two.pytorch.url.replace("/simple", "/wheels-for-torch")
     two.gpuenv.env["GPUENV_INDEX_PYTORCH"] = base
-    assert two.create()["torch"]["index"] == f"{base}/{two.local}"
+    assert two.lock()["torch"]["index"] == f"{base}/{two.local}"
 
 
 def test_an_index_that_is_named_is_asked_for_torch_and_the_default_one_for_all_else(two):
@@ -232,8 +227,7 @@ def test_a_lock_is_installed_from_the_mirrors_of_the_day(two):
         text.replace(two.base, "http://127.0.0.1:9/whl").replace(two.default.url, "http://127.0.0.1:9")
     )
     shutil.rmtree(two.gpuenv.env["UV_CACHE_DIR"])
-    ran = two.gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 0, ran.err + ran.out
+    ok(two.gpuenv("create", "--locked", "--no-verify", "--json"))
 
 
 def test_a_password_in_an_address_is_shown_nowhere(two):
@@ -241,8 +235,7 @@ def test_a_password_in_an_address_is_shown_nowhere(two):
     two.gpuenv.env |= {
         "GPUENV_INDEX_PYTORCH": secret, "GPUENV_INDEX_PYPI": two.default.url.replace("//", "//me:hunter2@")
     }  # fmt: skip
-    ran = two.gpuenv("create", *ASK, "--no-verify", "--json", "-v")
-    assert ran.code == 0, ran.err
+    ran = ok(two.gpuenv("create", *ASK, "--no-verify", "--json", "-v"))
     kept = "".join(p.read_text() for p in (two.gpuenv.work / ".venv" / ".gpuenv").iterdir() if p.is_file())
     assert "hunter2" not in ran.out + ran.err + kept
 

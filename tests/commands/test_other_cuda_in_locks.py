@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from environment_facts import ok
 
 GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
 ASK = ("--framework", "torch", "--index", "pypi", "--python", "3.11", *GPU)
@@ -21,8 +22,7 @@ def torches(gpuenv, index):
 
 
 def locked(torches, *more):
-    ran = torches("lock", "--json", *more, *ASK)
-    assert ran.code == 0, ran.err
+    ran = ok(torches("lock", "--json", *more, *ASK))
     return {p["name"]: p["version"] for p in ran.json["packages"]}, ran
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from environment_facts import ok, refused
 
 import provision
 from provision import __version__
@@ -41,8 +42,7 @@ def test_the_version_has_three_names(gpuenv):
 
 
 def test_remove_by_its_other_name_refuses_the_same(gpuenv):
-    ran = gpuenv("rm", "missing")
-    assert ran.code == 2 and "missing does not exist" in ran.err
+    assert "missing does not exist" in refused(gpuenv("rm", "missing"), 2).err
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,7 @@ def test_remove_by_its_other_name_refuses_the_same(gpuenv):
     ],
 )
 def test_a_command_of_another_tool_is_answered(gpuenv, word, hint):
-    ran = gpuenv(word, "numpy")
-    assert ran.code == 2 and hint in " ".join(ran.err.split())
+    assert hint in " ".join(refused(gpuenv(word, "numpy"), 2).err.split())
 
 
 def test_sync_needs_a_project_and_does_what_create_does(gpuenv):
@@ -97,8 +96,7 @@ def test_clean_removes_what_is_gpuenvs_and_nothing_else(gpuenv, cache):
     assert ran.code == 0 and ran.json["removed_files"] >= 4 and ran.json["freed_bytes"] >= 5 + 6
     assert names(cache) == ["mine", "notes.txt"] and (cache / "mine" / "x.json").exists()
     assert "uv cache clean" in ran.err
-    again = gpuenv("cache", "clean")
-    assert again.code == 0 and "0 files removed, 0 B freed" in again.out
+    assert "0 files removed, 0 B freed" in ok(gpuenv("cache", "clean")).out
 
 
 @pytest.mark.parametrize("name", get_args(CacheFolder))
@@ -162,7 +160,6 @@ def test_prune_removes_what_is_old(gpuenv, cache):
     os.utime(cache / "measured" / "x.json", (old, old))
     os.utime(cache / "project-b.json", (time.time(), old))  # read today
     os.utime(cache / "notes.txt", (old, old))
-    ran = gpuenv("cache", "prune", "--json")
-    assert ran.code == 0 and ran.json["removed_files"] == 2
+    assert ok(gpuenv("cache", "prune", "--json")).json["removed_files"] == 2
     assert {"project-b.json", "pythons.json", "notes.txt", "mine"} <= set(names(cache))
     assert "profiles-a.json" not in names(cache)

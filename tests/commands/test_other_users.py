@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from environment_facts import ok, refused
 from rows import sampled
 from torch_project import GPU, HERE, torch  # noqa: F401
 
@@ -61,8 +62,7 @@ def test_trust_project_accepts_what_it_refuses(gpuenv, public):
     give(public / "gpuenv.yaml")
     asked = ("resolve", "--json", *GPU, "--python", HERE, "--index", "pypi")
     assert gpuenv(*asked).code == 2
-    ran = gpuenv(*asked, "--trust-project")
-    assert ran.code == 0 and ran.json["builds"][0]["framework"] == "torch"
+    assert ok(gpuenv(*asked, "--trust-project")).json["builds"][0]["framework"] == "torch"
     gpuenv.env["GPUENV_TRUST_PROJECT"] = "1"  # a variable left in a shell does not permit it
     assert gpuenv(*asked).code == 2
 
@@ -98,8 +98,7 @@ def test_an_environment_of_another_user_in_a_public_folder_is_not_used(gpuenv, p
     mark_program(public / ".venv" / "bin" / "python", mark)
     (public / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
     give(public / ".venv")
-    ran = gpuenv(*verb)
-    assert ran.code == 2 and f"{public / '.venv'} belongs to" in ran.err and not mark.exists()
+    assert f"{public / '.venv'} belongs to" in refused(gpuenv(*verb), 2).err and not mark.exists()
     assert gpuenv("verify", public / ".venv").code == 2 and not mark.exists()  # root names it
 
 
@@ -134,8 +133,7 @@ def test_root_installs_from_no_configuration_of_another_user(torch, gpuenv, inde
     ran = torch("--dry-run")
     assert ran.code == 0 and f"uid {STRANGER}" in ran.err and "XDG_CONFIG_HOME" in ran.err
     gpuenv.env["PIP_CONFIG_FILE"] = str(config / "pip" / "pip.conf")
-    ran = torch("--dry-run", "--json")
-    assert ran.code == 2 and "pip.conf" in ran.json["error"]["message"]  # it is named
+    assert "pip.conf" in refused(torch("--dry-run", "--json"), 2).json["error"]["message"]  # it is named
 
 
 # --- caches (finding 9) ----------------------------------------------------------------------------
@@ -154,8 +152,7 @@ def test_an_edited_file_in_uvs_cache_is_not_installed_from_a_lock(torch, gpuenv,
     else:
         edited.chmod(0o666)
     cache.chmod(0o777)
-    ran = torch("--locked", "two")
-    assert ran.code == 0, ran.err
+    ran = ok(torch("--locked", "two"))
     (installed,) = (gpuenv.work / "two").glob("lib/python3*/site-packages/torch/__init__.py")
     assert installed.read_text() == genuine
     assert cache.stat().st_mode & 0o777 == 0o700 and f"{cache} is emptied" in ran.err

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from environment_facts import ok, refused
 from known import KNOWN
 from loopback import wheel_bytes
 from packaging.requirements import Requirement
@@ -57,36 +58,30 @@ def test_a_requirements_file_is_named_with_its_line(go):
 
 def test_a_line_for_another_platform_is_no_trap(served):
     (served.work / "asked.txt").write_text("apex; sys_platform == 'win32'\n")
-    ran = served("resolve", *TORCH, "-r", "asked.txt", "--json")
-    assert ran.code == 0, ran.out
+    ok(served("resolve", *TORCH, "-r", "asked.txt", "--json"))
 
 
 def test_traps_in_gpuenv_yaml_and_add_are_refused_too(go):
     file = go.work / "gpuenv.yaml"
     file.write_text("frameworks: [torch]\npackages: [apex]\n")
-    ran = go("resolve", *GPU, "--json")
-    assert ran.code == 2 and "NVIDIA Apex" in ran.json["error"]["message"], ran.out
+    assert "NVIDIA Apex" in refused(go("resolve", *GPU, "--json"), 2).json["error"]["message"]
     file.write_text("frameworks: [torch]\n")
-    ran = go("add", "apex", "--json")
-    assert ran.code == 2 and "NVIDIA Apex" in ran.json["error"]["message"], ran.out
+    assert "NVIDIA Apex" in refused(go("add", "apex", "--json"), 2).json["error"]["message"]
     assert file.read_text() == "frameworks: [torch]\n"
 
 
 def test_a_trap_named_by_address_or_present_as_a_wheel_is_accepted(served, index):
     index.add("apex", "0.1")
     address = index.url.replace("/simple", "/files/apex/apex-0.1-py3-none-any.whl")
-    ran = served("resolve", *TORCH, "--with", f"apex @ {address}", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ok(served("resolve", *TORCH, "--with", f"apex @ {address}", "--json"))
     (served.work / "wheels").mkdir()
     (served.work / "wheels" / "apex-0.1-py3-none-any.whl").write_bytes(wheel_bytes("apex", "0.1"))
-    ran = served("resolve", *TORCH, "--with", "apex", "--find-links", "wheels", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ok(served("resolve", *TORCH, "--with", "apex", "--find-links", "wheels", "--json"))
 
 
 def test_a_package_that_may_be_meant_gives_a_warning(served, index):
     index.add("cupy", "14.0")
-    ran = served("resolve", *TORCH, "--with", "cupy", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(served("resolve", *TORCH, "--with", "cupy", "--json"))
     said = [n for n in ran.json["notes"] if n.startswith("cupy ")]
     assert len(said) == 1 and "compile CUDA code" in said[0] and "cupy-cuda13x or cupy-cuda12x" in said[0]
 

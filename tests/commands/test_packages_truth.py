@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from framework_envs import find_links, venv
+from programs import run_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -135,9 +136,7 @@ def packages(tmp_path_factory):
 def said(packages, what, *before, **environ):
     python, site = packages
     command = [*before, sys.executable, TRUTH, what, python, site]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, **environ}, timeout=1800
-    )
+    done = run_program(command, check=True, env={**os.environ, **environ}, timeout=1800)
     return json.loads(done.stdout)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from bundle_site import add_own
+from environment_facts import ok
 from packaging.requirements import Requirement
 from project_packages import about, sdist
 from wheel_pages import serving_pages
@@ -170,8 +171,7 @@ def test_other_bytes_under_the_same_name_are_refused(torches, pages):
     assert line.startswith("flash-attn @ http") and file.replace("+", "%2B") in line
     upgrade = ("lock", "--json", "--upgrade", "flash-attn", "--with", "flash-attn", "--with", "einops", *ASK)
     assert locked(torches(*upgrade), "flash-attn")["sha256"] != first["sha256"]
-    built = torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK)
-    assert built.code == 0, built.err
+    ok(torches("create", "--locked", "--with", "flash-attn", "--with", "einops", *ASK))
     drifted = torches("verify", "--locked", "--quick", "--json", ".venv").json["findings"]
     assert not [f for f in drifted if "flash" in str(f)], drifted
 
@@ -217,8 +217,7 @@ def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages
     assert made.code == 0 and list((torches.work / "bundle").rglob(file)), made.err
     pages.requests.clear()
     torches.env["UV_CACHE_DIR"] = str(torches.work / "another-cache")
-    ran = torches("create", "--bundle", "bundle", "--offline", *GPU)
-    assert ran.code == 0, ran.err
+    ok(torches("create", "--bundle", "bundle", "--offline", *GPU))
     assert not pages.requests
     assert list((torches.work / ".venv").glob("lib/*/site-packages/flash_attn"))
 
@@ -305,8 +304,7 @@ def test_a_build_for_an_old_driver_outside_of_the_index_is_named_and_locked(vllm
         with (vllms.work / "rows" / "indexes.yaml").open("a") as rows:
             rows.write(table + row)
     file = "vllm-9.0.0+cu129-cp311-cp311-linux_x86_64.whl"
-    ran = vllms("resolve", "--json", "--with", "vllm", *OLD_DRIVER)
-    assert ran.code == 0, ran.err
+    ran = ok(vllms("resolve", "--json", "--with", "vllm", *OLD_DRIVER))
     assert ran.json["builds"][0]["version"] == "2.10.0"
     assert any(note.startswith(f"vllm 9.0.0 is the wheel {file}.") for note in ran.json["notes"])
     assert ("no wheel of vllm newer than 9.0.0" in ran.err) == listed

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 from rows import sampled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,10 +89,12 @@ def test_update_brings_back_releases_that_are_missing(gpuenv, older, framework, 
     path.write_text("".join(x for x in lines if x not in away))
     env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
     env |= {"XDG_CONFIG_HOME": gpuenv.env["XDG_CONFIG_HOME"], "PYTHONPATH": str(older)}
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "provision", "profiles", "update", framework, "--json"],
-        env=env, cwd=older, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        env=env,
+        cwd=older,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     overlay = Path(gpuenv.env["XDG_CONFIG_HOME"]) / "gpuenv" / "profiles" / f"{framework}.yaml"
     back = [x for x in overlay.read_text().splitlines(keepends=True) if x.startswith("  - {version:")]
@@ -110,6 +113,6 @@ def test_an_unknown_newer_version_is_told_that_update_would_help(gpuenv):
 def test_three_random_measured_rows_read_again_are_the_same():
     """With no cache, out of the wheels on the index: a profile that drifts from them fails here."""
     argv = [sys.executable, str(ROOT / "scripts" / "update_profiles.py"), "--sample", "3"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = run_program(argv, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("as before") == 3

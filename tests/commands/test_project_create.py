@@ -2,17 +2,14 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import project_packages
 import pytest
 import tomllib
+from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving, wheel_bytes
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
@@ -39,19 +36,12 @@ def requirements(gpuenv, *lines, name="requirements.txt"):
     (gpuenv.work / name).write_text("\n".join(lines) + "\n")
 
 
-def installed(env: Path) -> dict[str, str]:
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([env / "bin" / "python", "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
 def test_requirements_come_along_and_the_stack_stays_the_plans(stack, gpuenv, index):
     index.add("brings", "1.0", requires=("hungry",))
     index.add("hungry", "1.0")
     index.add("hungry", "2.0", requires=("torch<2.9",))
     requirements(gpuenv, "torch  # whatever", "brings", "plain<2", "nvidia-cublas-cu12==1.2.3")
-    ran = stack("create", "-r", "requirements.txt", "--framework", "torch", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(stack("create", "-r", "requirements.txt", "--framework", "torch", "--json"))
     have = installed(gpuenv.work / ".venv")
     assert have["torch"] == stack.newest and have["hungry"] == "1.0" and have["plain"] == "1.0"
     notes = " ".join(ran.json["plan"]["notes"])
@@ -81,8 +71,7 @@ def test_a_contradiction_names_the_line_and_the_rule(stack, gpuenv):
 def test_a_package_that_needs_an_older_framework_gets_it(stack, gpuenv, index):
     index.add("old-friend", "1.0", requires=("torch<2.9",))
     requirements(gpuenv, "old-friend")
-    ran = stack("create", "-r", "requirements.txt", "--framework", "torch", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(stack("create", "-r", "requirements.txt", "--framework", "torch", "--json"))
     assert ran.json["plan"]["builds"][0]["version"].startswith("2.8")
     assert installed(gpuenv.work / ".venv")["torch"].startswith("2.8")
     over = {r["version"]: r["reasons"] for r in ran.json["plan"]["rejected"] if r["index"] == "pypi"}
@@ -108,8 +97,7 @@ def test_a_package_that_does_not_exist_is_named_with_its_line(stack, gpuenv):
 def test_a_framework_that_comes_along_is_planned(stack, gpuenv, index):
     index.add("brings", "1.0", requires=("torch",))
     requirements(gpuenv, "brings")
-    ran = stack("create", "-r", "requirements.txt", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(stack("create", "-r", "requirements.txt", "--json"))
     assert [b["framework"] for b in ran.json["plan"]["builds"]] == ["torch"]
     requirements(gpuenv, "plain")
     ran = stack("create", "other", "-r", "requirements.txt")
@@ -120,8 +108,7 @@ def test_folders_and_commits_without_a_hash_come_last_and_are_marked(stack, gpue
     mine = project_packages.folder(gpuenv.work / "mine", "mine", "1.5", requires=("plain<2",))
     repo, commit = project_packages.repository(gpuenv.work / "repo", "fromgit", "0.3")
     requirements(gpuenv, f"-e {mine}", f"fromgit @ git+file://{repo}", "torch")
-    ran = stack("create", "-r", "requirements.txt", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(stack("create", "-r", "requirements.txt", "--json"))
     have = installed(gpuenv.work / ".venv")
     assert have["mine"] == "1.5" and have["fromgit"] == "0.3" and have["plain"] == "1.0"
     loose = {p["name"]: p for p in ran.json["lock"]["packages"] if p["unhashed"]}
@@ -149,8 +136,7 @@ def test_a_package_without_a_wheel_is_named_and_built_from_hashed_source(stack, 
     file, data = project_packages.packed(folder, "against", "2.0")
     index.wheels["against"] = {file: data}
     requirements(gpuenv, "torch", "sourced", "against", "plain")
-    ran = stack("create", "-r", "requirements.txt", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(stack("create", "-r", "requirements.txt", "--json"))
     assert "sourced 4.1 has no wheel" in ran.err
     assert "not checked by hash" in ran.err and "the build tools have no hashes" in ran.err
     have = installed(gpuenv.work / ".venv")
@@ -169,15 +155,13 @@ def test_what_is_compiled_against_a_build_comes_from_the_page_of_that_build(stac
     )
     requirements(gpuenv, "torch", "torch-scatter")
     asked = ("create", "-r", "requirements.txt", "--profiles", overlay, "--json")
-    ran = stack(*asked)
-    assert ran.code == 6 and "torch-scatter" in ran.json["error"]["message"]
+    assert "torch-scatter" in refused(stack(*asked), 6).json["error"]["message"]
     plan = stack("resolve", "--framework", "torch", "--json").json
     label = f"cu{plan['builds'][0]['cuda'].replace('.', '')}"
     release = f"2.1.2+pt{''.join(stack.newest.split('.')[:2])}{label}"
     file = f"torch_scatter-{release}-py3-none-any.whl"
     index.wheels[f"page-{stack.newest}-{label}"] = {file: wheel_bytes("torch_scatter", release)}
-    ran = stack(*asked)
-    assert ran.code == 0, ran.err
+    ran = ok(stack(*asked))
     assert installed(gpuenv.work / ".venv")["torch_scatter"] == release
     locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "torch-scatter")
     assert (locked["sha256"] and locked["url"].endswith(file.replace("+", "%2B"))) or locked["url"].endswith(
@@ -228,8 +212,7 @@ def project(stack, gpuenv):
         target = ("--target", "node") if verb in ("create", "lock", "resolve") else ()
         return gpuenv(verb, *target, *verify, *more)
 
-    ran = go("create")
-    assert ran.code == 0, ran.err
+    ok(go("create"))
     return go
 
 
@@ -238,8 +221,7 @@ def test_a_project_needs_no_arguments_and_the_second_time_does_nothing(project, 
     have = installed(gpuenv.work / ".venv")
     assert have["plain"] == "1.0" and "torch" in have
     asked = sum(index.requests.values())
-    ran = project("create", "--json")
-    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert ok(project("create", "--json")).json["environment"]["changed"] is False
     assert sum(index.requests.values()) == asked
     ran = gpuenv("resolve", "--target", "nodes")
     assert ran.code == 2 and "node" in ran.err, "an unknown target is answered with those that are known"
@@ -254,8 +236,7 @@ def test_a_changed_requirements_file_is_synced_in_place(project, gpuenv, index):
     torch = (next(env.glob("lib/*/site-packages/torch")) / "__init__.py").stat()
     index.add("more", "1.0")
     requirements(gpuenv, "plain", "more")
-    ran = project("create", "--json")
-    assert ran.code == 0, ran.err
+    ok(project("create", "--json"))
     have = installed(env)
     assert have["plain"] == "1.0", "what still fits stays as it was locked"
     assert have["more"] == "1.0"
@@ -293,10 +274,8 @@ def test_the_projects_lock_is_installed_and_kept_near(project, gpuenv, index):
     assert project("lock", "--upgrade", "pip").code == 0
     assert '"26.1"' in lock.read_text() and '"26.0"' not in lock.read_text()
     requirements(gpuenv, "plain>=2")
-    ran = project("lock", "--check")
-    assert ran.code == 6 and "plain: 1.0 -> 2.0" in ran.err
-    ran = project("create", "other")
-    assert ran.code == 0 and "is for other requirements" in ran.err
+    assert "plain: 1.0 -> 2.0" in refused(project("lock", "--check"), 6).err
+    assert "is for other requirements" in ok(project("create", "other")).err
     assert installed(gpuenv.work / "other")["plain"] == "2.0"
 
 
@@ -318,14 +297,12 @@ def test_add_writes_the_file_the_lock_and_the_environment(project, gpuenv, index
     text = file.read_text().replace("targets:", "device: cuda\ndriverless: 1\ntargets:")
     assert "driverless" in text  # the next line takes it out again: an unknown key is refused
     index.add("more", "1.0")
-    ran = gpuenv("add", "torch")
-    assert ran.code == 2 and "framework" in ran.err
+    assert "framework" in refused(gpuenv("add", "torch"), 2).err
     file.write_text(file.read_text().replace("index: pypi", "index: pypi\ndevice: cpu"))
     assert gpuenv("create", "cpu", "--no-verify").code == 0
     (torch,) = (gpuenv.work / "cpu").glob("lib/*/site-packages/torch/__init__.py")
     file_of_torch = torch.stat().st_ino
-    ran = gpuenv("add", "more", "--env", "cpu", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("add", "more", "--env", "cpu", "--no-verify"))
     assert '"more"' in file.read_text() and file.read_text().startswith("# mine")
     assert '"more"' in (gpuenv.work / "pylock.toml").read_text()
     assert installed(gpuenv.work / "cpu")["more"] == "1.0"
@@ -338,8 +315,7 @@ def test_add_writes_the_file_the_lock_and_the_environment(project, gpuenv, index
 def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(stack, gpuenv, index):
     assert stack("create", "--framework", "torch").code == 0
     index.add("more", "1.0")
-    ran = gpuenv("add", "more", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("add", "more", "--no-verify"))
     assert installed(gpuenv.work / ".venv")["more"] == "1.0"
     assert gpuenv("add", "more", "--env", "nowhere").code == 2
 
@@ -351,8 +327,7 @@ def test_a_pyproject_comes_along_with_its_extras(stack, gpuenv, index):
         '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.8"\ndependencies = ["torch<2.9", "plain<2"]\n'
         '[project.optional-dependencies]\nmore = ["extra-thing"]\n'
     )
-    ran = stack("create", "--project", ".", "--extra", "more", "--json")
-    assert ran.code == 0, ran.err
+    ok(stack("create", "--project", ".", "--extra", "more", "--json"))
     have = installed(gpuenv.work / ".venv")
     assert have["torch"].startswith("2.8") and have["plain"] == "1.0" and have["extra-thing"] == "3.0"
     assert "p" not in have, "a project that cannot be built is not installed"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environment_facts import ok, refused
 
 CPU = "frameworks: [torch]\ndevice: cpu\n"
 
@@ -81,8 +82,7 @@ def test_a_missing_environment_is_to_be_made_by_create(below):
 
 def test_a_project_above_home_is_not_read(below):
     below.env["HOME"] = str(root_of(below) / "src")
-    ran = below("resolve")
-    assert ran.code == 2 and "no gpuenv.yaml here" in ran.err
+    assert "no gpuenv.yaml here" in refused(below("resolve"), 2).err
 
 
 def test_two_files_of_one_project_are_an_error(below):
@@ -93,8 +93,7 @@ def test_two_files_of_one_project_are_an_error(below):
 
 
 def test_init_looks_into_this_folder_only(below):
-    ran = below("init", "--framework", "jax")
-    assert ran.code == 0, ran.err
+    ok(below("init", "--framework", "jax"))
     assert "jax" in (below.work / "gpuenv.yaml").read_text()
     assert (root_of(below) / "gpuenv.yaml").read_text() == CPU
 
@@ -119,8 +118,7 @@ def test_the_active_environment_is_taken_where_the_project_has_none(gpuenv, vari
     assert ran.out.strip() == str(env)
     assert f"note: .venv is missing. Using {env} from {variable}" in ran.err
     assert gpuenv("verify", "--quick", "--json").json["env"] == str(env)
-    report = gpuenv("report")
-    assert report.code == 0 and "active" in report.out
+    assert "active" in ok(gpuenv("report")).out
 
 
 def test_diagnose_offers_the_active_environment_and_runs_nothing_of_it(gpuenv):
@@ -129,8 +127,7 @@ def test_diagnose_offers_the_active_environment_and_runs_nothing_of_it(gpuenv):
     (env / "bin" / "python").write_text("#!/bin/sh\ntouch ran\n")
     (env / "bin" / "python").chmod(0o755)
     gpuenv.env["VIRTUAL_ENV"] = str(env)
-    ran = gpuenv("diagnose")
-    assert ran.code == 0 and f"gpuenv diagnose --env {env}" in ran.err
+    assert f"gpuenv diagnose --env {env}" in ok(gpuenv("diagnose")).err
     own = venv_at(gpuenv.work / ".venv")
     assert f"gpuenv diagnose --env {own.name}" in gpuenv("diagnose").err
     (gpuenv.work / "a.log").write_text("epoch 1\n")
@@ -152,8 +149,7 @@ def test_virtual_env_comes_before_conda_and_the_projects_before_both(gpuenv):
 
 def test_a_named_environment_comes_before_the_active_one(gpuenv):
     gpuenv.env["VIRTUAL_ENV"] = str(venv_at(gpuenv.folder / "active"))
-    ran = gpuenv("run", ".venv", "--", "python", "-V")
-    assert ran.code == 2 and ".venv does not exist" in ran.err
+    assert ".venv does not exist" in refused(gpuenv("run", ".venv", "--", "python", "-V"), 2).err
 
 
 def test_the_active_environment_never_decides_what_is_changed(gpuenv):

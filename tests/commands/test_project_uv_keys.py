@@ -1,10 +1,9 @@
 """[tool.uv] of a project's pyproject.toml: the keys that are honoured, for solving and installing alike."""
 # ruff: noqa: F811  # fixtures are imported by their name
 
-import sys
-
 import pytest
 import tomllib
+from environment_facts import HERE, ok
 from loopback import Index, serving
 from project_folder import asked, folder  # noqa: F401  # fixtures
 
@@ -13,7 +12,6 @@ from provision.index import uv
 from provision.model import PackageSources
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
 
 
@@ -142,11 +140,9 @@ def locked(gpuenv):
 
 
 def test_an_override_is_locked_and_installed(go, gpuenv):
-    ran = go("lock", PROJECT + 'override-dependencies = ["plain==1.0"]\n')
-    assert ran.code == 0, ran.err
+    ok(go("lock", PROJECT + 'override-dependencies = ["plain==1.0"]\n'))
     assert locked(gpuenv)["plain"]["version"] == "1.0", "strict asks for 2"
-    ran = go("create", PROJECT + 'override-dependencies = ["plain==1.0"]\n', "--locked")
-    assert ran.code == 0, ran.err
+    ok(go("create", PROJECT + 'override-dependencies = ["plain==1.0"]\n', "--locked"))
     assert list((gpuenv.work / ".venv").glob("lib/python3*/site-packages/plain-1.0.dist-info"))
 
 
@@ -162,13 +158,11 @@ def test_a_package_is_taken_from_its_explicit_index(go, gpuenv, index):
         text = PROJECT.replace('["strict"]', '["strict", "plain"]') + (
             f'sources.plain.index = "own"\n[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\nexplicit = true\n'
         )
-        ran = go("lock", text)
-        assert ran.code == 0, ran.err
+        ok(go("lock", text))
         found = locked(gpuenv)
         assert (found["plain"]["version"], found["plain"]["index"]) == ("2.5", own.url)
         assert (found["strict"]["version"], found["strict"]["index"]) == ("1.0", index.url)
-        ran = go("create", text, "--locked")
-        assert ran.code == 0, ran.err
+        ok(go("create", text, "--locked"))
         assert own.downloads()
 
 
@@ -178,8 +172,7 @@ def test_a_built_project_takes_torch_from_the_index_of_the_plan(go, gpuenv):
         'sources.torch.index = "cu"\n[[tool.uv.index]]\nname = "cu"\nurl = "http://127.0.0.1:9/whl/cu132"\nexplicit = true\n'
         '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
     )
-    ran = go("lock", text)
-    assert ran.code == 0 and "127.0.0.1:9" not in ran.err, ran.err
+    assert "127.0.0.1:9" not in ok(go("lock", text)).err
     found = locked(gpuenv)
     assert found["x"]["directory"]["editable"] and "version" not in found["x"]
     assert {"torch", "strict", "plain"} <= found.keys()
@@ -194,5 +187,4 @@ def test_a_foreign_pyproject_in_the_current_folder_is_ignored_by_the_install(go,
     """A pyproject.toml that is not the project's, in the current folder."""
     assert gpuenv("lock", *TORCH).code == 0
     (gpuenv.work / "pyproject.toml").write_text('[tool.uv]\nexclude-newer = "2001-01-01"\n')
-    ran = gpuenv("create", *TORCH, "--locked", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", *TORCH, "--locked", "--no-verify"))

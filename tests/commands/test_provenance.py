@@ -3,14 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from command import Command
-from environment_facts import installed, ok
+from environment_facts import HERE, installed, ok
 from loopback import Index, serving
+from programs import run_program
 
 from provision.environment import registry
 from provision.errors import BuildError
@@ -18,7 +18,6 @@ from provision.index import uv
 
 pytestmark = pytest.mark.usefixtures("real_uv")
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 
@@ -151,10 +150,9 @@ def test_a_run_with_umask_0_does_not_refuse_its_own_files(go):
     """Some runners of CI set it, and groups that share folders have umask 002."""
     (go.work / "gpuenv.yaml").write_text(f"frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: '{HERE}'\n")
     for argv in (("create",), ("add", "more"), ("create",), ("drop", "more")):
-        done = subprocess.run(
-            [sys.executable, "-m", "provision", *argv, "--no-verify"], env=go.env, cwd=go.work, umask=0,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_program(
+            [sys.executable, "-m", "provision", *argv, "--no-verify"], env=go.env, cwd=go.work, umask=0
+        )
         assert done.returncode == 0, done.stderr
     made = (go.work / ".venv", go.work / "gpuenv.yaml", go.folder / "cache", *(go.work / ".venv").rglob("*"))
     open_ = {path.name for path in made if not path.is_symlink() and path.stat().st_mode & 0o022}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from programs import run_program
 
 from provision.verify import frameworks
 
@@ -23,9 +24,7 @@ STAGES = ["driver", "runtime", "libraries", "cudnn", *frameworks.STAGES, "packag
 def gpuenv(folder, *args):
     argv = [sys.executable, "-m", "provision", *map(str, args)]
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    return subprocess.run(
-        argv, cwd=folder, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+    return run_program(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("torch", "tensorflow")]
@@ -108,7 +107,7 @@ def test_a_package_replaced_by_hand_takes_the_standing_verdict_away(made):
 
 def test_pip_works_in_a_made_environment(made):
     _, folder, _ = made
-    done = subprocess.run([folder / ".venv/bin/pip", "check"], capture_output=True, text=True, check=False)
+    done = run_program([folder / ".venv/bin/pip", "check"])
     assert done.returncode == 0, done.stdout
 
 
@@ -116,14 +115,9 @@ def test_pip_works_in_a_made_environment(made):
 def test_the_same_packages_of_another_tool_work_on_the_cpu_unless_their_build_is_for_cuda(made, tmp_path):
     framework, folder, _ = made
     python = folder / ".venv" / "bin" / "python"
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    site = run_program([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True).stdout.strip()  # fmt: skip
     foreign = tmp_path / "foreign"
-    base = subprocess.run(
-        [python, "-c", "import sys; print(sys._base_executable)"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    base = run_program([python, "-c", "import sys; print(sys._base_executable)"], check=True).stdout.strip()
     subprocess.run([base, "-m", "venv", "--without-pip", foreign], check=True)
     (next(foreign.glob("lib/python3*/site-packages")) / "all.pth").write_text(site + "\n")
     device = [] if framework == "tensorflow" else ["--device", "cuda"]  # its wheel is one for CUDA

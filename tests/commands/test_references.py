@@ -2,19 +2,18 @@
 
 import os
 import re
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from bundle_site import add_own
+from environment_facts import HERE
 
 from provision.errors import UsageError
 from provision.lock.compile import parse_pylock
 from provision.model import Plan, Target
 from provision.system import grants
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TOKEN = "t0k3n-of-the-path"
 USER, PASSWORD = "us3r-name", "p4ssw0rd-x"
 

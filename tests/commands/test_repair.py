@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from command import Command
-from environment_facts import own
+from environment_facts import HERE, ok, own
 from export_locks import wheel
 from loopback import Index, serving
+from programs import run_program
 
 from provision.environment.managers import RepairWork, find_work, join_work
 from provision.model import (
@@ -34,7 +35,6 @@ from provision.verify import drift
 from provision.wheels import pylock as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CU13, CU12 = "nvidia-cudnn-cu13", "nvidia-cudnn-cu12"
 FILE = "nvidia/cudnn/lib/libcudnn.so.9"
 
@@ -55,7 +55,7 @@ class Made:
             "UV_CACHE_DIR": str(self.gpuenv.folder / "own"),
         }
         argv = [sys.executable, "-m", "uv", "pip", *args, "--python", self.path / "bin" / "python"]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        done = run_program(argv, env=env)
         assert done.returncode == 0, done.stderr
 
     def installed(self):
@@ -92,8 +92,7 @@ def pristine(tmp_path_factory):
             CU13, plan["builds"][0]["cudnn"], also={FILE: "cuDNN for CUDA 13\n", "nvidia/cudnn/NEWS": "13\n"}
         )
         gpuenv.env["PIP_INDEX_URL"] = index.url
-        ran = gpuenv("create", *ask, "--no-verify")
-        assert ran.code == 0, ran.err
+        ok(gpuenv("create", *ask, "--no-verify"))
         yield gpuenv.folder, index, plan, {name: dict(files) for name, files in index.wheels.items()}
 
 
@@ -213,8 +212,7 @@ def test_missing_truncated_and_changed_files_are_put_back(made):
     cached = [
         p for p in (made.gpuenv.folder / "uv-cache").rglob("torch/__init__.py") if p.stat().st_size == 3
     ]
-    ran = made.gpuenv("repair", "--no-verify", "--json")
-    assert ran.code == 0, ran.err
+    ran = ok(made.gpuenv("repair", "--no-verify", "--json"))
     assert {p["name"] for p in ran.json["packages"]} == {"torch", "triton", CU13}
     assert made.everything() == files
     if cached:  # where uv links: on file systems that share blocks it does not
@@ -340,7 +338,7 @@ except BuildError as error:
 """
     for manager in ("venv", "conda"):
         argv = [sys.executable, "-c", code, env, manager]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = run_program(argv)
         assert str(env) in done.stdout and "lib/theirs" in done.stdout, done.stdout + done.stderr
         assert [p.name for p in env.parent.iterdir()] == ["env"], "the environment is as it was"
         assert (env / "lib" / "mine.py").read_text() == "mine"
@@ -405,8 +403,7 @@ def test_conda_packages_are_put_back_by_the_engine(gpuenv):
     os.utime(env / "bin" / "python", (time.time() + 5,) * 2)
     next((env / "conda-meta").glob("jax-0*.json")).unlink()
     (env / "keep me.txt").write_text("mine")
-    ran = gpuenv("repair", "--no-verify", "--json", *channel)
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("repair", "--no-verify", "--json", *channel))
     assert {p["name"]: p["had"] for p in ran.json["packages"]} == {"jax": None, "jaxlib": "0.7.0"}
     assert inside.exists() and (env / "bin" / "python").read_bytes() == script
     assert (env / "keep me.txt").read_text() == "mine"
@@ -430,8 +427,7 @@ def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
         gpuenv.env.pop(name)  # as the user has it
     gpuenv.env |= {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_", "XDG_CACHE"))}
     gpuenv.env["HOME"] = os.environ["HOME"]
-    made = gpuenv("create", "--framework", "jax>=0.7", "--device", "cpu", "--python", HERE, "--json")
-    assert made.code == 0, made.err
+    made = ok(gpuenv("create", "--framework", "jax>=0.7", "--device", "cpu", "--python", HERE, "--json"))
     version = made.json["plan"]["builds"][0]["version"]
     env = gpuenv.work / ".venv"
     argv = [
@@ -445,10 +441,9 @@ def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
         env / "bin" / "python",
         f"jax<{version}",
     ]
-    done = subprocess.run(argv, env=gpuenv.env, capture_output=True, text=True, check=False)
+    done = run_program(argv, env=gpuenv.env)
     assert done.returncode == 0, done.stderr
-    ran = gpuenv("verify")
-    assert ran.code == 0, ran.out
+    ran = ok(gpuenv("verify"))
     older = json.loads((env / ".gpuenv" / "verdict.json").read_text())["verdict"]["frameworks"][0]["version"]
     words = " ".join(ran.out.split())
     assert f"jax {version} was replaced by {older}" in words and f"gpuenv repair {env}" in words
@@ -458,8 +453,7 @@ def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
     ran = gpuenv("verify", "--json")
     assert ran.code == 8 and "repair" in ran.json["hint"]
     assert {"jax", "jaxlib"} <= {c["name"] for c in ran.json["drift"]}
-    ran = gpuenv("repair", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("repair", "--json"))
     assert {p["name"]: (p["had"], p["now"]) for p in ran.json["packages"]}["jax"] == (older, version)
     assert ran.json["verdict"]["verdict"] == "cpu" and ran.json["verdict"]["drift"] == []
     assert gpuenv("verify", "--locked", "--quick").code == 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environment_facts import ok, refused
 from rows import rows, sampled
 
 from provision import report
@@ -171,8 +172,7 @@ def planted(gpuenv):
 @pytest.mark.parametrize("words", sampled([(), (".venv",), ("--json",)], 2))
 def test_no_planted_personal_data_is_in_the_report(gpuenv, words):
     home = planted(gpuenv)
-    ran = gpuenv("report", *words)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("report", *words))
     seen = (ran.out + ran.err).lower()
     for kind, secret in {**SECRETS, "home": str(home), "user": "jane-doe-7"}.items():
         assert secret.lower() not in seen, kind
@@ -242,7 +242,5 @@ def test_report_works_without_an_environment(gpuenv):
 
 
 def test_report_accepts_an_environment_of_another_tool_and_refuses_none(gpuenv):
-    ran = gpuenv("report", Path(sys.prefix))
-    assert ran.code == 0 and "not made by gpuenv" in ran.out
-    ran = gpuenv("report", "nowhere", "--json")
-    assert ran.code == 2 and "nowhere" in ran.json["error"]["message"]
+    assert "not made by gpuenv" in ok(gpuenv("report", Path(sys.prefix))).out
+    assert "nowhere" in refused(gpuenv("report", "nowhere", "--json"), 2).json["error"]["message"]

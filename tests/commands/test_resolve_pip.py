@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from environment_facts import installed
+from environment_facts import installed, ok
 from framework_envs import venv
 from loopback import Index, serving
 from packaging.requirements import Requirement
@@ -47,8 +47,7 @@ def test_the_printed_commands_install_the_plan_from_both_indexes(two, typed, too
     two.default.add("detector", "1.0", requires=("torch", "torchvision"))
     for text in two.plan["builds"][0]["requirements"][1:]:  # the PyTorch index has what its wheels require
         two.pytorch.add(Requirement(text).name, str(next(iter(Requirement(text).specifier)).version))
-    ran = two.gpuenv("resolve", *ASK, "--with", "torchvision", "--with", "detector", "--pip")
-    assert ran.code == 0, ran.err
+    ran = ok(two.gpuenv("resolve", *ASK, "--with", "torchvision", "--with", "detector", "--pip"))
     printed = [line.strip() for line in ran.out.splitlines()]
     commands = [line for line in printed if line.startswith(f"{tool}pip install ")]
     assert len(commands) == 2
@@ -89,19 +88,20 @@ def test_local_wheels_are_named_by_their_folder(gpuenv, tmp_path):
     links = tmp_path / "links here"
     links.mkdir()
     (links / "torch-2.13.0+cpu-py3-none-any.whl").write_bytes(wheel_bytes("torch", "2.13.0+cpu"))
-    ran = gpuenv(
-        "resolve",
-        "--framework",
-        "torch",
-        "--device",
-        "cpu",
-        "--offline",
-        "--find-links",
-        links,
-        "--pip",
-        "--json",
+    ran = ok(
+        gpuenv(
+            "resolve",
+            "--framework",
+            "torch",
+            "--device",
+            "cpu",
+            "--offline",
+            "--find-links",
+            links,
+            "--pip",
+            "--json",
+        )
     )
-    assert ran.code == 0, ran.err + ran.out
     assert shlex.split(ran.json["pip"][0])[2:] == [
         "torch==2.13.0+cpu",
         "--find-links",

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 from provision import profiles
 from provision.cli import read_words
@@ -277,14 +278,7 @@ def test_output_of_the_program_is_not_kept_in_memory(gpuenv, env):
     script = "import os\nb = b'x' * 79 + b'\\n'\nfor _ in range(2500): os.write(2, b * 1000)\nos.write(2, b'No CUDA GPUs are available\\n')\nraise SystemExit(3)"
     argv = [sys.executable, "-m", "provision", "run", "--", "python", "-c", script]
     measure = "import resource, subprocess, sys\ncode = subprocess.call(sys.argv[1:], stderr=subprocess.DEVNULL)\nused = resource.getrusage(resource.RUSAGE_CHILDREN)\nprint(code, used.ru_maxrss, int(used.ru_utime + used.ru_stime))"
-    done = subprocess.run(
-        [sys.executable, "-c", measure, *argv],
-        env=gpuenv.env,
-        cwd=gpuenv.work,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_program([sys.executable, "-c", measure, *argv], env=gpuenv.env, cwd=gpuenv.work, check=True)
     code, kilobytes, seconds = map(int, done.stdout.split())
     assert code == 3 and kilobytes < 150_000
     assert seconds < 20  # of processor time

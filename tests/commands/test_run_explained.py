@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 
 @pytest.fixture
@@ -105,11 +106,11 @@ def test_a_crash_says_where_it_was(gpuenv, site):
         "-c",
         "import ctypes; ctypes.string_at(0)",
     ]
-    done = subprocess.run(argv, env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False)
+    done = run_program(argv, env=gpuenv.env, cwd=gpuenv.work)
     assert "Fatal Python error: Segmentation fault" in done.stderr and "string_at" in done.stderr
     shown = " ".join(done.stderr.split())
     assert re.search(r"note: [^:]*crashed in string_at \(ctypes/\S+, line \d", shown)
     assert "diagnose says" not in done.stderr, "no cause is proved"
     argv.insert(4, "--keep-env")
-    done = subprocess.run(argv, env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False)
+    done = run_program(argv, env=gpuenv.env, cwd=gpuenv.work)
     assert "Fatal Python error" not in done.stderr

@@ -19,8 +19,10 @@ from bundle_site import (  # noqa: F401  # fixtures
     again,
     made,
 )
+from environment_facts import ok
 from loopback import Index, serving
 from powerless import shut
+from programs import run_program
 
 from provision.environment import kernel
 from provision.errors import BuildError
@@ -255,8 +257,7 @@ def test_a_bundle_is_not_written_through_links(again, outside, what):
 
 def test_links_above_a_bundle_are_followed(again, tmp_path):
     (tmp_path / "stick").symlink_to(again.folder)
-    ran = again.gpuenv("bundle", tmp_path / "stick")
-    assert ran.code == 0, ran.err
+    ok(again.gpuenv("bundle", tmp_path / "stick"))
 
 
 @pytest.mark.parametrize(("name", "target"), [("Makefile", "precious"), ("Makefile", "new"), (".gitignore", "precious"),
@@ -304,8 +305,7 @@ def test_output_goes_to_standard_output_alone(locked):
     (locked.gpuenv.work / "held.toml").write_text(locked.text)
     argv = ("export", "--format", "requirements", "--lock", "held.toml")
     plain = locked.gpuenv(*argv)
-    named = locked.gpuenv(*argv, "-o", "/dev/stdout")
-    assert named.code == 0 and named.out == plain.out, named.out
+    assert ok(locked.gpuenv(*argv, "-o", "/dev/stdout")).out == plain.out
     made = locked.gpuenv("lock", *GPU_ASK, "-o", "/dev/stdout")
     assert made.code == 0 and tomli.loads(made.out)["packages"], made.err
     assert "gpuenv create" in made.err
@@ -317,10 +317,9 @@ def test_output_goes_into_a_process_substitution(locked):
         "gpuenv export --format requirements --lock held.toml -o >(cat > copy) && sleep 0.2; wait; cat copy"
     )
     path = f"{Path(sys.executable).parent}:{locked.gpuenv.env['PATH']}"
-    ran = subprocess.run(
-        ["bash", "-c", command], cwd=locked.gpuenv.work, env={**locked.gpuenv.env, "PATH": path},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = run_program(
+        ["bash", "-c", command], cwd=locked.gpuenv.work, env={**locked.gpuenv.env, "PATH": path}
+    )
     assert ran.returncode == 0 and "--hash=sha256:" in ran.stdout, ran.stderr
 
 

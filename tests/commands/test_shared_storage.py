@@ -17,6 +17,7 @@ from pathlib import Path
 import counting_program
 import kernel_calls
 import pytest
+from programs import run_program
 
 from provision.environment import place_lock, record
 from provision.model import Verdict
@@ -209,7 +210,7 @@ def test_a_full_disk_does_not_keep_an_environment_from_being_removed(left, tmp_p
     before = f"printf %s '{left}' > {lock}; touch -d '1 hour ago' {lock};" if left is not None else ""
     inside = f'mount -t tmpfs -o size=256k none {disk} && {before} dd if=/dev/zero of={disk}/full status=none; exec "$@"'
     command = ["unshare", "-m", "sh", "-c", inside, "sh", sys.executable, "-c", HOLD, disk / "env"]
-    done = subprocess.run(command, cwd=ROOT, input="\n", capture_output=True, text=True, check=False)
+    done = run_program(command, cwd=ROOT, input="\n")
     assert "No space left" in done.stderr, "the disk is full"
     assert done.stdout.splitlines()[-2:] == ["held", "still held"], done.stdout + done.stderr
 
@@ -338,9 +339,7 @@ def made(gpuenv, index):
             "--no-verify",
             *more,
         ]
-        done = subprocess.run(
-            command, env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False
-        )
+        done = run_program(command, env=gpuenv.env, cwd=gpuenv.work)
         assert done.returncode == 0, done.stderr
         return done.stderr
 

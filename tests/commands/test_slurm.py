@@ -11,6 +11,7 @@ from pathlib import Path
 import export_locks as el
 import pytest
 import slurm_cluster
+from programs import run_program
 from verify_stub import ALL_LIBRARIES, healthy, make_environment
 
 from driver_stub import H200, SCENARIOS, build, gpu, spec
@@ -88,9 +89,7 @@ def silent(site, cluster):
 
     def run():
         start = time.monotonic()
-        ran = subprocess.run(
-            [script], check=False, env={**cluster.environ, "SLURMD_NODENAME": "n1"}, capture_output=True, text=True
-        )  # fmt: skip
+        ran = run_program([script], env={**cluster.environ, "SLURMD_NODENAME": "n1"})
         return ran, time.monotonic() - start
 
     with ThreadPoolExecutor() as pool:
@@ -184,13 +183,7 @@ def test_a_damaged_cudnn_of_root_drains_the_node(site, good):
 def test_a_node_that_drains_keeps_its_reason(site, good):
     good.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=new fan")
     site.set_driver(SCENARIOS["mismatch"])
-    script = subprocess.run(
-        [site.scripts["prolog"]],
-        check=False,
-        env={**good.environ, "SLURMD_NODENAME": "n2"},
-        capture_output=True,
-        text=True,
-    )
+    script = run_program([site.scripts["prolog"]], env={**good.environ, "SLURMD_NODENAME": "n2"})
     assert script.returncode == 1 and "driver_library_mismatch" in script.stderr
     assert good.node("n2")["Reason"].startswith("new fan")
 
@@ -261,13 +254,7 @@ def test_what_another_user_can_change_is_not_run_by_root(site, good, form):
     os.chown(python, 65534, 65534)
     site.set_driver(SCENARIOS["mismatch"])
     try:
-        script = subprocess.run(
-            [site.scripts[form]],
-            check=False,
-            env={**good.environ, "SLURMD_NODENAME": "n1"},
-            capture_output=True,
-            text=True,
-        )
+        script = run_program([site.scripts[form]], env={**good.environ, "SLURMD_NODENAME": "n1"})
     finally:
         python.unlink()
     assert (
@@ -286,12 +273,6 @@ def test_a_check_that_does_not_answer_ends_in_five_seconds_and_drains_nothing(go
 def test_a_gpuenv_that_is_missing_drains_nothing(site, good, tmp_path):
     script = tmp_path / "prolog"
     script.write_text(el.text("prolog", env=str(site.env)))
-    ran = subprocess.run(
-        ["sh", script],
-        check=False,
-        env={**good.environ, "SLURMD_NODENAME": "n1"},
-        capture_output=True,
-        text=True,
-    )
+    ran = run_program(["sh", script], env={**good.environ, "SLURMD_NODENAME": "n1"})
     assert ran.returncode == 0 and "gpuenv exited with code 127" in ran.stderr
     assert good.node("n1")["State"] == "IDLE"

@@ -3,15 +3,13 @@
 Every backend here leaves a mark when it is started, whichever of its hooks is called.
 """
 
-import sys
-
 import project_packages
 import pytest
 import tomli
+from environment_facts import HERE, ok
 from loopback import Index, serving, wheel_bytes
 from marked_builds import Marks
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)
 
 
@@ -50,8 +48,7 @@ IN_PLACE = "to learn its requirements: those that its source states are used"
 
 def test_what_a_build_says_is_solved_and_its_package_is_named(gpuenv, jax, index, marks):
     marks.stated(index, "built", "1.0", ("plain",), ("plain", "other>=1"), **DYNAMIC)
-    ran = gpuenv("lock", *ask(gpuenv, "built"))
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", *ask(gpuenv, "built")))
     assert marks.left() == ["built"]
     told = " ".join(ran.err.split())
     assert "built 1.0 has no wheel" in told and "installed from source, which needs no compiler" in told
@@ -59,16 +56,14 @@ def test_what_a_build_says_is_solved_and_its_package_is_named(gpuenv, jax, index
     held = locked(gpuenv)
     assert "plain" in held and "other" in held, "the build decides, and not PKG-INFO"
     assert "tool" not in held["built"], "nothing is to be compared"
-    ran = gpuenv("create", "--locked", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_an_older_release_is_taken_where_the_newest_does_not_fit(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "3.0", ("absent",), **DYNAMIC)
     marks.stated(index, "stated", "2.0", ("plain>=5",), **DYNAMIC)
     marks.stated(index, "stated", "1.0", ("plain",), **DYNAMIC)
-    ran = gpuenv("lock", *ask(gpuenv, "stated"))
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask(gpuenv, "stated")))
     assert locked(gpuenv)["stated"]["version"] == "1.0" and "plain" in locked(gpuenv)
 
 
@@ -130,8 +125,7 @@ def test_resolve_leaves_out_what_states_nothing_and_says_so(gpuenv, jax, index, 
 def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, jax, index, marks, kinds):
     requires = ("plain>=1.0", "other; python_version<'3'", "other; extra=='more'")
     marks.stated(index, "stated", "1.0", requires, fails=True, **kinds)
-    ran = gpuenv("lock", *ask(gpuenv, "stated"))
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", *ask(gpuenv, "stated")))
     told = " ".join(ran.err.split())
     assert told.count(f"uv cannot build stated {IN_PLACE}") == 1
     assert "stated 1.0 has no wheel" in told and "installed from source, which needs no compiler" in told
@@ -139,8 +133,7 @@ def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, j
     held = locked(gpuenv)
     assert "plain" in held and "other" not in held
     assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", "plain >=1.0"]
-    ran = gpuenv("create", "--locked", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_a_failed_build_is_the_reason_where_the_archive_states_nothing(gpuenv, jax, index):
@@ -159,13 +152,11 @@ def test_a_failed_build_is_the_reason_where_the_archive_states_nothing(gpuenv, j
 
 def test_an_extra_of_a_source_brings_its_requirements(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "1.0", ("plain", "other>=1; extra=='more'"), **FAILS)
-    ran = gpuenv("lock", *ask(gpuenv, "stated[more]"))
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask(gpuenv, "stated[more]")))
     held = locked(gpuenv)
     assert "other" in held
     assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", 'other >=1 ; extra == "more"', "plain"]
-    ran = gpuenv("create", "--locked", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_metadata_that_no_build_may_change_is_not_recorded(gpuenv, jax, index, marks):
@@ -178,8 +169,7 @@ def test_metadata_that_no_build_may_change_is_not_recorded(gpuenv, jax, index, m
 
 def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "1.0", ("plain",), ("plain", "other>=1"), **FAILS)
-    ran = gpuenv("lock", *ask(gpuenv, "stated"))
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask(gpuenv, "stated")))
     ran = gpuenv("create", "--locked", "--no-verify")
     told = " ".join(ran.err.split())
     assert ran.code == 7, ran.err
@@ -187,11 +177,9 @@ def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, 
     assert "requirements of its source archive: plain" in told and "hint: lock again: gpuenv lock" in told
     assert not (gpuenv.work / ".venv").exists()
     # what was built is known from then on
-    ran = gpuenv("lock", *ask(gpuenv, "stated"))
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask(gpuenv, "stated")))
     assert "other" in locked(gpuenv)
-    ran = gpuenv("create", "--locked", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_a_difference_rolls_back_what_add_did(gpuenv, jax, index, marks):
@@ -252,8 +240,7 @@ def test_an_older_python_and_framework_are_taken_where_a_compiler_is_spared(gpue
     (wheel,) = index.wheels["kernels"].values()
     index.wheels["kernels"] = {file: data, "kernels-1.0-cp310-cp310-manylinux2014_aarch64.whl": wheel}
     index.uploaded = "2022-05-03T00:00:00Z"
-    ran = gpuenv("lock", "--json", *target, "--with", "kernels")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "--json", *target, "--with", "kernels"))
     assert ran.json["plan"]["python"] == "3.10" and not ran.json["plan"]["builds"][0]["version"].startswith(
         "2.15"
     )
@@ -285,8 +272,7 @@ def test_an_older_wheel_in_place_of_what_has_to_be_compiled_has_its_reason(gpuen
         index.wheels.setdefault(name, {})[file] = data
         index.add(name, "1.0")
     index.add("bringing", "1.0", requires=("brought",))
-    ran = gpuenv("lock", "--json", *ask(gpuenv, "sampling", "bringing"))
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "--json", *ask(gpuenv, "sampling", "bringing")))
     versions = {p["name"]: p["version"] for p in ran.json["packages"]}
     assert (versions["sampling"], versions["brought"]) == ("1.0", "1.0")
     held = {h["package"]: h for h in ran.json["held_back"]}
@@ -317,8 +303,7 @@ def test_a_package_of_one_index_is_read_there(gpuenv, jax, index, marks):
             f'[tool.uv.sources]\nstated = {{ index = "own" }}\n[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'
             "explicit = true\n[tool.uv]\npackage = false\n"
         )
-        ran = gpuenv("lock", "--framework", "jax", *CPU, "--project", ".")
-        assert ran.code == 0, ran.err
+        ok(gpuenv("lock", "--framework", "jax", *CPU, "--project", "."))
         assert "other" in locked(gpuenv) and "plain" not in locked(gpuenv)
         assert locked(gpuenv)["stated"]["index"] == own.url
         assert not [path for path in index.requests if path.endswith(".tar.gz")]
@@ -339,8 +324,7 @@ def test_a_withdrawn_release_is_no_reason_for_sources(gpuenv, jax, index, marks)
     index.yanked = {file: "broken" for file in index.wheels["many"] if "-1.5" in file or "-1.7" in file}
     index.add("other", "2.0")
     index.add("other", "1.0")
-    ran = gpuenv("lock", "-v", *ask(gpuenv, "many", "other"))
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "-v", *ask(gpuenv, "many", "other")))
     taken = locked(gpuenv)
     assert (taken["many"]["version"], taken["other"]["version"]) == ("2.0", "1.0"), ran.err
     assert "wheels" in taken["many"] and "no wheel" not in ran.err
@@ -355,8 +339,7 @@ def test_a_release_with_a_wheel_is_not_taken_from_source_for_the_sake_of_older_o
         marks.stated(index, "many", version, ("other<2",), **DYNAMIC)
     for version in ("1.0", "2.0"):
         index.add("other", version)
-    ran = gpuenv("lock", "-v", *ask(gpuenv, "brings", "other"))
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "-v", *ask(gpuenv, "brings", "other")))
     taken = locked(gpuenv)
     assert (taken["many"]["version"], taken["other"]["version"]) == ("2.0", "1.0"), ran.err
     assert "wheels" in taken["many"] and "from source" not in ran.err
@@ -372,9 +355,7 @@ def test_a_release_with_a_wheel_is_not_taken_from_source_for_the_sake_of_older_o
 def again(gpuenv, *packages):
     """The lock of the same question once more, without the one that is there."""
     (gpuenv.work / "pylock.toml").unlink()
-    ran = gpuenv("lock", "-v", *ask(gpuenv, *packages))
-    assert ran.code == 0, ran.err
-    return ran
+    return ok(gpuenv("lock", "-v", *ask(gpuenv, *packages)))
 
 
 def test_a_wheel_in_a_folder_is_taken_beside_a_named_source(gpuenv, jax, index, marks, tmp_path):
@@ -383,8 +364,7 @@ def test_a_wheel_in_a_folder_is_taken_beside_a_named_source(gpuenv, jax, index, 
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "second-1.0-py3-none-any.whl").write_bytes(wheel_bytes("second", "1.0"))
     links = ("--find-links", str(tmp_path / "wheels"))
-    ran = gpuenv("lock", *ask(gpuenv, "first==1.0", "second==1.0"), *links)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *ask(gpuenv, "first==1.0", "second==1.0"), *links))
     assert "sdist" in locked(gpuenv)["first"] and "wheels" in locked(gpuenv)["second"]
 
 

@@ -1,13 +1,12 @@
 """Hashes are required on every way into an environment, and a lock says where each package comes from."""
 
 import re
-import sys
 
 import pytest
 import tomli
+from environment_facts import HERE, ok
 from loopback import Index, serving, wheel_bytes
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASKED = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
 
 
@@ -29,8 +28,7 @@ def test_a_lock_names_the_index_or_the_folder_of_every_package(stack, index):
     with serving(Index()) as second:
         second.add("Other.Name_here", "2.0")
         stack.env["PIP_EXTRA_INDEX_URL"] = second.url
-        ran = stack("lock", *ASKED, "--with", "other-name-here", "--with", "at-hand", "--find-links", folder)
-        assert ran.code == 0, ran.err
+        ok(stack("lock", *ASKED, "--with", "other-name-here", "--with", "at-hand", "--find-links", folder))
     packages = {p["name"]: p for p in locked(stack)}
     assert packages.pop("other-name-here")["index"] == second.url
     at_hand = packages.pop("at-hand")

@@ -1,6 +1,7 @@
 """Two frameworks in one environment: one CUDA, or the further one for the CPU; what is stated for one stays its own."""
 
 import pytest
+from environment_facts import ok
 from loopback import Index, serving
 
 HERE = "3.11"
@@ -14,8 +15,7 @@ def both(gpuenv, index):
     """`gpuenv` with the set of torch and TensorFlow that share a CUDA, and the newest torch alone."""
     gpuenv.plans = {}
     for wanted in (("--framework", "torch"), BOTH, ("--framework", "tensorflow")):
-        ran = gpuenv("resolve", "--json", *wanted, *TAIL)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("resolve", "--json", *wanted, *TAIL))
         index.add_plan(ran.json)
         gpuenv.plans[wanted] = {b["framework"]: b for b in ran.json["builds"]}
     gpuenv.env |= {"PIP_INDEX_URL": index.url}

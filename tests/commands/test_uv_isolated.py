@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,7 +9,9 @@ from pathlib import Path
 import project_packages
 import pytest
 from bundle_site import add_own
+from environment_facts import HERE, ok
 from loopback import Index, serving
+from programs import run_program
 from rows import sampled
 
 from provision.index import uv
@@ -21,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("real_uv")
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
 
 
@@ -67,8 +67,7 @@ def test_a_uv_toml_among_the_temporary_files_is_ignored(stack, gpuenv, stranger,
     shared.mkdir()
     gpuenv.env["TMPDIR"] = str(shared)
     (shared / "uv.toml").write_text(f'[[index]]\nurl = "{stranger.url}"\n')
-    ran = stack("create", "--with", "plain")
-    assert ran.code == 0, ran.err
+    ok(stack("create", "--with", "plain"))
     assert not stranger.requests, "an index that a stranger named was asked"
 
 
@@ -100,32 +99,21 @@ def test_a_planted_python_is_never_started(stack, gpuenv, index, tmp_path, verb)
     elif verb == "bundle":
         add_own(index)
         gpuenv.env |= {"UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
-        ran = gpuenv("bundle", "stick", *TORCH)
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("bundle", "stick", *TORCH))
     else:
-        ran = stack(verb)
-        assert ran.code == 0, ran.err
+        ran = ok(stack(verb))
     assert not mark.exists(), ran.err
 
 
 def test_the_current_folders_uv_toml_is_ignored(stack, gpuenv, stranger, tmp_path):
-    target, cache = tmp_path / "target", tmp_path / "doctored"
+    target, prefix, cache = tmp_path / "target", tmp_path / "prefix", tmp_path / "doctored"
     (gpuenv.work / "uv.toml").write_text(
-        f'cache-dir = "{cache}"\n[[index]]\nurl = "{stranger.url}"\n[pip]\ntarget = "{target}"\n'
+        f'cache-dir = "{cache}"\n[[index]]\nurl = "{stranger.url}"\n[pip]\ntarget = "{target}"\nprefix = "{prefix}"\n'
     )
     del gpuenv.env["UV_CACHE_DIR"]
     assert stack("lock", "--with", "plain").code == 0
-    ran = stack("create", "--locked")
-    assert ran.code == 0, ran.err
-    assert not target.exists() and not cache.exists() and not stranger.requests
-    assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
-
-
-def test_the_current_folders_prefix_is_ignored(stack, gpuenv, tmp_path):
-    assert stack("lock").code == 0
-    (gpuenv.work / "uv.toml").write_text(f'[pip]\nprefix = "{tmp_path / "prefix"}"\n')
-    assert stack("create", "--locked").code == 0
-    assert not (tmp_path / "prefix").exists()
+    ok(stack("create", "--locked"))
+    assert not target.exists() and not prefix.exists() and not cache.exists() and not stranger.requests
     assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
 
 
@@ -142,8 +130,7 @@ def test_build_tools_come_from_no_planted_index(stack, gpuenv, index, stranger, 
     assert ran.code != 0 and "tool-of-builds" in ran.err
     assert not stranger.requests
     index.add("tool-of-builds", "1.0")
-    ran = stack("create", "--locked")
-    assert ran.code == 0, ran.err
+    ok(stack("create", "--locked"))
     assert not stranger.requests
 
 
@@ -160,10 +147,11 @@ def test_the_users_uv_toml_applies_to_solving_and_installing(stack, gpuenv, inde
         "sys.argv = ['gpuenv', *sys.argv[1:]]\nfrom provision.__main__ import main\n"
         "try:\n    main()\nfinally:\n    print(json.dumps(begun), file=sys.stderr)\n"
     )
-    ran = subprocess.run(
+    ran = run_program(
         [sys.executable, "-c", code, "create", *TORCH, "--with", "plain", "--no-verify"],
-        cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=gpuenv.work,
+        env=gpuenv.env,
+    )
     assert ran.returncode == 0, ran.stderr
     assert index.downloads() and not stranger.requests
     assert list((config.parent / "kept").glob("archive-v*/*")), "the user's own cache"
@@ -175,8 +163,7 @@ def test_the_users_uv_toml_applies_to_solving_and_installing(stack, gpuenv, inde
 def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuenv):
     gpuenv.env["UV_CACHE_DIR"] = "beside"
     gpuenv.env["TMPDIR"] = "."
-    ran = stack("create")
-    assert ran.code == 0, ran.err
+    ok(stack("create"))
     assert list((gpuenv.work / "beside").glob("archive-v*/*"))
 
 

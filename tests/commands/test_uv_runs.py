@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from environment_facts import ok
 from loopback import Index, serving
 from test_newest_set import ASK, versions
 
@@ -26,8 +27,7 @@ def runs(ran) -> list[int]:
 
 
 def test_a_lock_runs_uv_once(torches, index):
-    ran = torches("lock", "--json", "-v", "--with", "plain", *ASK)
-    assert ran.code == 0, ran.err
+    ran = ok(torches("lock", "--json", "-v", "--with", "plain", *ASK))
     assert runs(ran) == [1]
     assert {p["index"] for p in ran.json["packages"]} == {index.url}
 
@@ -37,8 +37,7 @@ def test_two_indexes_are_told_apart_by_a_run_that_asks_none(torches, index):
         torches.env["PIP_EXTRA_INDEX_URL"] = other.url
         other.add("beside", "1.0", requires=("needed",))
         other.add("needed", "1.0")
-        ran = torches("lock", "--json", "-v", "--with", "plain", "--with", "beside", *ASK)
-        assert ran.code == 0, ran.err
+        ran = ok(torches("lock", "--json", "-v", "--with", "plain", "--with", "beside", *ASK))
         places = {p["name"]: p["index"] for p in ran.json["packages"]}
         pages = [other.requests["/simple/needed/"], index.requests["/simple/pip/"]]
     assert runs(ran) == [1]

@@ -4,14 +4,14 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 import tomllib
 from bundle_site import add_own
-from environment_facts import installed
+from environment_facts import installed, ok
 from packaging.pylock import Pylock
+from programs import run_program
 from rows import sampled
 from torch_project import HERE
 from variants import TRIAL, add_real, add_variants, nvidia, table
@@ -31,9 +31,7 @@ H100 = {
 def uv(gpuenv, *words, forced=H100):
     """Run uv with its preview of variants, as for a machine with an H100."""
     env = {**gpuenv.env, "UV_NO_CONFIG": "1", **forced}
-    return subprocess.run(
-        [program(), *words], check=False, env=env, cwd=gpuenv.work, capture_output=True, text=True
-    )
+    return run_program([program(), *words], env=env, cwd=gpuenv.work)
 
 
 @pytest.fixture
@@ -92,8 +90,7 @@ def test_the_variant_fits_every_gpu_of_the_target(torch, gpuenv, index, target, 
     """uv speaks of one GPU, the one with the highest capability."""
     add_variants(index, "demo", "1.0")
     (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
-    ran = torch("lock", "-r", "requirements.txt", *target)
-    assert ran.code == 0, ran.err
+    ok(torch("lock", "-r", "requirements.txt", *target))
     found = locked(gpuenv)
     for name, version in (("torch", "2.99.0"), ("demo", "1.0")):
         file = f"{name}-{version}-py3-none-any-{label}.whl"
@@ -135,8 +132,7 @@ def test_a_variant_for_the_cpu_is_refused_with_the_reasons_against_each(torch, g
         "13.0": ["driver_too_old"],
         None: ["platform_unsupported"],
     }
-    ran = torch("lock", *target)
-    assert ran.code == 0, ran.err
+    ran = ok(torch("lock", *target))
     told = " ".join(ran.err.split())
     assert re.search(r"variant of demo 1\.0 fits: cu126: no kernels [^;]*12\.0;", told)
     assert "cu130: CUDA 13 needs driver 580.65.06" in told and "null: is a CPU build" in told
@@ -166,8 +162,7 @@ def test_uv_cannot_lock_variants_and_installs_those_that_are_locked(torch, gpuen
         "uv writes variants into pylock.toml now. Read them from its answer in provision/lock/compile.py "
         f"(parse_pylock), judge them there, and drop the file with their metadata (lock/variants.py): {done}"
     )
-    ran = torch("lock", "--driver", "580.65.06", *V100_H100)
-    assert ran.code == 0, ran.err
+    ok(torch("lock", "--driver", "580.65.06", *V100_H100))
     done = uv(gpuenv, "venv", "of-uv", "--python", sys.executable)
     done = uv(gpuenv, "pip", "sync", "pylock.toml", "--python", "of-uv/bin/python")
     assert done.returncode == 0, done.stderr
@@ -237,8 +232,7 @@ def test_variants_that_cannot_be_read_leave_the_ordinary_wheel(gpuenv, index, br
     else:
         index.faults[name] = broken
     (gpuenv.work / "requirements.txt").write_text("demo\n")
-    ran = gpuenv("lock", *ask, "-r", "requirements.txt")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", *ask, "-r", "requirements.txt"))
     label = "-null" if broken == "no label" else ""  # PEP 825 reserves this one
     assert locked(gpuenv)["demo"][0] == f"demo-1.0-py3-none-any{label}.whl"
     assert (f"the variants in {name} cannot be read" in " ".join(ran.err.split())) == (
@@ -252,8 +246,7 @@ def test_variants_of_a_real_package_are_installed_for_another_machine(torch, gpu
     index.add("brings", "1.0", ("packaging",))
     (gpuenv.work / "requirements.txt").write_text("torch\nbrings\n")
     options = ("-r", "requirements.txt", "--driver", "580.65.06", *V100_H100, "--no-verify")
-    ran = torch("create", *options)
-    assert ran.code == 0, ran.err
+    ok(torch("create", *options))
     assert installed(gpuenv.work / ".venv")["packaging"] == version
     (info,) = (gpuenv.work / ".venv").glob("lib/python3*/site-packages/packaging-*.dist-info")
     assert list(json.loads((info / "variant.json").read_text())["variants"]) == ["cu126"]
@@ -267,15 +260,13 @@ def test_a_bundle_installs_variants_without_a_network(torch, gpuenv, index):
     target = ("--driver", "580.65.06", *V100_H100)
     add_own(index)
     gpuenv.env |= {"UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
-    ran = torch("lock", *target)
+    torch("lock", *target)
     path = gpuenv.work / "pylock.toml"  # a lock that this machine accepts
     path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))
-    ran = gpuenv("bundle", "carried")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("bundle", "carried"))
     assert (gpuenv.work / "carried/wheels/torch-2.99.0-py3-none-any.whl").is_file()
     index.faults["whl"] = "500"
-    ran = gpuenv("create", "--bundle", "carried", "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--bundle", "carried", "--no-verify"))
     (module,) = (gpuenv.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")
     assert "LABEL = 'cu126'" in module.read_text()
 
@@ -285,8 +276,9 @@ def test_an_index_with_a_password_is_read_with_it(torch, gpuenv, index):
     index.needs = "Basic " + base64.b64encode(b"me:secret").decode()
     gpuenv.env["PIP_INDEX_URL"] = index.url.replace("http://", "http://me:secret@")
     (gpuenv.work / "requirements.txt").write_text("torch\ndemo\n")
-    ran = torch("create", "-r", "requirements.txt", "--driver", "580.65.06", "--gpu", "9.0", "--no-verify")
-    assert ran.code == 0, ran.err
+    ran = ok(
+        torch("create", "-r", "requirements.txt", "--driver", "580.65.06", "--gpu", "9.0", "--no-verify")
+    )
     assert locked(gpuenv, ".venv/.gpuenv/pylock.toml")["demo"][0].endswith("-cu130.whl")
     every = [ran.err, *(p.read_text() for p in (gpuenv.work / ".venv/.gpuenv").rglob("*.toml"))]
     assert not any("secret" in text for text in every)

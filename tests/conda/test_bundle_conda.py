@@ -9,6 +9,7 @@ import pytest
 from broken_cache import damage
 from bundle_site import Site, add_own, files, no_network
 from command import Command
+from environment_facts import ok
 from loopback import Index, serving
 
 PASSWORD = "Basic bWU6aHVudGVyMg=="  # me:hunter2
@@ -42,8 +43,7 @@ def made(tmp_path_factory):
         site = _site(tmp_path_factory.mktemp("site"), index)
         server.needs = PASSWORD
         secret = server.url.replace("//", "//me:hunter2@")
-        ran = site.gpuenv("bundle", "out", *ASK, "--channel", secret, "--json")
-        assert ran.code == 0, ran.err + ran.out
+        ran = ok(site.gpuenv("bundle", "out", *ASK, "--channel", secret, "--json"))
         assert "hunter2" not in ran.err + ran.out
         yield site, server, ran.json
 
@@ -77,14 +77,12 @@ def test_a_bundle_in_a_project_takes_the_projects_lock(tmp_path):
         (gpuenv.work / "gpuenv.yaml").write_text(
             f"manager: conda\nframeworks: [jax]\ndevice: cpu\nchannels: ['{folder}']\n"
         )
-        ran = gpuenv("lock")
-        assert ran.code == 0, ran.err
+        ok(gpuenv("lock"))
         release("0.7.0")
         for argv, version in (("in-lock", "0.6.0"), ("anew", "0.7.0")):
             if argv == "anew":
                 (gpuenv.work / "conda-lock.yml").unlink()
-            ran = gpuenv("bundle", argv, "--json")
-            assert ran.code == 0, ran.err + ran.out
+            ok(gpuenv("bundle", argv, "--json"))
             names = {p.name for p in (gpuenv.work / argv).rglob("jax-*.conda")}
             assert names == {f"jax-{version}-pyh0_0.conda"}, argv
 
@@ -93,8 +91,7 @@ def test_a_second_run_fetches_nothing(made):
     site, server, _ = made
     server.requests.clear()
     secret = server.url.replace("//", "//me:hunter2@")
-    ran = site.gpuenv("bundle", "out", *ASK, "--channel", secret, "--json")
-    assert ran.code == 0, ran.err
+    ok(site.gpuenv("bundle", "out", *ASK, "--channel", secret, "--json"))
     assert not [p for p in server.requests if p.endswith(".conda")]
 
 
@@ -115,8 +112,7 @@ def test_mirrors_and_passwords_of_the_rattler_configuration_are_used(made, tmp_p
         auth.write_text(json.dumps(known))
         gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
         server.needs, more = PASSWORD, ("--channel", server.url)
-    ran = gpuenv("bundle", "out", *ASK, *more, "--json")
-    assert ran.code == 0, ran.err + ran.out
+    ran = ok(gpuenv("bundle", "out", *ASK, *more, "--json"))
     lock = (gpuenv.work / "out" / "conda-lock.yml").read_text()
     assert ("https://conda.anaconda.org/conda-forge" if way == "mirror" else server.url) in lock
     assert "hunter2" not in lock + ran.err
@@ -141,15 +137,13 @@ def test_a_conda_environment_is_made_from_a_bundle_whatever_the_cache_holds(made
             )
     target.env |= {"RATTLER_CACHE_DIR": str(target.folder / "rattler"), "UV_DEFAULT_INDEX": site.index.url}
     if state == "damaged":  # also what an environment was installed from
-        ran = target("create", "before", "--bundle", target.bundle, "--no-verify")
-        assert ran.code == 0, ran.err
+        ok(target("create", "before", "--bundle", target.bundle, "--no-verify"))
         assert list((target.folder / "rattler").iterdir())
         damage(target.folder / "uv-cache")
         damage(target.folder / "rattler")
     server.requests.clear()
     site.index.forget()
-    ran = target("create", "--bundle", target.bundle, "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(target("create", "--bundle", target.bundle, "--no-verify"))
     module = target.work / ".venv/lib/python3.11/site-packages/jaxlib/__init__.py"
     assert "broken" not in module.read_text()
     assert not server.requests and not site.index.requests

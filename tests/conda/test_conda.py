@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from known import KNOWN
+from programs import run_program
 from rows import rows
 
 from provision.conda import build, locks as foreign, solver, solver as conda_target
@@ -463,7 +463,7 @@ def test_conda_locks_are_read_without_conda_locks_command(tmp_path):
         "print(*sorted({'conda_lock.conda_lock', 'conda_lock.pypi_solver', 'ensureconda'} & set(sys.modules)))\n"
         "import conda_lock.lockfile\nprint(conda_lock.lockfile.parse_conda_lock_file.__module__)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout.splitlines()[-2:] == ["", "conda_lock.lockfile"]
 
 

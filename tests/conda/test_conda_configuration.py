@@ -4,12 +4,13 @@ themselves. The servers are real, the channel is one of tiny packages."""
 import base64
 import json
 import re
-import subprocess
 import sys
 
 import conda_channel as cc
 import pytest
+from environment_facts import ok, refused
 from loopback import authority, proxying
+from programs import run_program
 from rows import sampled
 
 from provision.conda.engine import read_auth_file, read_configuration
@@ -176,8 +177,7 @@ def test_mirrors_of_condarc_leave_the_channels_own_address_in_the_lock(gpuenv, s
         gpuenv,
         f"channel_alias: https://channels.invalid\nmirrored_channels: {{conda-forge: [{server.url}]}}\n",
     )
-    ran = gpuenv("create", *ASKED, "--no-verify", "--json")
-    assert ran.code == 0, ran.out + ran.err
+    ran = ok(gpuenv("create", *ASKED, "--no-verify", "--json"))
     assert {p["index"] for p in ran.json["lock"]["packages"]} == {"https://channels.invalid/conda-forge"}
     assert server.requests
 
@@ -188,8 +188,7 @@ def test_channels_of_the_configuration_of_rattler_are_used(gpuenv, server):
     config.write_text(f'default-channels = ["{server.url}"]\n')
     assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
     config.write_text("default-channels = [\n")
-    ran = gpuenv(*RESOLVE)
-    assert ran.code == 6 and "the configuration of rattler or pixi" in ran.out
+    assert "the configuration of rattler or pixi" in refused(gpuenv(*RESOLVE), 6).out
 
 
 def test_the_channel_priority_of_condarc_decides(gpuenv, tmp_path):
@@ -205,8 +204,7 @@ def test_the_channel_priority_of_condarc_decides(gpuenv, tmp_path):
         taken[word] = gpuenv(*RESOLVE, *both).json["builds"][0]["version"]
     assert taken == {"strict": "0.6.0", "disabled": "0.7.0"}
     condarc(gpuenv, "channel_priority: sometimes\n")
-    ran = gpuenv(*RESOLVE, *both)
-    assert ran.code == 6 and "expected strict, flexible or disabled" in ran.out
+    assert "expected strict, flexible or disabled" in refused(gpuenv(*RESOLVE, *both), 6).out
 
 
 def test_a_configuration_that_is_offline_asks_nobody(gpuenv, server):
@@ -220,14 +218,13 @@ def test_a_configuration_that_is_offline_asks_nobody(gpuenv, server):
 
 def kept(folder, word=SECRET):
     """The files below a folder that hold a word."""
-    done = subprocess.run(["grep", "-rlF", word, folder], capture_output=True, text=True, check=False)
+    done = run_program(["grep", "-rlF", word, folder])
     return done.stdout.split()
 
 
 def assert_used_and_not_shown(gpuenv, *runs):
     for args in runs:
-        ran = gpuenv(*args)
-        assert ran.code == 0, ran.out + ran.err
+        ran = ok(gpuenv(*args))
         assert SECRET not in ran.out + ran.err
     assert kept(gpuenv.work) == []
 
@@ -338,8 +335,7 @@ def test_a_proxy_of_condarc_is_used(gpuenv, server):
         assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
         condarc(gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://{address}'}}\n")
         (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
-        ran = gpuenv(*RESOLVE)
-        assert ran.code == 9 and "requires a user name and a password" in ran.out
+        assert "requires a user name and a password" in refused(gpuenv(*RESOLVE), 9).out
 
 
 def test_ssl_verify_names_certificates_or_is_off(gpuenv, tmp_path):
@@ -360,8 +356,7 @@ def test_a_stand_alone_worker_answers_from_any_folder(tmp_path):
         "from provision.conda import engine; from provision.errors import LockError; "
         f"print(engine.ask('index', {{'folder': {str(tmp_path / 'channel')!r}}}, print, LockError))"
     )
-    done = subprocess.run(
-        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code], cwd=tmp_path
+    )
     assert "indexed" in done.stdout, done.stderr

@@ -4,14 +4,15 @@ and rendered by the real conda-lock. `make test` takes a jax that passes the pro
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import conda_channel as cc
 import pytest
 from command import Command
+from environment_facts import ok
 from framework_envs import LYING_JAX
+from programs import run_program
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 BIN = Path(sys.executable).parent
@@ -53,8 +54,7 @@ def made(request, tmp_path_factory):
     channel = cc.channel() if gpuenv.real else quick(gpuenv.folder / "conda-forge")
     with cc.serving(channel) as server:
         config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
-        ran = gpuenv("create", *JAX, "--json")
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("create", *JAX, "--json"))
         yield gpuenv, ran.json
 
 
@@ -91,8 +91,7 @@ def test_create_again_rebuilds_and_verifies_nothing(made):
 
 def test_verify_and_run_work_on_it(made):
     gpuenv, _ = made
-    ran = gpuenv("verify", "--json")
-    assert ran.code == 0 and ran.json["verdict"] == "cpu"
+    assert ok(gpuenv("verify", "--json")).json["verdict"] == "cpu"
     ran = gpuenv("run", "--", "python", "-c", "import sys, os; print(sys.prefix, os.environ['CONDA_PREFIX'])")
     assert ran.code == 0 and ran.out.split("\n")[0].count(str(gpuenv.work / ".venv")) == 2
 
@@ -117,8 +116,7 @@ def test_the_environment_is_exported_as_environment_yml(made):
     import yaml
 
     gpuenv, result = made
-    ran = gpuenv("export", "--format", "environment.yml")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "environment.yml"))
     found = yaml.safe_load(ran.out)
     assert found["channels"][0] == "https://conda.anaconda.org/conda-forge"
     pins = {tuple(x.split("=")[:2]) for x in found["dependencies"] if isinstance(x, str)}
@@ -135,14 +133,7 @@ def test_the_printed_line_activates_the_environment_without_conda(made):
         'test "$PATH" = "$before" && test -z "${CONDA_PREFIX:-}" && echo left'
     )
     for shell in filter(shutil.which, ("bash", "dash", "zsh", "ksh")):
-        done = subprocess.run(
-            [shell, "-c", script],
-            cwd=gpuenv.work,
-            env=gpuenv.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_program([shell, "-c", script], cwd=gpuenv.work, env=gpuenv.env)
         env = str(gpuenv.work / ".venv")
         assert done.stdout.split("\n")[:3] == [f"{env}/bin/python", env, "left"], (shell, done.stderr)
 
@@ -152,9 +143,7 @@ def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
         "import sys; sys.modules['rattler'] = None; from provision.cli import run; "
         "sys.exit(run(['create', 'env', '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", code], cwd=tmp_path)
     assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
 
 
@@ -176,7 +165,6 @@ def test_torch_works_in_a_conda_environment(tmp_path):
             cc.wheel_package(folder, one)
     cc.index(folder)
     gpuenv = command(tmp_path)
-    ran = gpuenv("create", "--manager", "conda", "--framework", "torch", "--device", "cpu", "--channel", folder,
-                 "--json", timeout=600)  # fmt: skip
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("create", "--manager", "conda", "--framework", "torch", "--device", "cpu", "--channel", folder,
+                 "--json", timeout=600))  # fmt: skip
     assert ran.json["verdict"]["verdict"] == "cpu"

@@ -18,6 +18,8 @@ from pathlib import Path
 import conda_channel as cc
 import pytest
 from conda_channel import CREATE, folder  # noqa: F401
+from environment_facts import ok
+from programs import run_program
 
 
 def package(folder, name):
@@ -84,8 +86,7 @@ def test_a_wrong_hash_in_the_lock_is_refused(gpuenv, folder):
     ran = gpuenv("create", "--lock", path, "--no-verify")
     assert ran.code == 7 and "hash differs" in ran.err and nothing_made(gpuenv)
     path.write_text(text)
-    ran = gpuenv("create", "--lock", path, "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--lock", path, "--no-verify"))
     assert whole(gpuenv)
 
 
@@ -125,15 +126,12 @@ def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
     with cc.serving(folder) as server:
         server.needs = "Basic bWU6czNjcjN0LXdvcmQ="  # me:s3cr3t-word
         url = server.url.replace("://", "://me:s3cr3t-word@")
-        ran = gpuenv(*CREATE, "--channel", url, "-v")
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv(*CREATE, "--channel", url, "-v"))
         wrong = gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:"))
         assert wrong.code == 9
     for text in (ran.out, ran.err, wrong.out, wrong.err):
         assert "s3cr3t-word" not in text
-    kept = subprocess.run(
-        ["grep", "-rl", "s3cr3t-word", gpuenv.work], capture_output=True, text=True, check=False
-    )
+    kept = run_program(["grep", "-rl", "s3cr3t-word", gpuenv.work])
     assert kept.stdout == ""
 
 
@@ -244,8 +242,7 @@ def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder):
         running.send_signal(signal.SIGKILL)
         running.wait()
         if i % 4 == 3:
-            ran = gpuenv(*CREATE, "--channel", folder)
-            assert ran.code == 0, ran.err
+            ok(gpuenv(*CREATE, "--channel", folder))
             assert whole(gpuenv)
     assert gpuenv(*again).code == 0 and whole(gpuenv)
 
@@ -265,10 +262,9 @@ sys.exit(cli.run(sys.argv[1:]))
 
 def test_downloads_and_links_are_reported_as_they_happen(gpuenv, folder):
     with cc.serving(folder) as server:
-        done = subprocess.run(
-            [sys.executable, "-c", EVENTS, *CREATE, "--channel", server.url], env=gpuenv.env, cwd=gpuenv.work,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_program(
+            [sys.executable, "-c", EVENTS, *CREATE, "--channel", server.url], env=gpuenv.env, cwd=gpuenv.work
+        )
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith("event: ")]
     assert any("(3 packages)" in line for line in told), told
@@ -332,10 +328,11 @@ def test_a_full_disk_is_named_and_leaves_no_environment(gpuenv, folder, tmp_path
     create = [*CREATE[:1], str(small / "env"), *CREATE[1:], "--channel", str(folder)]
     argv = [sys.executable, "-m", "provision", *create]
     script = f'mount -t tmpfs -o size=8m none {small} && "$@"; echo "code $?"; ls -a {small}'
-    done = subprocess.run(
+    done = run_program(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *argv],
-        env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+    )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip(f"no mount namespace here: {done.stderr.splitlines()[0]}")
     assert "code 7" in done.stdout and "disk" in done.stderr and "full" in done.stderr, (

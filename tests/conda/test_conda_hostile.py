@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import conda_channel as cc
 import pytest
 from conda_channel import CREATE, folder  # noqa: F401
+from environment_facts import ok
 from rows import rows
 
 from provision.conda.worker import install
@@ -228,8 +229,7 @@ def test_a_conda_lock_with_md5_alone_is_taken_only_when_asked_for(gpuenv, index,
 def test_a_package_in_the_cache_never_stands_for_one_with_another_hash(gpuenv, folder, index):
     """The engine notes the lock's hash before it fetches: a fetch that fails must not make the package that lies
     there the lock's own for the next run."""
-    first = created(gpuenv, folder)
-    assert first.code == 0, first.err
+    ok(created(gpuenv, folder))
     packages = json.loads((gpuenv.work / ".venv" / ".gpuenv" / "lock.json").read_text())
     python = next(p for p in packages.get("lock", packages)["packages"] if p["name"] == "python")
     file = python["url"].rpartition("/")[2]

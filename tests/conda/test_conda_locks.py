@@ -3,12 +3,13 @@ only looks like it: nothing is proved here."""
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import conda_channel as cc
 import pytest
 from command import Command
+from environment_facts import ok
+from programs import run_program
 from rows import rows
 
 from provision.conda import solver
@@ -25,25 +26,24 @@ def made(tmp_path_factory):
     config.parent.mkdir(parents=True)
     with cc.serving(cc.bare()) as server:
         config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
-        ran = gpuenv("create", *JAX, "--no-verify", "--json")
-        assert ran.code == 0, ran.err
+        ran = ok(gpuenv("create", *JAX, "--no-verify", "--json"))
         yield gpuenv, ran.json
 
 
 @pytest.fixture(scope="module")
 def locked(made):
     gpuenv, _ = made
-    ran = gpuenv("lock", *JAX)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *JAX))
     return gpuenv, gpuenv.work / "conda-lock.yml"
 
 
 def render(gpuenv, path):
     """The lock as an explicit list, by the real conda-lock."""
-    done = subprocess.run(
+    done = run_program(
         [cc.BIN / "conda-lock", "render", "-k", "explicit", "-p", "linux-64", path],
-        cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=gpuenv.work,
+        env=gpuenv.env,
+    )
     assert done.returncode == 0, done.stderr
     return (gpuenv.work / "conda-linux-64.lock").read_text()
 
@@ -56,8 +56,7 @@ def test_conda_lock_itself_renders_our_lock(locked):
 
 def test_the_lock_alone_makes_the_same_environment(locked):
     gpuenv, path = locked
-    ran = gpuenv("create", "from-lock", "--lock", path, "--no-verify", "--json")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "from-lock", "--lock", path, "--no-verify", "--json"))
     assert {p.name for p in (gpuenv.work / "from-lock" / "conda-meta").glob("*.json")} == {
         p.name for p in (gpuenv.work / ".venv" / "conda-meta").glob("*.json")
     }
@@ -73,15 +72,13 @@ def test_several_platforms_lie_in_one_file(locked, tmp_path):
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, place)
     cc.index(other)
-    ran = gpuenv("lock", *JAX, "--platform", "linux-aarch64", "--channel", other)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", *JAX, "--platform", "linux-aarch64", "--channel", other))
     import yaml
 
     held = yaml.safe_load(path.read_text())
     assert held["metadata"]["platforms"] == ["linux-64", "linux-aarch64"]
     assert {p["platform"] for p in held["package"]} == {"linux-64", "linux-aarch64"}
-    ran = gpuenv("create", "still", "--lock", path, "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "still", "--lock", path, "--no-verify"))
 
 
 def test_an_explicit_list_of_conda_lock_is_installed_with_allow_md5(locked):
@@ -90,10 +87,9 @@ def test_an_explicit_list_of_conda_lock_is_installed_with_allow_md5(locked):
     text = render(*locked)
     ran = gpuenv("create", "explicit", "--lock", "conda-linux-64.lock", "--no-verify")
     assert ran.code == 6 and "--allow-md5" in ran.err and text
-    ran = gpuenv(
-        "create", "explicit", "--lock", "conda-linux-64.lock", "--allow-md5", "--no-verify", "--json"
+    ran = ok(
+        gpuenv("create", "explicit", "--lock", "conda-linux-64.lock", "--allow-md5", "--no-verify", "--json")
     )
-    assert ran.code == 0, ran.err
     assert [b["framework"] for b in ran.json["plan"]["builds"]] == ["jax"]
     assert any("another tool wrote the lock" in n for n in ran.json["plan"]["notes"])
 
@@ -118,10 +114,8 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(made
     ask = ("lock", "--manager", "conda", "--framework", "jax", "-o")
     gpu = (tmp_path / "conda-lock.yml", "--driver", "580.65.06", "--gpu", "9.0")
     for words in (gpu, (tmp_path / "login.conda-lock.yml", "--device", "cpu")):
-        ran = gpuenv(*ask, *words)
-        assert ran.code == 0, ran.err
-    fine = gpuenv("resolve", "--locks", tmp_path, "--driver", "595", "--json")
-    assert fine.code == 0 and len(fine.json["locks"]) == 2, fine.err
+        ok(gpuenv(*ask, *words))
+    assert len(ok(gpuenv("resolve", "--locks", tmp_path, "--driver", "595", "--json")).json["locks"]) == 2
     back = gpuenv("resolve", "--locks", tmp_path, "--driver", "535.54.03", "--json")
     assert back.code == 5 and [Path(o["file"]).name for o in back.json["locks"]] == ["login.conda-lock.yml"]
     (missing,) = back.json["fleet"]["unserved"]
@@ -168,8 +162,7 @@ def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made):
 def test_recreate_restores_an_edited_file_that_is_linked_to_the_cache(made):
     """An environment's files are hard links into the cache: --recreate holds the cache against its hashes."""
     gpuenv, _ = made
-    ran = gpuenv("create", "edited", *JAX, "--no-verify")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "edited", *JAX, "--no-verify"))
     env = gpuenv.work / "edited"
     (victim,) = env.glob("lib/python3*/site-packages/numpy/__init__.py")
     before = victim.read_bytes()
@@ -182,8 +175,7 @@ def test_recreate_restores_an_edited_file_that_is_linked_to_the_cache(made):
 def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
     gpuenv, _ = made
     lock = tmp_path / "conda-lock.yml"
-    ran = gpuenv("lock", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "-o", lock)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("lock", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "-o", lock))
     ran = gpuenv("create", "gpu", "--lock", lock)
     assert ran.code == 6 and "the lock is for a GPU" in ran.err
     gpuenv.env["CONDA_OVERRIDE_CUDA"] = "11.8"
@@ -221,8 +213,7 @@ def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_pat
     ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify")
     assert ran.code == 6 and "no sha256 for 1 of 5 packages (other)" in ran.err and "lock again" in ran.err
     path.write_text(f"{path.read_text().rstrip()}\n  sha256: {hashlib.sha256(data).hexdigest()}\n")
-    ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify", "--index", index.url)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "of-pixi", "--lock", path, "--no-verify", "--index", index.url))
     assert len(list((gpuenv.work / "of-pixi" / "conda-meta").glob("*.json"))) == 4
     assert next((gpuenv.work / "of-pixi").glob("lib/python3*/site-packages/other/__init__.py"))
     path.write_text(path.read_text().replace(hashlib.sha256(data).hexdigest(), "0" * 64))

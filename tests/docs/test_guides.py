@@ -23,17 +23,18 @@ import tomllib
 import yaml
 from command import Command, Ran
 from doc_pages import ROOT, texts
+from environment_facts import HERE
 from framework_envs import LYING_JAX, venv
 from loopback import version_for, wheel_bytes
 from nvidia_stub_wheels import add_nvidia_stubs
 from packaging.requirements import Requirement
+from programs import run_program
 from uv import find_uv_bin
 
 import provision
 from driver_stub import build, gpu, scenario, spec
 from provision.bundle import wheels
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 WORKS_ON_CPU = re.compile(r"verdict: .* works on the CPU \(")
 MODEL = "import jax.numpy as jnp\nfrom einops import rearrange\nprint(rearrange(jnp.arange(6.0), '(a b) -> b a', a=2).sum())\n"
 
@@ -65,10 +66,9 @@ class Reader(Command):
     def line(self, line):
         after = self.folder / "pwd"
         script = f"{line}\nstatus=$?\npwd > {shlex.quote(str(after))}\nexit $status"
-        done = subprocess.run(
-            ["bash", "-c", script], env=self.env, cwd=self.work, capture_output=True, text=True, check=False,
-            stdin=subprocess.DEVNULL, timeout=300,
-        )  # fmt: skip
+        done = run_program(
+            ["bash", "-c", script], env=self.env, cwd=self.work, stdin=subprocess.DEVNULL, timeout=300
+        )
         self.work = Path(after.read_text().strip())
         ran = Ran(done)
         ran.line, ran.words = line, " ".join((ran.out + ran.err).split())
@@ -92,9 +92,7 @@ def configured():
     ):
         if variable not in kept and Path(file).expanduser().is_file():
             kept[variable] = str(Path(file).expanduser())
-    cache = subprocess.run(
-        [sys.executable, "-m", "uv", "cache", "dir"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    cache = run_program([sys.executable, "-m", "uv", "cache", "dir"], check=True).stdout.strip()
     return {**kept, "UV_CACHE_DIR": cache}
 
 

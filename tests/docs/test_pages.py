@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from doc_pages import PAGES, ROOT, blocks, commands, read, texts
+from environment_facts import ok
 from rows import rows
 
 from provision import model
@@ -180,8 +181,7 @@ def built(gpuenv, index):
     )
     index.add_plan(gpuenv("resolve", *ask, "--json").json)
     gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
-    made = gpuenv("create", *ask, "--no-verify")
-    assert made.code == 0, made.err
+    ok(gpuenv("create", *ask, "--no-verify"))
     return gpuenv
 
 

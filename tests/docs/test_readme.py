@@ -2,11 +2,11 @@
 
 import functools
 import re
-import subprocess
 import sys
 
 import pytest
 from doc_pages import ROOT, read
+from programs import run_program
 from rows import rows
 from uv import find_uv_bin
 
@@ -80,7 +80,7 @@ def row(name):
 
 @functools.cache
 def uv_help(*words):
-    return subprocess.run([find_uv_bin(), "help", *words], capture_output=True, text=True, check=True).stdout
+    return run_program([find_uv_bin(), "help", *words], check=True).stdout
 
 
 def test_uv_chooses_a_build_of_torch_by_the_driver():

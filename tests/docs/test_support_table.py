@@ -1,8 +1,9 @@
 """The table of GPU generations and drivers is what resolve says today."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from programs import run_program
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support-table.md"
@@ -10,9 +11,7 @@ PAGE = ROOT / "docs" / "reference" / "support-table.md"
 
 def test_the_page_has_the_table_that_the_script_prints():
     script = ROOT / "scripts" / "support_table.py"
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, encoding="utf-8", check=True
-    )
+    done = run_program([sys.executable, script], check=True)
     _, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- support-table -->\n")
     marked, _, _ = rest.partition("<!-- /support-table -->")
     assert marked == done.stdout, "run scripts/support_table.py --write"

@@ -2,20 +2,20 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tomllib
+from environment_facts import HERE
 from loopback import Index, serving
+from programs import run_program
 from uv import find_uv_bin
 
 from provision.config.file import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "uv-projects.md").read_text(encoding="utf-8")
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TO_GPUENV, TO_UV, MACHINES = (
     block.replace("--python 3.12", f"--python {HERE}")
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
@@ -60,9 +60,7 @@ explicit = true
 
 
 def type_block(gpuenv, text):
-    done = subprocess.run(
-        ["bash", "-e"], input=text, cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False, timeout=300
-    )  # fmt: skip
+    done = run_program(["bash", "-e"], input=text, cwd=gpuenv.work, env=gpuenv.env, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

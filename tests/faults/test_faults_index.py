@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from environment_facts import ok
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -89,8 +90,7 @@ def test_tables_of_the_users_own_survive_an_update(at):
     at.index.add("jaxlib", "99.0")
     (wheel,) = (data for file, data in at.index.wheels["jaxlib"].items() if "99.0" in file)
     at.index.wheels["jaxlib"]["jaxlib-99.0-cp311-cp311-manylinux_2_27_x86_64.whl"] = wheel
-    ran = at.gpuenv("profiles", "update", "jax", "--index", at.index.url)
-    assert ran.code == 0, ran.err
+    ok(at.gpuenv("profiles", "update", "jax", "--index", at.index.url))
     text = overlay.read_text()
     assert mine in text and '"99.0"' in text
     assert at.gpuenv("profiles", "check").code == 0

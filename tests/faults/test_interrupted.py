@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from environment_facts import HERE
 
 from provision.environment import place
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 HINT = "run the same command again: it undoes or continues what was begun"
 SAID = f"interrupted\nhint: {HINT}\n"

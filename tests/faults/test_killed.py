@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from environment_facts import HERE, ok
 from powerless import shut
+from programs import run_program
 
 from provision import __main__
 from provision.environment import place, transaction
@@ -20,7 +22,6 @@ from provision.errors import BuildError
 from provision.system.files import write_file
 from provision.system.scratch import _sweep, make_scratch
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
 
 
@@ -34,9 +35,7 @@ def jax(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": index.url, "TMPDIR": str(gpuenv.folder / "tmp")}
 
     def create(*more):
-        ran = gpuenv("create", *ASK, *more)
-        assert ran.code == 0, ran.err
-        return ran
+        return ok(gpuenv("create", *ASK, *more))
 
     return create
 
@@ -44,7 +43,7 @@ def jax(gpuenv, index):
 def version(gpuenv):
     code = "import importlib.metadata as m; print(m.version('aa'))"
     python = gpuenv.work / ".venv" / "bin" / "python"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return run_program([python, "-c", code], check=True).stdout.strip()
 
 
 def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_nothing_else(jax, gpuenv, index):
@@ -109,7 +108,7 @@ def test_no_script_names_the_place_where_it_was_made(jax, gpuenv):
     scripts = [p for p in (env / "bin").iterdir() if p.is_file() and not p.is_symlink()]
     assert scripts and not [p for p in [*scripts, env / "pyvenv.cfg"] if b"gpuenv-new" in p.read_bytes()]
     script = f'. "{str(env).replace("$", chr(92) + "$")}/bin/activate" && echo "$VIRTUAL_ENV"'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    done = run_program(["bash", "-c", script], check=True)
     assert done.stdout.strip() == str(env)
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 
+from programs import run_program
 from rows import rows
 
 from provision.cli import exit_codes, system_errors
@@ -15,10 +16,12 @@ PLAN = ("--framework", "jax", "--device", "cpu", "--python", "3.12")
 
 
 def ran(gpuenv, argv, *, before="", **env):
-    done = subprocess.run(
-        ["sh", "-c", f'{before} exec "$@"', "sh", *GPUENV, *argv], env=gpuenv.env | env, cwd=gpuenv.work,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        ["sh", "-c", f'{before} exec "$@"', "sh", *GPUENV, *argv],
+        env=gpuenv.env | env,
+        cwd=gpuenv.work,
+        stdin=subprocess.DEVNULL,
+    )
     assert "Traceback" not in done.stderr and "a bug in gpuenv" not in done.stderr, done.stderr[-3000:]
     return done
 
@@ -87,16 +90,15 @@ def test_the_limit_that_an_installer_met_is_named():
         "    system_errors.add_limits(error)\n"
         "    print(error.message, '|', error.hint, '|', error.unreachable)\n"
     )
-    limited = subprocess.run(
-        [sys.executable, "-c", code, "limited"], capture_output=True, text=True, check=True
-    )
+    limited = run_program([sys.executable, "-c", code, "limited"], check=True)
     memory, files, other = limited.stdout.splitlines()
     assert "2097152 bytes" in memory and "4096 MiB | raise" in memory
     assert memory.endswith("| None") and files.endswith("| None"), "no index is at fault"
     assert "Too many open files" in files and " 24 | raise" in files
     assert other == "the packages could not be solved:  | x | index"
-    free = subprocess.run(["sh", "-c", 'ulimit -v unlimited; exec "$@"', "sh", sys.executable, "-c", code],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    free = run_program(
+        ["sh", "-c", 'ulimit -v unlimited; exec "$@"', "sh", sys.executable, "-c", code], check=True
+    )
     assert free.stdout.splitlines()[0] == other
 
 
@@ -114,7 +116,7 @@ def test_the_limit_on_memory_is_named():
         "        print(exit_codes.get_error_code(told), told.message, told.hint, flush=True)\n"
         "import os; os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stdout
     for line in lines:

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from environment_facts import HERE, ok
+from programs import run_program
 
 pytestmark = pytest.mark.usefixtures("own_process")  # in the tests' process gpuenv adopts no orphans
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # A daemon as daemons are made: a session of its own, its parent gone, and none of the parent's pipes.
 DAEMON = """
 import os, subprocess, sys
@@ -156,8 +157,7 @@ def test_the_program_of_gpuenv_run_ends_after_its_gpuenv_was_killed(gpuenv, tmp_
 
 def test_what_a_program_of_gpuenv_run_leaves_running_stays(gpuenv, tmp_path, mark):
     env = environment_that_starts(tmp_path, "")
-    ran = gpuenv("run", env, "--", env / "bin" / "python", "-c", daemon(mark))
-    assert ran.code == 0, ran.err
+    ok(gpuenv("run", env, "--", env / "bin" / "python", "-c", daemon(mark)))
     assert running(int(mark.read_text()))
 
 
@@ -178,9 +178,7 @@ def test_a_program_that_imports_gpuenv_adopts_nothing(tmp_path, mark):
         f"process.run([sys.executable, '-c', {daemon(mark)!r}])\n"
         "flag = ctypes.c_int(-1)\nctypes.CDLL(None).prctl(37, ctypes.byref(flag), 0, 0, 0)\nprint(flag.value)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
-    )
+    done = run_program([sys.executable, "-c", code], timeout=300, check=True)
     assert done.stdout == "0\n"  # PR_GET_CHILD_SUBREAPER, prctl(2)
     assert running(int(mark.read_text()))
 

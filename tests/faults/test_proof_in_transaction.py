@@ -10,14 +10,14 @@ import time
 
 import pytest
 from command import Command
-from environment_facts import own
+from environment_facts import HERE, own
 from loopback import Index, serving
 from packaging.requirements import Requirement
+from programs import run_program
 
 from provision.environment.managers import manager
 from provision.errors import BuildError
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
 HANGS = """
 import os, time
@@ -78,7 +78,7 @@ def state_of(gpuenv, env=".venv"):
     """Version of `aa`, and the inode: which environment it is."""
     path = gpuenv.work / env
     code = "import importlib.metadata as m; print(m.version('aa'))"
-    done = subprocess.run([path / "bin" / "python", "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([path / "bin" / "python", "-c", code], check=True)
     return done.stdout.strip(), path.stat().st_ino
 
 

@@ -1,11 +1,11 @@
 """The collection as a product: its archive, ansible-lint, the documentation of its plugins."""
 
 import json
-import subprocess
 import tarfile
 
 import pytest
 from fleet_site import BIN, COLLECTION, ROOT
+from programs import run_program
 
 from provision import __version__
 
@@ -22,10 +22,11 @@ def test_the_archive_has_the_files_of_the_repository(site):
 @pytest.mark.slow
 def test_the_production_profile_of_ansible_lint_passes(site):
     folder = site.root / "collections" / "ansible_collections" / "gpuenv" / "fleet"
-    done = subprocess.run(
-        [BIN / "ansible-lint", "--offline", "--profile", "production", "--strict", "."], cwd=folder,
-        env={**site.env, "NO_COLOR": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [BIN / "ansible-lint", "--offline", "--profile", "production", "--strict", "."],
+        cwd=folder,
+        env={**site.env, "NO_COLOR": "1"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Profile 'production' was required, and it passed" in done.stdout + done.stderr
 

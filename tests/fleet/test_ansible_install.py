@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fleet_site import COLLECTION
+from programs import run_program
 
 from provision import __version__
 from provision.bundle import wheels
@@ -86,11 +87,9 @@ def test_gpuenv_is_installed_and_runs(first, site):
     assert first.code == 0 and first.changed == ["bundled", "carried"], first.out
     for name in ("bundled", "carried"):
         program = site.root / "opt" / name / "bin" / "gpuenv"
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        said = run_program([program, "--version"], check=True).stdout
         assert said.split()[-1] == __version__
-        named = subprocess.run(
-            [program, "profiles", "list", "--json"], capture_output=True, text=True, check=True
-        )
+        named = run_program([program, "profiles", "list", "--json"], check=True)
         assert json.loads(named.stdout)["schema"] == "gpuenv.profiles/1"
 
 

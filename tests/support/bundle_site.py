@@ -3,17 +3,14 @@
 import importlib.metadata
 import shutil
 import subprocess
-import sys
 
 import pytest
 from command import Command
+from environment_facts import HERE
 from loopback import Index, serving, version_for, wheel_bytes
 from packaging.requirements import Requirement
 
 from provision.bundle import wheels
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from unittest import mock
 
 from provision.environment import guard, place, record, registry
 from provision.wheels import pylock
 
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "H100")
 
 
@@ -44,4 +46,10 @@ def own(env: Path, environ: dict[str, str] = os.environ) -> None:
 
 def ok(ran):
     assert ran.code == 0, ran.out + ran.err
+    return ran
+
+
+def refused(ran, code):
+    """A run that has to end with this exit code."""
+    assert ran.code == code, ran.out + ran.err
     return ran

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 from command import Command
+from environment_facts import HERE
 from nvidia_stub_wheels import add_nvidia_stubs
 from packaging.utils import canonicalize_name
 
@@ -26,7 +27,6 @@ COMMANDS = [
     for line in block.splitlines() if line.startswith("ansible")
 ]  # fmt: skip
 """The command lines of the pages, which the tests run in their order."""
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 A100 = gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "GPU-4f0e1d2c-5a6b-4c7d-8e9f-0a1b2c3d4e5f")
 H100 = gpu("NVIDIA H100 80GB HBM3", "9.0", 81559, "GPU-5a1f2e3d-6b7c-4d8e-9fa0-1b2c3d4e5f60")
 STUBS = {"cudart": 12090, "cudnn": 91002}

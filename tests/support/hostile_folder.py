@@ -5,16 +5,15 @@ modules and hooks that lie in the folder: no command starts those.
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import project_packages
 from bundle_site import add_own
 from command import Command
+from environment_facts import HERE
 from framework_envs import LYING_JAX
 from loopback import Index
 
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 PROGRAMS = (
     "nvidia-smi", "uv", "python", "python3", f"python{HERE}", "git", "ldconfig", "conda", "mamba", "pip", "bash", "sh", "virtualenv", "ssh",

@@ -1,16 +1,11 @@
 """`gpuenv create` of torch from an index on loopback."""
 
-import sys
-
 import pytest
-from environment_facts import installed
+from environment_facts import HERE, installed
 
 __all__ = ["GPU", "HERE", "installed", "torch"]
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import dataclasses
 import re
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from programs import run_program
 from rows import rows
 
 from provision.environment.install import uninstall
@@ -49,7 +49,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
     env = environment(PackageSources(), own)
     command = [program(), "pip", "install", "--no-config", "--offline", "--python", sys.executable]
     words = [*command, "--target", str(tmp_path / "to"), *form.format(tmp_path).split(" ")]
-    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    done = run_program(words, env=env)
     assert done.returncode != 0
     return done.stderr
 

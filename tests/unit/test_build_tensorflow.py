@@ -6,6 +6,7 @@ import subprocess
 import zipfile
 
 import pytest
+from programs import run_program
 
 from provision.environment.install import install_wheels, link_missing_libraries
 from provision.environment.uv_install import UvInstall
@@ -43,9 +44,7 @@ def site(tmp_path):
 
 def opens(site, name):
     code = f"import ctypes; print(ctypes.CDLL('{site}/tensorflow/libtensorflow_framework.so.2').opens(b'{name}'))"
-    done = subprocess.run(
-        ["python3", "-c", code], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
-    )
+    done = run_program(["python3", "-c", code], check=True, env={"PATH": "/usr/bin:/bin"})
     return done.stdout.strip() == "1"
 
 

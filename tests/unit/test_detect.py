@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from detect_files import DATA, program, tree
 from hypothesis import given, strategies as st
+from programs import run_program
 from rows import rows
 
 from provision import detect as package
@@ -361,7 +361,7 @@ def test_only_what_is_asked_is_read(tmp_path):
 
 def test_pynvml_is_imported_for_the_driver_only():
     text = "import sys; from provision.detect import detect; detect(('context', 'hardware')); print('pynvml' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", text], check=True)
     assert done.stdout.strip() == "False"
 
 

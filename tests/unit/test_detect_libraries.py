@@ -12,6 +12,7 @@ import pytest
 from detect_files import DATA, program
 from hypothesis import given, strategies as st
 from powerless import shut
+from programs import run_program
 
 from provision.detect import query
 from provision.detect.files import exists, find_files, list_folder_libraries, read_libraries, read_platform
@@ -82,7 +83,7 @@ def test_a_cache_that_ldconfig_wrote_is_read(tmp_path):
 @pytest.mark.skipif(not LDCONFIG, reason="this system has no ldconfig")
 def test_the_loaders_cache_is_read_as_ldconfig_reads_it():
     machine = read_platform()[0].split("-")[1]
-    told = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=True).stdout
+    told = run_program([LDCONFIG, "-p"], check=True).stdout
     flavour = {"x86_64": "x86-64", "aarch64": "AArch64"}[machine]
     rows = re.findall(r"^[ \t]+(\S+) \(([^)\n]*)\) => (/.*)$", told, re.MULTILINE)
     assert loader_cache(Path("/"), machine) == tuple((n, path) for n, kind, path in rows if flavour in kind)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from environment_facts import ok
 
 from driver_stub import H200, build, scenario, spec
 
@@ -16,8 +17,7 @@ FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 Mi
 def test_the_command_reads_files_and_answers_in_json(gpuenv):
     (gpuenv.work / "a.log").write_text("nothing\n")
     (gpuenv.work / "b.log").write_text(f"x\n{OMP}\n")
-    done = gpuenv("diagnose", "a.log", "b.log", "--no-machine", "--json")
-    assert done.code == 0, done.err
+    done = ok(gpuenv("diagnose", "a.log", "b.log", "--no-machine", "--json"))
     assert done.json["schema"] == "gpuenv.findings/1"
     [finding] = done.json["findings"]
     assert finding["cause"] == "duplicate_openmp_runtime" and finding["confidence"] == "certain"
@@ -29,8 +29,7 @@ RUN_IT = "gpuenv run python PROGRAM  # also sees signals, limits and the environ
 
 def test_the_command_has_nothing_to_say_about_what_it_does_not_know(gpuenv):
     (gpuenv.work / "a.log").write_text("KeyError: 'x'\n")
-    done = gpuenv("diagnose", "a.log", "--no-machine")
-    assert done.code == 0
+    done = ok(gpuenv("diagnose", "a.log", "--no-machine"))
     assert done.out == f"no known GPU failure in this log\n{RUN_IT}\n"
 
 
@@ -128,8 +127,7 @@ def test_a_machine_can_be_given_as_a_file(gpuenv):
     machine = {"schema": "gpuenv.machine/1", "target": {"platform": "linux-x86_64", "driver": "535.129.03"}}
     (gpuenv.work / "m.json").write_text(json.dumps(machine))
     (gpuenv.work / "a.log").write_text("AssertionError: Torch not compiled with CUDA enabled\n")
-    done = gpuenv("diagnose", "a.log", "--machine", "m.json", "--json")
-    assert done.code == 0, done.err
+    done = ok(gpuenv("diagnose", "a.log", "--machine", "m.json", "--json"))
     assert " runs on driver 535.129.03" in done.json["findings"][0]["fix"]
 
 

@@ -10,6 +10,7 @@ from fix_commands import COMMANDS, GPUENV, OF_PROGRAMS
 from fix_machine import put_examples
 from known import KNOWN
 from packaging.requirements import Requirement
+from programs import run_program
 from rows import rows
 
 from provision.cli import read_words
@@ -24,13 +25,13 @@ def test_the_fixes_hold_many_commands():
 
 @rows("command", [*COMMANDS, *OF_PROGRAMS])
 def test_a_command_is_one_that_a_shell_reads(command):
-    done = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
+    done = run_program(["bash", "-n", "-c", command])
     assert done.returncode == 0, done.stderr
 
 
 @rows("command", [c for c in COMMANDS if c.startswith(("unset ", "export "))])
 def test_a_command_of_the_shell_itself_runs(command):
-    done = subprocess.run(["bash", "-e", "-c", command], capture_output=True, text=True, check=False)
+    done = run_program(["bash", "-e", "-c", command])
     assert done.returncode == 0, done.stderr
 
 
@@ -50,7 +51,7 @@ def test_a_limit_is_raised(limit, low):
     (command,) = (c for c in COMMANDS if re.match(rf"ulimit -{limit} (?!-)\S", c))
     command = command.replace("65536", "$(ulimit -H -n)").replace("unlimited", "$(ulimit -H -v)")
     line = f"ulimit -S -{limit} {low} && {command} && ulimit -S -{limit} && ulimit -H -{limit}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    done = run_program(["bash", "-c", line], check=True)
     soft, hard = done.stdout.split()
     assert soft == hard != low
 

@@ -2,7 +2,6 @@
 
 import random
 import re
-import subprocess
 import sys
 import time
 
@@ -10,6 +9,7 @@ import pytest
 from diagnosed import causes, findings_of
 from hypothesis import given, strategies as st
 from known import KNOWN
+from programs import run_program
 from rows import rows, sampled
 
 from provision.diagnose import lines
@@ -224,9 +224,8 @@ def cost(argv, gpuenv):
     measure = "import resource, subprocess, sys\nsubprocess.check_call(sys.argv[1:], stdout=subprocess.DEVNULL)\nused = resource.getrusage(resource.RUSAGE_CHILDREN)\nprint(used.ru_utime + used.ru_stime, used.ru_maxrss)"
     runs = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", measure, *argv],
-            env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        done = run_program(
+            [sys.executable, "-c", measure, *argv], env=gpuenv.env, cwd=gpuenv.work, check=True
+        )
         runs.append(tuple(map(float, done.stdout.split())))
     return min(runs)

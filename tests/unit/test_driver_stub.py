@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from detected_drivers import DATA
+from programs import run_program
 
 from driver_stub import B200, T4, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
@@ -18,7 +19,7 @@ from provision.system.probes import join_sources
 def calls(libraries, what):
     program = Path(__file__).parents[1] / "support" / "driver_stub" / "compare.py"
     env = {**os.environ, **scenario(libraries, what)}
-    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, str(program)], env=env, check=True)
     return json.loads(done.stdout)
 
 
@@ -76,9 +77,7 @@ print(version, n.value, total.value >> 20, codes)
 
     def run(what):
         env = {**os.environ, **scenario(libraries, what)}
-        return subprocess.run(
-            [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True
-        )
+        return run_program([sys.executable, "-c", text], env=env, check=True)
 
     assert run("535-v100-t4").stdout.strip() == "12080 2 15360 [0, 0, 0, 0, 0, 0, 0, 101]"
     assert run("470-k80").stdout.split("[")[1].startswith("0, 35, 35")  # an insufficient driver

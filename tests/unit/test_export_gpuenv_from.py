@@ -3,15 +3,16 @@
 import hashlib
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import export_locks as el
 import pytest
+from environment_facts import ok, refused
 from framework_envs import write_python3
 from loopback import wheel_bytes
+from programs import run_program
 
 from provision import export
 
@@ -31,8 +32,7 @@ def wheels(folder):
 
 @pytest.mark.parametrize("form", export.INSTALL_GPUENV)
 def test_the_wheel_is_written_beside_the_export_with_its_hash(project, form):
-    ran = project("export", "--format", form, "-o", FILES[form])
-    assert ran.code == 0, ran.err
+    ran = ok(project("export", "--format", form, "-o", FILES[form]))
     (wheel,) = wheels(project.work)
     assert f"{wheel.name}: written to the same folder" in " ".join(ran.err.split())
     text = (project.work / FILES[form]).read_text()
@@ -47,8 +47,7 @@ def test_all_files_of_an_export_are_in_its_folder(gpuenv, form):
     """The paths in it start from that folder, those of `github` and `devcontainer` from the project's."""
     lock = el.written(gpuenv.folder / "elsewhere.toml", el.of())
     (gpuenv.work / "out").mkdir()
-    ran = gpuenv("export", "--lock", lock, "--format", form, "-o", f"out/{FILES[form]}")
-    assert ran.code == 0, ran.err
+    ok(gpuenv("export", "--lock", lock, "--format", form, "-o", f"out/{FILES[form]}"))
     (wheel,) = wheels(gpuenv.work / "out")
     assert [path.name for path in gpuenv.work.iterdir()] == ["out"]
     assert {path.name for path in (gpuenv.work / "out").iterdir()} == {
@@ -78,8 +77,7 @@ def test_a_changed_lock_is_copied_again_and_an_edited_copy_is_kept(project):
     el.written(project.work / "pylock.toml", el.of((*el.PACKAGES, el.wheel("more", "2.0"))))
     assert project(*asked).code == 0 and copy.read_text() != before
     copy.write_text(copy.read_text() + "# mine\n")
-    ran = project(*asked)
-    assert ran.code == 2 and "--force" in ran.err and copy.read_text().endswith("# mine\n")
+    assert "--force" in refused(project(*asked), 2).err and copy.read_text().endswith("# mine\n")
 
 
 def test_on_standard_output_nothing_is_written_and_the_missing_wheel_is_named(project):
@@ -95,8 +93,7 @@ def test_another_wheel_is_kept_unless_forced(project):
     whole = wheel.read_bytes()
     wheel.write_bytes(b"mine")
     (project.work / "Dockerfile").unlink()
-    ran = project("export", "--format", "dockerfile", "-o", "Dockerfile")
-    assert ran.code == 2 and "--force" in ran.err
+    assert "--force" in refused(project("export", "--format", "dockerfile", "-o", "Dockerfile"), 2).err
     assert wheel.read_bytes() == b"mine" and not (project.work / "Dockerfile").exists()
     assert "has another hash" in " ".join(project("export", "--format", "dockerfile").err.split())
     assert project("export", "--format", "dockerfile", "-o", "Dockerfile", "--force").code == 0
@@ -142,7 +139,7 @@ def test_pip_takes_the_wheel_of_that_hash_and_no_other(project, tmp_path, change
     (need,) = re.findall(r'^ARG GPUENV="(.*)"$', text, re.MULTILINE)
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
             "--target", tmp_path / "there", need.replace("file:///context/", f"{project.work.as_uri()}/")]  # fmt: skip
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = run_program(argv, timeout=120)
     if changed:
         assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
     else:
@@ -203,9 +200,7 @@ def test_an_export_installs_what_the_release_lists_by_hash(project, tmp_path, fo
         "GPUENV": source, "GPUENV_FROM": source, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "PIP_CONFIG_FILE": "/dev/null",
     }  # fmt: skip
     venv = "" if any("-m venv" in line for line in lines) else f"python3 -m venv {tmp_path}/tool\n"
-    done = subprocess.run(
-        ["sh", "-ec", venv + "\n".join(lines)], env=env, cwd=project.work, capture_output=True, text=True, check=False, timeout=300
-    )  # fmt: skip
+    done = run_program(["sh", "-ec", venv + "\n".join(lines)], env=env, cwd=project.work, timeout=300)
     there = [p.name for p in tmp_path.glob("*gpuenv/lib/python3*/site-packages/needed")]
     there += [p.name for p in tmp_path.glob("tool/lib/python3*/site-packages/needed")]
     if changed:

@@ -14,6 +14,7 @@ import certifi
 import export_locks as el
 import pytest
 import yaml
+from programs import run_program
 from rows import rows
 
 from provision.errors import UsageError
@@ -185,7 +186,7 @@ def test_the_plugin_ends_with_0_1_or_2_and_one_short_line(tmp_path, answer, code
         "host=/host\n", "host=\n"
     )
     script = script.replace("seconds=20\n", "seconds=1\n" if "sleep" in answer else "seconds=60\n")
-    ran = subprocess.run(["sh", "-c", script], env=os.environ, capture_output=True, text=True, check=False)
+    ran = run_program(["sh", "-c", script], env=os.environ)
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == line.format(env=env)[:79] + "\n"
     called = (tmp_path / "calls").read_text()
@@ -208,11 +209,11 @@ def test_prolog_and_health_check_run_the_same_lines():
 def test_a_prolog_that_can_write_nothing_still_ends_with_0(shell):
     """Slurm would drain the node for any other status."""
     script = el.text("prolog").replace("/run/gpuenv", "/proc/nowhere")
-    ran = subprocess.run([shell, "-c", script], capture_output=True, text=True, check=False)
+    ran = run_program([shell, "-c", script])
     assert ran.returncode == 0 and "was not checked: no response" in ran.stderr, ran
 
 
 @rows("form", ["prolog", "healthcheck", "taskprolog"])
 def test_scripts_for_slurm_are_valid_sh(form):
-    done = subprocess.run(["sh", "-n"], input=el.text(form), capture_output=True, text=True, check=False)
+    done = run_program(["sh", "-n"], input=el.text(form))
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from fnmatch import fnmatchcase
@@ -27,6 +26,7 @@ from fix_commands import (
 from known import KNOWN
 from packaging.requirements import Requirement
 from pip_options import read_pip_options
+from programs import run_program
 from rows import rows, sampled
 
 CHECKS = ("runs", "options", "deb", "rpm", "pip", "gpuenv", "python")
@@ -101,9 +101,7 @@ def test_a_command_that_reads_ends_well(command, place):
     home = place["HOME"]
     line = command.replace("find / ", f"find {home} ").replace("PROGRAM", f"{home}/program.py")
     line = line.replace("-n 65536", "-n $(ulimit -H -n)")  # more needs root
-    done = subprocess.run(
-        ["bash", "-c", line], env=place, cwd=home, capture_output=True, text=True, check=False
-    )
+    done = run_program(["bash", "-c", line], env=place, cwd=home)
     absent = ("No such file or directory", "no packages found matching")
     missing = [said for said in done.stderr.splitlines() if any(words in said for words in absent)]
     assert done.stderr.splitlines() == missing
@@ -139,7 +137,7 @@ def test_the_program_that_is_here_has_these_options(row):
     command = row["help"].split()
     if not (program := shutil.which(command[0], path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")):
         pytest.skip(f"{command[0]} is not installed here")
-    done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, timeout=30)
+    done = run_program([program, *command[1:]], timeout=30)
     text = done.stdout + done.stderr
     named = [*row["options"], *row["command"].split()[1:]]
     assert [o for o in named if not re.search(rf"(?<![\w-]){re.escape(o)}\b", text)] == []
@@ -181,7 +179,7 @@ def candidates(names):
         pytest.skip("the list is of Debian 12")
     if not shutil.which("apt-cache") or not list(Path("/var/lib/apt/lists").glob("*_main_*Packages*")):
         pytest.skip("apt has no package lists here: run apt-get update")
-    text = subprocess.run(["apt-cache", "policy", *names], capture_output=True, text=True, check=True).stdout
+    text = run_program(["apt-cache", "policy", *names], check=True).stdout
     return {
         m[1]: m[2] != "(none)"
         for m in re.finditer(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", text, re.MULTILINE)
@@ -232,7 +230,7 @@ def test_the_index_has_what_pip_is_asked_for(words, wanted):
             python,
             "-",
         ]
-        done = subprocess.run(command, input="\n".join(wanted), capture_output=True, text=True, check=False)
+        done = run_program(command, input="\n".join(wanted))
         if done.returncode == 0:
             assert "does not have an extra" not in done.stderr
             return

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from debian import need_programs
 from elf_files import library
 from fix_commands import COMMANDS, QUOTED, TABLES, checked_by, split_line
 from fix_machine import EXAMPLES, SYSTEM, FixMachine, make_apt, put_examples, stand_in_names
+from programs import run_program
 from rows import sampled
 
 RUNS = {row["line"]: row for row in TABLES["runs"]}
@@ -96,9 +96,7 @@ def test_uv_reads_the_command(tmp_path):
     assert UV in COMMANDS
     env = {"PATH": f"{TOOLS}:{SYSTEM}", "HOME": str(tmp_path), "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
     env |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON_INSTALL_DIR": str(tmp_path / "pythons")}
-    done = subprocess.run(
-        ["bash", "-c", put_examples(UV)], env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_program(["bash", "-c", put_examples(UV)], env=env, timeout=60)
     assert done.returncode == 1 and "Network connectivity is disabled" in done.stderr, done.stderr
 
 
@@ -107,9 +105,7 @@ def test_docker_itself_reads_the_options(tmp_path, line):
     """It reads all options before it looks for its daemon."""
     need_programs("docker", packages="docker.io")
     env = {"PATH": SYSTEM, "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none"}
-    done = subprocess.run(
-        ["bash", "-c", complete(line)], env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_program(["bash", "-c", complete(line)], env=env, timeout=60)
     assert re.search(r"Cannot connect to the Docker daemon|not a TTY", done.stderr), done.stderr
 
 
@@ -121,9 +117,7 @@ def test_gdb_shows_the_stack_of_a_crash(tmp_path):
         "import ctypes, sys\nprint(sys.prefix, flush=True)\nctypes.string_at(0)\n"
     )
     env = {"PATH": f"{TOOLS}:{SYSTEM}", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["bash", "-c", put_examples(line)], env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )  # fmt: skip
+    done = run_program(["bash", "-c", put_examples(line)], env=env, cwd=tmp_path, timeout=60)
     assert sys.prefix in done.stdout, "the program runs in the environment"
     assert "SIGSEGV" in done.stdout and "#0 " in done.stdout, done
 

@@ -4,10 +4,10 @@ import ast
 import functools
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+from programs import run_program
 from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
@@ -248,7 +248,7 @@ HEAVY = ("conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib3")
 )
 def test_heavy_libraries_wait_until_they_are_needed(line, absent):
     code = f"{line}\nimport sys\nprint(*sorted(set({absent!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout.split() == []
 
 

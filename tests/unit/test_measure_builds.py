@@ -4,7 +4,6 @@
 import hashlib
 import io
 import struct
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from index_server import web, wheel, zipped  # noqa: F401  # fixtures
 from packaging.version import Version
+from programs import run_program
 from rows import rows
 
 from provision.index.simple_api import File
@@ -263,7 +263,7 @@ def test_a_second_run_reads_no_wheel_again(small_index, web):
 def script(folder, *arguments):
     argv = [sys.executable, str(ROOT / "scripts/update_profiles.py"), "--profiles", str(folder / "profiles")]
     argv += ["--index", (folder / "simple").as_uri(), "--cache", str(folder / "cache"), *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    return run_program(argv, timeout=300)
 
 
 def test_the_script_shows_a_difference_and_writes_only_when_asked(small_index):
@@ -317,13 +317,7 @@ def test_the_script_stops_when_the_index_does(tmp_path):
         "--index",
         "http://127.0.0.1:9/simple",
     ]
-    done = subprocess.run(
-        [*argv, "--profiles", str(tmp_path), "--cache", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_program([*argv, "--profiles", str(tmp_path), "--cache", str(tmp_path)], timeout=300)
     assert done.returncode == 9
     assert "refuses the connection" in done.stderr
     assert list(tmp_path.iterdir()) == []

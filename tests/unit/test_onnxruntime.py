@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from environment_facts import ok
 from framework_envs import venv
 
 from provision.model import FRAMEWORKS
@@ -104,8 +105,7 @@ def test_the_package_for_the_cpu_is_left_out_beside_the_one_for_the_gpu(gpuenv, 
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
     index.add("onnxruntime", "1.32.0")
     index.add("embeds", "1.0", requires=("onnxruntime>=1.17",))
-    ran = gpuenv("lock", "--json", "--with", "embeds", *ask)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "--json", "--with", "embeds", *ask))
     names = {p["name"] for p in ran.json["packages"]}
     assert {"embeds", "onnxruntime-gpu"} <= names and "onnxruntime" not in names
 
@@ -116,8 +116,7 @@ def test_a_package_that_requires_onnxruntime_goes_beside_other_frameworks(gpuenv
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
     index.add("onnxruntime", "1.32.0")
     index.add("embeds", "1.0", requires=("onnxruntime>=1.17",))
-    ran = gpuenv("lock", "--json", "--with", "embeds", *ask)
-    assert ran.code == 0, ran.err
+    ran = ok(gpuenv("lock", "--json", "--with", "embeds", *ask))
     assert "onnxruntime" in {p["name"] for p in ran.json["packages"]}
 
 

@@ -3,12 +3,12 @@
 
 import dataclasses
 import os
-import subprocess
 import sys
 
 import pytest
 import tomli_w
 from index_server import server, wheel  # noqa: F401  # fixtures
+from programs import run_program
 from rows import rows
 
 from provision.config.options import Choices
@@ -113,7 +113,7 @@ def test_the_default_index_is_what_is_configured(home):
 def test_where_nothing_is_configured_the_default_is_that_of_uv():
     found = default_index({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"})
     helped = uv.program(), "pip", "compile", "--help"
-    said = subprocess.run(helped, capture_output=True, text=True, check=True).stdout
+    said = run_program(helped, check=True).stdout
     assert found.startswith("https://") and f"by default: <{found}>" in " ".join(said.split())
 
 

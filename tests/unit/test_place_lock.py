@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import counting_program
 import pytest
+from programs import run_program
 
 from provision.environment import place, place_lock
 from provision.errors import BuildError
@@ -70,7 +71,7 @@ except BuildError as error:
 def as_user(uid, path):
     """How another user's attempt on the place ends: "held" or the error."""
     argv = [sys.executable, "-c", AS_USER, str(uid), path]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_program(argv, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

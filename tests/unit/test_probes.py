@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from programs import run_program
 from rows import rows
 
 from provision.system import process
@@ -68,10 +69,9 @@ def test_a_loaded_library_tells_its_version(tmp_path):
         "tell('loaded', files=libraries())\n"
     )
     asked = json.dumps({"folder": str(tmp_path), "pattern": "^lib(cu|nv)"})
-    done = subprocess.run(
-        [sys.executable, "-c", program, asked], env={**os.environ, "GPUENV_REPORT": "1"}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
+    done = run_program(
+        [sys.executable, "-c", program, asked], env={**os.environ, "GPUENV_REPORT": "1"}, check=True
+    )
     told = {Path(path).name: version for path, version in json.loads(done.stdout)["files"]}
     assert told == {name: version for name, (_, version) in LOADED.items()}
 
@@ -83,12 +83,7 @@ def pythons():
     homes = [*Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"), *map(Path, filter(None, [
         shutil.which(f"python3.{n}") for n in range(8, 20)]))]  # fmt: skip
     for path in homes:
-        done = subprocess.run(
-            [path, "-c", "import sys; print(*sys.version_info[:2])"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_program([path, "-c", "import sys; print(*sys.version_info[:2])"])
         if done.returncode == 0:
             found[str(path)] = tuple(map(int, done.stdout.split()))
     best = {v: p for p, v in found.items() if v >= (3, 8)}

@@ -3,12 +3,12 @@
 
 import dataclasses
 import re
-import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from programs import run_program
 from project_config import path  # noqa: F401  # fixtures
 
 from provision.config import grants, project, recall, target, write
@@ -39,7 +39,7 @@ def test_the_second_read_needs_no_yaml(path, tmp_path):
         f"found = read_cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code], check=True)
     assert done.stdout == "('9.0',) False False\n"
     assert read_cached_config(path, None) == first
     for kept in cache.iterdir():

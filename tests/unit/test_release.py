@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import tomli
 from packaging.requirements import Requirement
+from programs import run_program
 from rows import rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +91,6 @@ def test_make_env_installs_nothing_but_what_is_hashed(tmp_path, index, gpuenv):
             index.add(*found.groups())
     env = {**gpuenv.env, "PIP_INDEX_URL": index.url, "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
     argv = [sys.executable, str(ROOT / "scripts" / "private_venv.py"), str(tmp_path / "tool")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = run_program(argv, env=env)
     assert done.returncode == 1 and "DO NOT MATCH THE HASHES" in done.stderr, done.stderr
     assert not (tmp_path / "tool" / "bin" / "uv").exists()

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from programs import run_program
 from rows import sampled
 
 pytestmark = pytest.mark.network
@@ -24,9 +24,7 @@ def locked(folder, frameworks, gpu):
     """The packages of the lock by name, and how it was made. Uses the index that this machine uses."""
     named = [word for f in frameworks for word in ("--framework", f)]
     argv = [sys.executable, "-m", "provision", "lock", *named, *MACHINE, "--gpu", gpu]
-    done = subprocess.run(
-        argv, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=400, check=False
-    )
+    done = run_program(argv, cwd=folder, env=os.environ, timeout=400)
     assert done.returncode == 0, done.stderr
     document = tomllib.loads((folder / "pylock.toml").read_text(encoding="utf-8"))
     return {p["name"]: p["version"] for p in document["packages"]}, document

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import struct
-import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from elf_files import library
+from programs import run_program
 
 from provision import profiles
 from provision.errors import LockError
@@ -281,9 +281,7 @@ def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
     elfs = [p for p in paths if p.stat().st_size < 4 << 20 and p.read_bytes()[:5] == b"\x7fELF\x02"]
     assert len(elfs) > 20
     for path in elfs[:: len(elfs) // 20]:
-        said = subprocess.run(
-            ["nm", "-D", "--without-symbol-versions", path], capture_output=True, text=True, check=True
-        )
+        said = run_program(["nm", "-D", "--without-symbol-versions", path], check=True)
         lines = [line.split() for line in said.stdout.splitlines()]
         data = path.read_bytes()
 
@@ -486,7 +484,7 @@ def test_a_second_run_reads_nothing_again_and_known_rows_are_per_package(build, 
 def script(folder, tmp_path, *arguments):
     argv = [sys.executable, ROOT / "scripts/update_profiles.py", *arguments, "--index", folder.url]
     argv += ["--profiles", tmp_path / "profiles", "--cache", tmp_path / "cache"]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    return run_program(argv, timeout=300)
 
 
 def test_the_script_writes_the_table_and_samples_it(build, folder, tmp_path):

@@ -1,12 +1,12 @@
 """Templates: what a slot, a block and a list become, and the scripts themselves as shellcheck reads them."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import export_locks as el
 import pytest
+from programs import run_program
 from rows import rows
 
 from provision import templates
@@ -81,5 +81,5 @@ def script(name):
 def test_shellcheck_finds_no_mistake_in_a_script(name):
     shell = "bash" if name == "sbatch.sh" else "sh"
     argv = [Path(sys.executable).parent / "shellcheck", "--shell", shell, "-"]
-    done = subprocess.run(argv, input=script(name), capture_output=True, text=True, check=False)
+    done = run_program(argv, input=script(name))
     assert done.returncode == 0, done.stdout

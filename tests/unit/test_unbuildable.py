@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from programs import run_program
 
 from provision.requirements.layout import find_reason
 
@@ -82,9 +83,7 @@ print(json.dumps(refused))
 
 
 def asked(folders):
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, *map(str, folders)], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", ASK, *map(str, folders)], check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

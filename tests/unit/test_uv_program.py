@@ -1,10 +1,10 @@
 """uv's program: several threads look it up at once, and gpuenv knows the platforms that it can solve for."""
 
 import re
-import subprocess
 import sys
 
 import pytest
+from programs import run_program
 
 from provision.errors import LockError
 from provision.index import uv
@@ -30,13 +30,13 @@ assert len(found) == 8 and len(set(found)) == 1, found
 
 
 def test_many_threads_find_the_program():
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False)
+    done = run_program([sys.executable, "-c", THREADS])
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_platforms_are_those_of_uv():
     words = [uv.program(), "pip", "compile", "--help"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    said = run_program(words, check=True).stdout
     assert {int(minor) for minor in re.findall(r"x86_64-manylinux_2_(\d+)", said)} == {*UV_GLIBC}
 
 

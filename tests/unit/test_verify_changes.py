@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 from verified import verify
 
 from provision.actions.causes import find_causes_in_log
@@ -85,7 +85,7 @@ def runtime(tmp_path):
     python.parent.mkdir()
     shutil.copy(Path(sys._base_executable).resolve(), python)
     code = "import json, sys, site; print(json.dumps([sys.prefix, site.getsitepackages()]))"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    done = run_program([python, "-c", code])
     if done.returncode or json.loads(done.stdout)[0] != str(tmp_path / "usr/local"):
         pytest.skip(f"this Python cannot be copied: {done.stderr[-200:] or done.stdout}")
     site = Path(json.loads(done.stdout)[1][0])

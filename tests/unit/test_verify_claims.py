@@ -4,11 +4,11 @@
 import json
 import re
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 from rows import rows
 from verify_stub import env, healthy, pristine, tamper, verification  # noqa: F401
 
@@ -29,15 +29,7 @@ def verify(gpuenv, tmp_path):
     def run(root, what="580-h200", before="", options=("--quick",)):
         environ = {**gpuenv.env, **scenario(libraries, what)}
         words = f"{before} exec {sys.executable} -m provision verify {root} --json {' '.join(options)}"
-        done = subprocess.run(
-            ["bash", "-c", words],
-            check=False,
-            env=environ,
-            cwd=gpuenv.work,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = run_program(["bash", "-c", words], env=environ, cwd=gpuenv.work, timeout=120)
         assert done.returncode in (0, 8), done.stderr
         return json.loads(done.stdout)
 

@@ -11,6 +11,7 @@ import pytest
 from debian import need_programs
 from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
 from pip_options import read_pip_options
+from programs import run_program
 
 from provision.model import Environment, Profiles, SystemLibrary
 from provision.verify.disk import explain_damaged
@@ -57,7 +58,7 @@ def test_uv_reads_the_command_for_an_odd_path(tmp_path, env, again):
     environ = {"PATH": f"{tools}:{SYSTEM}", "HOME": str(tmp_path), "UV_DEFAULT_INDEX": f"{CLOSED}/simple",
                "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1",
                "UV_CACHE_DIR": str(tmp_path / "cache")}  # fmt: skip
-    done = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, text=True, check=False)
+    done = run_program(["sh", "-c", command], env=environ)
     assert f"{CLOSED}/simple/nvidia-cusparse-cu12/" in done.stderr, done.stderr
 
 

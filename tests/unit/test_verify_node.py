@@ -18,6 +18,7 @@ import export_locks
 import pytest
 from command import run_forked
 from known import KNOWN
+from programs import run_program
 from rows import rows, sampled
 from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
 
@@ -146,10 +147,9 @@ def test_a_driver_that_hangs_is_a_fault_of_its_own_and_leaves_no_process(env, tm
     words = [sys.executable, "-m", "provision", "verify", "--quick", "--node", "-q", env]
     start = time.monotonic()
     for outer, own, code in ((60, 8, 10), (4, 60, 137)):
-        ended = subprocess.run(
-            ["timeout", "-s", "KILL", str(outer), *words, "--timeout", str(own)],
-            env=variables, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        ended = run_program(
+            ["timeout", "-s", "KILL", str(outer), *words, "--timeout", str(own)], env=variables
+        )
         assert ended.returncode in (code, code - 146), (ended.stdout, ended.stderr)
         if code == 10:
             assert ended.stdout.startswith("gpu_hardware_fault: The driver "), ended.stdout
@@ -224,12 +224,7 @@ def test_a_cudnn_that_is_cut_short_is_a_fault(node, env):
 def test_options_that_mean_something_else_are_refused(node, env):
     ran = node(healthy(), "--strict")
     assert ran.returncode == 2 and "--strict cannot be used with --node" in ran.stderr
-    alone = subprocess.run(
-        [sys.executable, "-m", "provision", "verify", "--node", env],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    alone = run_program([sys.executable, "-m", "provision", "verify", "--node", env])
     assert alone.returncode == 2 and "--node needs --quick" in alone.stderr
 
 

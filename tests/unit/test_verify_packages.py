@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from elf_files import library, module, package
 from framework_envs import venv, write_jax
+from programs import run_program
 
 from provision.environment import loader
 from provision.model import DlopenedLibrary, OptionalLibraries, Profiles
@@ -40,10 +40,7 @@ def nominated(env, site, opened=(), optional=(), **environ):
 
 def imports(env, name, **environ):
     """What Python itself says of a module: None, or the error."""
-    done = subprocess.run(
-        [env / "bin/python", "-c", f"import {name}"], env={**os.environ, **environ}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = run_program([env / "bin/python", "-c", f"import {name}"], env={**os.environ, **environ})
     return (
         None
         if done.returncode == 0

@@ -4,6 +4,7 @@
 import shutil
 import subprocess
 
+from programs import run_program
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
@@ -34,7 +35,7 @@ def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
     assert f"export LD_LIBRARY_PATH={folder}" in finding.fix
     line = f"{finding.fix[finding.fix.index('export ') :]}; printenv LD_LIBRARY_PATH"
     for before, after in ({}, folder), ({"LD_LIBRARY_PATH": "/mine"}, f"{folder}:/mine"):
-        done = subprocess.run(["sh", "-c", line], env=before, capture_output=True, text=True, check=True)
+        done = run_program(["sh", "-c", line], env=before, check=True)
         assert done.stdout.strip() == after
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from framework_envs import venv, write_jax
+from programs import run_program
 
 NOBODY = 65534
 
@@ -48,7 +49,7 @@ def others_python():
     names = [sys._base_executable, *(f"{f}/python{wanted}" for f in os.get_exec_path())]
     for name in names:
         asked = as_nobody("/bin/sh", "-c", f'"{name}" -c "{code}"')
-        if subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() == wanted:
+        if run_program(asked).stdout.strip() == wanted:
             return name
     pytest.skip(f"no Python {wanted} here that another user may run")
 
@@ -74,9 +75,7 @@ def test_an_environment_of_another_user_is_verified_and_unchanged(jax, others_py
     os.chown(mine["HOME"], NOBODY, NOBODY)
     with opened_for_all(tmp_path, jax):
         argv = [others_python, "-m", "provision", "verify", env, "--device", "cpu"]
-        done = subprocess.run(
-            as_nobody(*argv), env=mine, cwd=mine["HOME"], capture_output=True, text=True, check=False
-        )
+        done = run_program(as_nobody(*argv), env=mine, cwd=mine["HOME"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "convolutions correct" in done.stdout
     assert digest(env) == before
@@ -101,15 +100,12 @@ def test_an_environment_on_a_read_only_disk_is_verified(jax, gpuenv):
     unshare = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
     mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1"'
     refused = 'touch "$1/probe" 2>/dev/null && exit 77; '
-    tried = subprocess.run(
-        [*unshare, "sh", "-c", mount, "sh", jax], capture_output=True, text=True, check=False
-    )
+    tried = run_program([*unshare, "sh", "-c", mount, "sh", jax])
     if tried.returncode:
         pytest.skip(f"no mount of one's own here: {tried.stderr.strip()}")
     verify = f'"{sys.executable}" -m provision verify "$1" --device cpu'
-    done = subprocess.run(
-        [*unshare, "sh", "-c", f"{mount}; {refused}{verify}", "sh", jax],
-        env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [*unshare, "sh", "-c", f"{mount}; {refused}{verify}", "sh", jax], env=gpuenv.env, cwd=gpuenv.work
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "convolutions correct" in done.stdout
