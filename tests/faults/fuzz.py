@@ -1,9 +1,8 @@
-"""The readers of files from outside, fed with what hypothesis and atheris make of sound examples.
+"""The readers of files from outside, fed with what hypothesis makes of sound examples.
 
-    python tests/faults/fuzz.py [--reader RECORD] [--seconds 20] [--engine hypothesis|atheris] [--seed 1]
+    python tests/faults/fuzz.py [--reader RECORD] [--seconds 20] [--seed 1]
 
-hypothesis takes an example apart (as JSON, TOML or YAML where it is that) and puts odd values in its
-places; atheris changes bytes and keeps what reaches new lines (where it is installed: pip install atheris).
+hypothesis takes an example apart (as JSON, TOML or YAML where it is that) and puts odd values in its places.
 A crash is written to the folder --keep names, and becomes a case of tests/test_faults_readers.py.
 """
 
@@ -13,7 +12,6 @@ import argparse
 import hashlib
 import json
 import random
-import subprocess
 import sys
 import time
 import traceback
@@ -124,48 +122,13 @@ def by_hypothesis(
     return tried, None, b""
 
 
-def by_atheris(reader: Reader, seconds: float, keep: Path, number: int) -> tuple[int, str | None, bytes]:
-    """The same with bytes changed under the eyes of a coverage counter, in a process of its own."""
-    corpus = keep / "corpus" / reader.name.replace("/", "_")
-    corpus.mkdir(parents=True, exist_ok=True)
-    for example in reader.sound:
-        (corpus / hashlib.sha256(example).hexdigest()[:16]).write_bytes(example)
-    argv = [sys.executable, __file__, "--child", reader.name, f"-max_total_time={seconds:.0f}", "-rss_limit_mb=1024",
-            f"-artifact_prefix={keep}/", "-timeout=60", f"-seed={number}", str(corpus)]  # fmt: skip
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=seconds + 120)
-    tried = next((int(x.split()[1]) for x in reversed(done.stderr.splitlines()) if x.startswith("Done ")), 0)
-    if done.returncode == 0:
-        return tried, None, b""
-    rows = [x for x in done.stderr.splitlines() if "Error" in x or "Test unit written" in x]
-    crash = next((x.rpartition(" ")[2] for x in rows if "Test unit written" in x), "")
-    told = next((x.strip() for x in done.stderr.splitlines() if "Error:" in x), done.stderr[-300:])
-    return tried, told[:160], Path(crash).read_bytes() if crash else b""
-
-
-def child(name: str, argv: list[str]) -> None:
-    """What atheris runs."""
-    import atheris
-
-    with atheris.instrument_imports(include=["provision"]):
-        import readers
-    reader = readers.READERS[name]
-    # Every line is counted, and what is read once (our own profiles) is read in this time.
-    readers.LONGEST *= 6
-    atheris.Setup([sys.argv[0], *argv], lambda data: readers.bears(reader, data))
-    atheris.Fuzz()
-
-
 def main() -> int:
     """Fuzz the readers that were asked for."""
-    if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], sys.argv[3:])
-        return 0
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--reader", choices=sorted(READERS))
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each reader and engine")
-    parser.add_argument("--engine", choices=("hypothesis", "atheris"))
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each reader")
     parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"))
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**6))
     options = parser.parse_args()
@@ -175,28 +138,13 @@ def main() -> int:
     for name, reader in READERS.items():
         if options.reader not in (None, name):
             continue
-        for engine in ("hypothesis", "atheris"):
-            if options.engine not in (None, engine):
-                continue
-            if engine == "atheris" and not has_atheris():
-                print(f"skip {name}: atheris is not installed")
-                continue
-            tried, fault, data = (
-                by_hypothesis(reader, options.seconds, random.Random(f"{options.seed} {name}")) if engine == "hypothesis"
-                else by_atheris(reader, options.seconds, options.keep, options.seed)
-            )  # fmt: skip
-            if fault:
-                path = options.keep / f"{name.replace('/', '_')}-{hashlib.sha256(data).hexdigest()[:8]}"
-                path.write_bytes(data)
-                fault += f"; {path}: {data[:120]!r}"
-            report.case(f"{name} ({engine})", fault, f"{tried} examples")
+        tried, fault, data = by_hypothesis(reader, options.seconds, random.Random(f"{options.seed} {name}"))
+        if fault:
+            path = options.keep / f"{name.replace('/', '_')}-{hashlib.sha256(data).hexdigest()[:8]}"
+            path.write_bytes(data)
+            fault += f"; {path}: {data[:120]!r}"
+        report.case(name, fault, f"{tried} examples")
     return report.end("readers")
-
-
-def has_atheris() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("atheris") is not None
 
 
 if __name__ == "__main__":
