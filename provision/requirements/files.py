@@ -413,7 +413,7 @@ def convert_specifier(text: str) -> tuple[str | None, str | None]:
 
 def _convert_clause(operator: str, version: str) -> str:
     if version in ("", "*"):
-        return operator  # _checked rejects an operator alone
+        return operator  # _validate_bounds rejects an operator alone
     if version.endswith("*"):
         series = version.rstrip("*").rstrip(".")
         return f"{operator or '=='}{series}.*" if operator in ("", "=", "==", "!=") else f"{operator}{series}"
