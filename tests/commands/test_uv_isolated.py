@@ -117,6 +117,17 @@ def test_the_current_folders_uv_toml_is_ignored(stack, gpuenv, stranger, tmp_pat
     assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
 
 
+def test_of_the_users_uv_toml_only_the_listed_settings_apply(stack, gpuenv, tmp_path):
+    """uv itself reads it in every folder."""
+    config = Path(gpuenv.env.setdefault("XDG_CONFIG_HOME", str(gpuenv.folder / "config"))) / "uv" / "uv.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f'[pip]\ntarget = "{tmp_path / "target"}"\n')
+    assert stack("lock").code == 0
+    ok(stack("create", "--locked"))
+    assert not (tmp_path / "target").exists()
+    assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
+
+
 def test_build_tools_come_from_no_planted_index(stack, gpuenv, index, stranger, tmp_path):
     """A source archive that needs a build tool which only the planted index has cannot be built."""
     where = project_packages.folder(gpuenv.work / "sourced", "sourced", "1.0")
