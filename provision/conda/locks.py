@@ -399,7 +399,7 @@ def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> L
         plan = from_plain(Plan, values["plan"], "gpuenv.plan") if "plan" in values else None
         target = from_plain(Target, values["target"], "gpuenv.target") if "target" in values else None
         sizes = {name: int(size) for name, size in dict(values.get("sizes", {})).items()}
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}", hint=_AGAIN) from error
     packages = tuple(_make_package(p, sizes) for p in chosen)
     inputs = values.get("inputs") if isinstance(values.get("inputs"), str) else None

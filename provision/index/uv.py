@@ -21,7 +21,6 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..errors import LockError
 from ..model import PackageSources
 from ..model.values import Value
 from ..system import process, trust
@@ -92,13 +91,18 @@ def program() -> str:
 
 @cache
 def own_index() -> str:
-    """Return the default index of uv without a slash at its end, which its help states. Raises LockError if it does not."""
-    helped = run_uv(["help", "--no-pager", "pip", "compile"], PackageSources(), python=None)
+    """Return the default index of uv, which its help states, without a slash at its end, or "" if uv cannot be run.
+
+    Nothing that configures uv is read. A uv that is missing or damaged is reported where it is needed.
+    """
+    try:
+        helped = process.run(
+            [program(), "help", "--no-pager", "--no-config", "pip", "compile"], env={}, cwd="/", timeout=60
+        )
+    except OSError:
+        return ""
     stated = re.search(r"\(by\s+default:\s+<(https://[^\s>]+)>\)", helped.stdout)
-    if not stated:
-        hint = "name an index in PIP_INDEX_URL"
-        raise LockError("uv does not state its default package index", hint=hint, log=helped.stderr)
-    return stated[1].rstrip("/")
+    return stated[1].rstrip("/") if stated else ""
 
 
 def run_uv(

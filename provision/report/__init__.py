@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from ..errors import LockError
 from ..index import uv
 from ..model import (
     FRAMEWORKS,
@@ -232,7 +231,7 @@ _WORDS = frozenset(
     )
 )  # fmt: skip
 _PUBLIC = re.compile(
-    r"(?:^|\.)(?:pytorch\.org|tensorflow\.org|python\w*\.org|nvidia\.com|github\.com|"
+    r"(?:^|\.)(?:pytorch\.org|tensorflow\.org|python\.org|nvidia\.com|github\.com|"
     r"githubusercontent\.com|anaconda\.org|anaconda\.com|prefix\.dev|jax\.dev|googleapis\.com)$"
 )
 """Public addresses, which do not identify a user."""
@@ -300,12 +299,13 @@ def _find_names(names: Iterable[str]) -> Iterator[re.Pattern[str]]:
             yield re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", exactly)
 
 
-def _own_index() -> str | None:
-    """Return the host of uv's own index, or None if uv is missing or damaged, which a report may be about."""
-    try:
-        return urlsplit(uv.own_index()).hostname
-    except (LockError, OSError):
-        return None
+def _is_public(host: str) -> bool:
+    own = urlsplit(uv.own_index()).hostname
+    return (
+        bool(_PUBLIC.search(host))
+        or host in ("127.0.0.1", "localhost", own)
+        or bool(own and host.endswith(f".{own}"))
+    )
 
 
 def _replace_address(match: re.Match[str]) -> str:
@@ -316,7 +316,7 @@ def _replace_address(match: re.Match[str]) -> str:
     authority, slash, path = rest.partition("/")
     host = authority.partition(":")[0]
     path = re.split(r"[?#]", path)[0]
-    known = _PUBLIC.search(host.lower()) or host in ("127.0.0.1", "localhost") or host == _own_index()
+    known = _is_public(host.lower())
     shown = authority if known else "HOST"
     # The path of a private index can name repositories, teams and users, so only its end is kept.
     tail = path if known else path.rpartition("/")[2] or path.rstrip("/").rpartition("/")[2]

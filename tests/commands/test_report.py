@@ -57,6 +57,8 @@ SECRETS = {
         ("https://download.pytorch.org/whl/cu126", "https://download.pytorch.org/whl/cu126"),
         ("https://tok@conda.anaconda.org/t/tk-1-2/chan", "https://conda.anaconda.org/chan"),
         (uv.own_index().replace("://", "://user:p%40ss@"), uv.own_index()),
+        (uv.own_index().replace("://", "://Test.").upper(), uv.own_index().replace("://", "://Test.").upper()),
+        ("https://pythonacme.org/team/secret/simple", "https://HOST/.../simple"),
         ("http://127.0.0.1:8080/simple/", "http://127.0.0.1:8080/simple/"),
         (f"{UUID} x {UUID} GPU-99999999-0000-0000-0000-000000000000", "(UUID 1) x (UUID 1) (UUID 2)"),
         ("CUDA_VISIBLE_DEVICES=GPU-3f2a9c04", "CUDA_VISIBLE_DEVICES=(UUID 1)"),

@@ -182,7 +182,7 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 
 
 MAY_NAME_IT = {
-    "index/uv.py": 2,
+    "index/uv.py": 3,
 }
 """Where the program is named: by what starts it."""
 

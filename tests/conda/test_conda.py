@@ -321,7 +321,12 @@ def test_a_lock_that_cannot_be_written_or_read_is_an_error(tmp_path):
     foreign.write(tmp_path / "conda-lock.yml", lock)
     assert foreign.read(tmp_path / "conda-lock.yml", "linux-x86_64", KNOWN.conda).plan == lock.plan
     text = (tmp_path / "conda-lock.yml").read_text()
-    for field, value in (("plan", "'{'"), ("sizes", "'NaN'"), ("sizes", "'{\"pytorch\": []}'")):
+    for field, value in (
+        ("plan", "'{'"),
+        ("sizes", "'NaN'"),
+        ("sizes", "'{\"pytorch\": []}'"),
+        ("sizes", "'{\"pytorch\": 1e999}'"),
+    ):
         damaged = re.sub(rf"( gpuenv\.{field}\.linux-64: ).*(\n {{6}}.*)*", rf"\1{value}", text)
         assert damaged != text
         (tmp_path / "conda-lock.yml").write_text(damaged)

@@ -117,6 +117,23 @@ def test_where_nothing_is_configured_the_default_is_that_of_uv():
     assert found.startswith("https://") and f"by default: <{found}>" in " ".join(said.split())
 
 
+def test_what_configures_a_run_of_uv_has_no_part_in_its_own_index(tmp_path, monkeypatch):
+    found, ask = uv.own_index(), uv.own_index.__wrapped__
+    for name, value in {
+        "UV_HTTP_TIMEOUT": "30s",
+        "UV_OFFLINE": "?",
+        "UV_CACHE_DIR": "/proc",
+        "UV_INDEX_URL": "https://u",
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "uv.toml").write_text("[")
+    monkeypatch.chdir(tmp_path)
+    assert ask() == found
+    for broken in ("/bin/false", str(tmp_path / "none")):
+        monkeypatch.setattr(uv, "program", lambda path=broken: path)
+        assert ask() == ""
+
+
 def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkeypatch):
     link = '<a href="/f/idna-3.1-py3-none-any.whl">idna-3.1-py3-none-any.whl</a>'
     server.pages["/simple/idna/"] = (200, {"Content-Type": "text/html"}, link.encode())
