@@ -105,7 +105,7 @@ def test_an_empty_list_may_be_left_empty(path):
     assert read(path, "packages:\n  # none yet\nframeworks: [jax]\n") == ProjectConfig(frameworks=("jax",))
 
 
-def test_all_mistakes_come_at_once_with_line_and_key(path):
+def test_all_mistakes_come_at_once_with_line_and_key(path, golden):
     text = """\
 framworks: [torch]
 python: 3.10
@@ -117,19 +117,14 @@ targets:
 manager: pip
 manager: venv
 """
-    assert problems(path, text) == [
-        "gpuenv.yaml:1: framworks: unknown key. Did you mean frameworks?",
-        "gpuenv.yaml:9: manager: duplicate key",
-        'gpuenv.yaml:2: python: YAML reads 3.10 as a number (3.1): write "3.10"',
-        'gpuenv.yaml:3: cuda: YAML reads 12 as a number: write "12"',
-        "gpuenv.yaml:4: packages[3]: 'numpy' is a duplicate",
-        next(p for p in problems(path, text) if "numpy>=>1" in p),
-        'gpuenv.yaml:4: packages[1]: torch is a framework: write it under frameworks: ["torch"]',
-        "gpuenv.yaml:8: manager: 'pip': not one of venv, conda",
-        "gpuenv.yaml:6: targets.Node: a target's name: expected a form like node-a",
-        "gpuenv.yaml:6: targets.Node.drivers: unknown key. Did you mean driver?",
-        "gpuenv.yaml:7: targets.b.gpus: the target's `file` states this too: remove one of them",
-    ]
+    found = problems(path, text)
+    places = [p.split(": ")[0].partition(":")[2] + " " + p.split(": ")[1] for p in found]
+    assert places == [
+        "1 framworks", "9 manager", "2 python", "3 cuda", "4 packages[3]", "4 packages[0]", "4 packages[1]", "8 manager",
+        "6 targets.Node", "6 targets.Node.drivers", "7 targets.b.gpus",
+    ]  # fmt: skip
+    # What packaging says is its own.
+    golden("project-file", "\n".join(p.partition(": Expected ")[0] for p in found))
 
 
 @pytest.mark.parametrize(

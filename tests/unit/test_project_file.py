@@ -173,7 +173,7 @@ def test_the_table_has_the_same_keys():
     assert of_table == parse_config("gpuenv.yaml", textwrap.dedent(SAME).encode())
 
 
-def test_all_mistakes_of_a_table_come_at_once_with_their_lines():
+def test_all_mistakes_of_a_table_come_at_once_with_their_lines(golden):
     rows = [
         "[project]", 'name = "x"', "[tool.gpuenv]", "python = 3.10", 'device = "gpu"', "nope = true",
         "[tool.gpuenv.targets.x]", "driver = 550",
@@ -181,13 +181,12 @@ def test_all_mistakes_of_a_table_come_at_once_with_their_lines():
     text = "\n".join(rows)
     with pytest.raises(DataError) as error:
         parse_config("pyproject.toml", text.encode())
-    assert list(error.value.problems) == [
-        "pyproject.toml:6: nope: unknown key; expected one of "
-        + error.value.problems[0].partition("expected one of ")[2],
-        'pyproject.toml:4: python: TOML reads 3.10 as a number (3.1): write "3.10"',
-        "pyproject.toml:5: device: 'gpu': not one of auto, cuda, cpu",
-        'pyproject.toml:8: targets.x.driver: TOML reads 550 as a number: write "550"',
-    ]
+    found = error.value.problems
+    assert [p.split(": ")[:2] for p in found] == [
+        ["pyproject.toml:6", "nope"], ["pyproject.toml:4", "python"], ["pyproject.toml:5", "device"],
+        ["pyproject.toml:8", "targets.x.driver"],
+    ]  # fmt: skip
+    golden("project-file", "\n".join(found))
 
 
 def test_deep_nesting_in_a_table_is_refused():
