@@ -27,7 +27,7 @@ from ..lock.changes import list_differences
 from ..lock.formats import check_choices
 from ..lock.request import make_request
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
-from .build import Build
+from .build import EnvironmentBuild
 from .prove import Examination, make_options, run_verification, start_probes
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
@@ -43,11 +43,11 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
         emit(Event("start", "lock", f"locking the packages of {env}"))
         lock = _lock_installed(emit, env, choices)
         choices = apply_project(choices)
-        build = Build(
+        build = EnvironmentBuild(
             options=options, env=env, choices=choices, emit=emit, machine=machine_for_verdict(),
             recorded=recall.make_request_file(choices, lock, []),
         )  # fmt: skip
-        build.use(lock, read_locked_sources(choices, lock))
+        build.set_lock(lock, read_locked_sources(choices, lock))
         if options.verify is not False:
             located = locate_environment(env)
             examined = Examination(env=located, lock=lock, choices=choices, options=make_options(choices))
@@ -56,10 +56,10 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
             if not is_expected(build.verdict, lock.plan.device):
                 emit(Event("warning", "build", f"{env} was not adopted: its verification failed"))
                 build.rolled_back = True
-                return build.finish()
+                return build.make_result()
         _record(build)
         build.run_later_stages()
-    return build.finish()
+    return build.make_result()
 
 
 def _refuse_others(env: Path) -> None:
@@ -73,7 +73,7 @@ def _refuse_others(env: Path) -> None:
         )
 
 
-def _record(build: Build) -> None:
+def _record(build: EnvironmentBuild) -> None:
     """Write what gpuenv records of an environment, or nothing."""
     env, mark = build.env, build.env / place.MARK
     try:

@@ -1,7 +1,8 @@
 """One build of an environment, for both managers: its steps, in the order in which `create`, `add`, `drop` and `repair` take them.
 
-The options or a lock that is named say what is installed (`make_request` and `solve`, or `accept`). `transaction` gives a
-prefix; in it the packages are installed, recorded and proved. After the commit follow the later stages, and the result.
+The options or a lock that is named say what is installed (`make_request` and `solve`, or `choose_named_lock`). `transaction`
+gives a prefix; in it the packages are installed, recorded and proved. After the commit follow the later stages, the result and
+the project's lock.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import add_configured_indexes
 from ..lock.accept import accept_lock, name_hosts
-from ..lock.changes import describe_changes, list_changes
+from ..lock.changes import describe_changes, emit_preview, list_changes
 from ..lock.measured import measure
-from ..lock.project import list_watched_files, renew_project_lock, solve_or_read_lock
+from ..lock.project import list_watched_files, read_or_solve_lock, renew_project_lock
 from ..lock.request import make_request, read_named
 from ..lock.stack import (
     RECREATE,
@@ -59,7 +60,7 @@ from ..model import (
 )
 from ..system.redaction import redact_value
 from ..system.scratch import make_scratch
-from .resolve import explain_cpu_choice, warn_of_host_compiler
+from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
 if TYPE_CHECKING:
     from .prove import Examination
@@ -76,12 +77,13 @@ class FailedProofError(Exception):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Build:
+class EnvironmentBuild:
     """A build at the path of an environment, and how far it is.
 
     `old` is the lock of an environment whose packages change; without one a new environment is built. `lock` and `sources` are what
-    is installed: `accept`, `solve` or `use` set them. `machine` is None if this machine is not the target. `recorded` are
-    the options that the next `create` compares; None keeps those of the record. With `keep_failed` an environment stays
+    is installed: `choose_named_lock`, `solve` or `set_lock` set them. `machine` is None if this machine is not the target. `recorded` are
+    the options that the next `create` compares; None keeps those of the record. `written` are the digests of the record, which the
+    transaction vouches for. With `keep_failed` an environment stays
     although its proof fails.
     """
 
@@ -94,6 +96,7 @@ class Build:
     sources: PackageSources = dataclasses.field(init=False)
     machine: Machine | None = None
     recorded: dict[str, Any] | None = None
+    written: frozenset[str] = frozenset()
     context: RequestContext | None = None
     keep_failed: bool = False
     changed: bool = False
@@ -102,26 +105,34 @@ class Build:
 
     # --- what is installed ---
 
-    def use(self, lock: Lock, sources: PackageSources) -> None:
-        """Install this lock, as it is."""
+    def set_lock(self, lock: Lock, sources: PackageSources) -> None:
+        """Set the lock that is installed, as it is."""
         self.lock, self.sources = lock, sources
 
-    def accept(self, lock: Lock) -> None:
-        """Install a lock that is named, if it fits this machine. With `frozen` it decides the frameworks. Raises LockError."""
+    def choose_named_lock(self, lock: Lock) -> None:
+        """Choose a lock that is named, if it fits this machine. With `frozen` it decides the frameworks.
+
+        Raises LockError, and UsageError for another device, CUDA or Python than that of what changes.
+        """
         choices = self.choices
         accepted = dataclasses.replace(choices, framework=[]) if self.options.frozen else choices
         self.machine = accept_lock(lock, accepted)
-        self._install(lock, read_locked_sources(choices, lock))
+        self._choose(lock, read_locked_sources(choices, lock))
         self.recorded = recall.make_request_file(choices, lock, [])
 
-    def make_request(self) -> RequestContext:
+    def keep_lock(self) -> None:
+        """Choose the lock of the environment, whose packages stay."""
+        self.set_lock(record.read_lock(self.env), PackageSources())
+        self.machine = None if self.choices.elsewhere else machine_for_verdict()
+
+    def make_request(self, *, no_code: bool = False) -> RequestContext:
         """Return the request of the options: on the device, CUDA and Python of what changes, or those of this machine.
 
-        Raises UsageError, MachineError, DataError.
+        With `no_code` no source code runs. Raises UsageError, MachineError, DataError.
         """
         if self.old:
-            return read_same_stack_request(self.choices, self.old.plan, self.emit)
-        context = make_request(self.choices, self.emit)
+            return read_same_stack_request(self.choices, self.old.plan, self.emit, no_code=no_code)
+        context = make_request(self.choices, self.emit, no_code=no_code)
         refuse_idle_gpu(self.env, self.choices, context)
         if why := explain_cpu_choice(context, self.choices):
             self.emit(Event("warning", "resolve", why))
@@ -130,39 +141,43 @@ class Build:
         return context
 
     def solve(self, context: RequestContext) -> Plan:
-        """Install the project's lock if it is for this request, or a new one near to it or to `old`.
+        """Choose the project's lock if it is for this request, or a new one near to it or to `old`.
 
-        The plan of a request that no build fits has no builds. Raises LockError, ResolveError.
+        The plan of a request that no build fits has no builds. Raises LockError, ResolveError, and UsageError for another
+        device, CUDA or Python than that of what changes.
         """
         choices = self.choices
-        plan, lock = solve_or_read_lock(
+        plan, lock = read_or_solve_lock(
             context, choices, self.emit, self.old, allow_md5=self.options.allow_md5
         )
         self.context, self.machine = context, context.machine
         if lock:
             if not self.old and (why := explain_cpu_choice(context, choices)):
                 plan = dataclasses.replace(plan, notes=(*plan.notes, why))
-            self._install(dataclasses.replace(lock, plan=plan), context.sources)
+            self._choose(dataclasses.replace(lock, plan=plan), context.sources)
             self.recorded = recall.make_request_file(choices, None, list_watched_files(choices, context))
         return plan
 
-    def _install(self, lock: Lock, sources: PackageSources) -> None:
+    def _choose(self, lock: Lock, sources: PackageSources) -> None:
+        if self.old:
+            refuse_other_stack(self.env, self.old.plan, lock.plan)
         if not self.choices.bundle:
             lock = name_hosts(lock, self.choices, self.emit)
         if not any(b.index_urls for b in lock.plan.builds):
             # The lock of a file is installed by hash, from the indexes that are configured now.
             lock = dataclasses.replace(lock, plan=add_configured_indexes(lock.plan, sources, ()))
-        self.use(lock, sources)
+        self.set_lock(lock, sources)
+
+    def preview(self) -> Plan:
+        """Return the plan with notes on what nobody chose, and emit what would be installed: all of it for a new environment."""
+        emit_preview(self.emit, self.env, self.old, self.lock)
+        return add_notes(self.lock.plan, self.context, self.choices) if self.context else self.lock.plan
 
     def find_changes(self) -> bool:
-        """Return whether packages have to be installed or removed, and say which. A new environment needs all.
-
-        Raises UsageError if a change of packages would also change device, CUDA or Python.
-        """
+        """Return whether packages have to be installed or removed, and say which. A new environment needs all."""
         old, new = self.old, self.lock
         if old is None:
             return True
-        refuse_other_stack(self.env, old.plan, new.plan)
         difference = compare_locks(old, new)
         changed = ", ".join(describe_changes(old, new))
         if difference.into and not changed:
@@ -177,11 +192,11 @@ class Build:
     def transaction(self, packages: Sequence[LockedPackage] = ()) -> Iterator[Path]:
         """Yield the prefix of a new environment, or of a copy of the one that changes. It is committed when the block ends.
 
-        If the block raises, what was there stays. After a failed proof the block ends here, and the build is `rolled_back`.
-        `packages` are downloaded first, otherwise those that the lock changes.
+        If the block raises, what was there stays. So it does after a failed proof, which is no error: the build is then
+        `rolled_back`. `packages` are downloaded first, otherwise those that the lock changes.
         """
         lock, emit, bundle = self.lock, self.emit, self.choices.bundle
-        way, device = manager(lock.manager), lock.plan.device
+        way = manager(lock.manager)
         self.keep_failed = self.keep_failed or not place.made_by_gpuenv(self.env)
         if bundle:
             from ..bundle.install import check_files
@@ -193,6 +208,7 @@ class Build:
                 way.fetch(self.local_lock, tuple(first), self.settings)
             with way.transaction(self.env, copied=bool(self.old)) as prefix:
                 yield prefix
+                record.vouch(self.env, self.written)
             self.changed = True
         except FailedProofError:
             self.rolled_back = True
@@ -203,14 +219,7 @@ class Build:
             )
             emit(Event("warning", "build", failed))
         except GpuenvError as error:
-            error.device = error.device or device
-            if isinstance(error, BuildError):
-                project = self.choices.project
-                if project and error.folder == str(project.resolve()):
-                    # its own folder failed: name the key that leaves it out
-                    error.hint = hint_dependencies_alone(project)
-                if self.old:
-                    emit(Event("note", "build", f"{self.env} is as it was before"))
+            self._complete_error(error)
             raise
         finally:
             if self.old is None:
@@ -218,6 +227,16 @@ class Build:
                     registry.remove_unused_pythons(self.env)
         if not self.rolled_back:
             self._complete()
+
+    def _complete_error(self, error: GpuenvError) -> None:
+        """Add to an error of the transaction what the build knows."""
+        error.device = error.device or self.lock.plan.device
+        if isinstance(error, BuildError):
+            project = self.choices.project
+            if project and error.folder == str(project.resolve()):  # name the key that leaves the folder out
+                error.hint = hint_dependencies_alone(project)
+            if self.old:
+                self.emit(Event("note", "build", f"{self.env} is as it was before"))
 
     def install(self, prefix: Path) -> None:
         """Install the lock's packages at `prefix`, or those in which it differs from the lock `old`. Raises BuildError."""
@@ -235,6 +254,7 @@ class Build:
 
             name_origins(prefix, self.lock.packages, self.choices.bundle)
         self.write_record(prefix)
+        self.written = record.digest_record(prefix)  # before code of the environment runs
 
     def write_record(self, prefix: Path) -> None:
         """Write the installed packages, plan, lock and options into the environment at `prefix`.
@@ -248,16 +268,14 @@ class Build:
             record.write(prefix, "request.json", self.recorded)
 
     def prove(self, prefix: Path) -> None:
-        """Prove the environment at `prefix` if that is wanted and possible, and vouch for its record.
+        """Prove the environment at `prefix` if that is wanted and possible.
 
         Raises FailedProofError if the proof fails, unless no environment exists yet or with `keep_failed`.
         """
-        written = record.digest_record(prefix)  # before code of the environment runs
         if self._can_prove():
             self.verdict = self.verify_at(prefix)
             if not (self.keep_failed or is_expected(self.verdict, self.lock.plan.device)):
                 raise FailedProofError
-        record.vouch(self.env, written)
 
     @functools.cached_property
     def local_lock(self) -> Lock:
@@ -365,7 +383,7 @@ class Build:
         from . import prove
 
         proved = self.verdict
-        if proved is None or self.rolled_back:
+        if proved is None or self.rolled_back:  # then what was there stays
             return
         examined = self.examine(self.env)
         project = prove.read_project_checks(self.env, examined.options, allowed=self.options.checks)
@@ -379,61 +397,54 @@ class Build:
             prove.keep_verdict(self.env, self.lock, whole, project)
         self.verdict = whole
 
-    def finish(self) -> CreateResult:
-        """Return the result. If it is good, the project's lock is renewed where the request is newer.
+    def make_result(self) -> CreateResult:
+        """Return the result. After a rollback it has no environment. One that was not proved has its differences from the lock."""
+        lock, environment = self.lock, None
+        if not self.rolled_back:
+            environment = record.read_environment(self.env, changed=self.changed)
+        if environment and not self.changed and self.verdict is None:
+            from ..verify import drift
 
-        After a rollback the result has no environment.
-        """
-        lock, there = self.lock, not self.rolled_back
-        result = CreateResult(
-            machine=self.machine, plan=lock.plan, lock=lock, verdict=self.verdict,
-            environment=record.read_environment(self.env, changed=self.changed) if there else None,
-            packages=list_changes(self.old, lock) if self.old and there else (),
+            environment = dataclasses.replace(environment, drift=drift.find_drift(self.env, lock).changes)
+        return CreateResult(
+            machine=self.machine, plan=lock.plan, lock=lock, verdict=self.verdict, environment=environment,
+            packages=list_changes(self.old, lock) if self.old and environment else (),
         )  # fmt: skip
-        if self.context and is_good(result) and renew_project_lock(self.choices, lock, self.emit):
+
+    def update_project_lock(self, result: CreateResult) -> None:
+        """Renew the project's lock after a good result where the request is newer. Raises LockError."""
+        if self.context and is_good(result) and renew_project_lock(self.choices, self.lock, self.emit):
             files = list_watched_files(self.choices, self.context)
             record.write_vouched(
                 self.env, "request.json", recall.make_request_file(self.choices, None, files)
             )
-        return result
 
     # --- an environment whose packages stay ---
 
     def record_options(self) -> None:
-        """Record the options of this run where nothing is installed, and prove the environment if something changed."""
+        """Record the options of this run where nothing is installed."""
         with make_scratch("record") as draft:
             (draft / place.MARK).mkdir()
             self.write_record(draft)
             record.vouch(self.env.resolve(), record.digest_record(draft))
         self.write_record(self.env)
         self._complete()
-        self._prove_if_changed(machine_for_verdict())
 
-    def reuse(self) -> CreateResult:
-        """Return an environment that is as the options say, with its verdict."""
-        env, choices, machine = self.env, self.choices, machine_for_verdict()
-        self.use(record.read_lock(env), PackageSources())
-        self.machine = None if choices.elsewhere else machine
-        before, given = record.read(env, "request.json"), redact_value(choices.typed)
-        if before.get("given") != given and record.is_vouched(env):
-            record.write_vouched(env, "request.json", {**before, "given": given})
+    def reuse(self) -> None:
+        """Keep an environment that is as the options say. Only what was typed is recorded again."""
+        before, given = record.read(self.env, "request.json"), redact_value(self.choices.typed)
+        if before.get("given") != given and record.is_vouched(self.env):
+            record.write_vouched(self.env, "request.json", {**before, "given": given})
         self._complete()  # an earlier run may have been killed before this step
-        self._prove_if_changed(machine)
-        environment = record.read_environment(env, changed=False)
-        if self.verdict is None:
-            from ..verify import drift
 
-            environment = dataclasses.replace(environment, drift=drift.find_drift(env, self.lock).changes)
-        return CreateResult(
-            machine=machine, plan=record.read_plan(env), lock=self.lock, environment=environment, verdict=self.verdict
-        )  # fmt: skip
-
-    def _prove_if_changed(self, machine: Machine) -> None:
+    def prove_if_changed(self) -> None:
         """Take the kept verdict on the environment if nothing changed since, otherwise prove it if that is wanted and possible."""
         options = self.options
         if not options.verify:
             digest, checks = record.lock_digest(self.lock), options.checks and not options.quick
-            self.verdict = recall.find_kept_verdict(self.env, self.choices, machine, digest, checks=checks)
+            self.verdict = recall.find_kept_verdict(
+                self.env, self.choices, machine_for_verdict(), digest, checks=checks
+            )
         if self.verdict:
             record.report_kept_verdict(self.env, self.emit)
         elif self._can_prove():

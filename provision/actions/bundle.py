@@ -30,7 +30,7 @@ from ..errors import UsageError
 from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks
 from ..lock.formats import check_choices, get_locks
-from ..lock.project import solve_or_read_lock
+from ..lock.project import read_or_solve_lock
 from ..lock.request import make_request
 from ..model import (
     Bundle,
@@ -133,7 +133,7 @@ def _lock_one(
     if path is None:
         get_locks(choices.manager).require()
         context = make_request(choices, emit)
-        plan, solved = solve_or_read_lock(context, choices, emit, allow_md5=options.allow_md5)
+        plan, solved = read_or_solve_lock(context, choices, emit, allow_md5=options.allow_md5)
         if solved is None:
             return plan
         return LockForBundle(

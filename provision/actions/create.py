@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -15,7 +16,7 @@ from ..config.project import apply_project
 from ..environment import place, record, registry
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import CreateResult, Emit, Event, Lock, Plan, StepFailure, drop_event, find_lock_manager, is_good
+from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, find_lock_manager, is_good
 from ..model.declare import (
     BUILD,
     SOURCES,
@@ -97,45 +98,45 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
         return register(emit, env, kept)
     # The rest is imported here, so that an environment that is up to date is reported at once.
     from ..lock.project import find_named_lock
-    from .build import Build, is_current
+    from .build import EnvironmentBuild, is_current
 
-    lock_file = options.lock
-    if options.bundle:
-        from ..bundle.install import open_bundle
-
-        choices, lock_file = open_bundle(options.bundle, choices, emit)
     with_kernel = options.kernel or bool(record.read_vouched(env, recall.KERNEL))
     if with_kernel:
         choices = recall.add_kernel_package(choices)
     place.check_place(env)
-    choices = _complete_choices(choices, lock_file)
-    if options.dry_run:
+    choices, lock_file = _complete_choices(options, choices, emit)
+    with contextlib.nullcontext() if options.dry_run else place.lock_place(env, emit, wait=True):
+        if not options.dry_run:
+            place.recover(env)
         named = find_named_lock(options, env, choices, lock_file, emit)
-        return _preview(options, env, choices, named, emit)
-    with place.lock_place(env, emit, wait=True):
-        place.recover(env)
-        named = find_named_lock(options, env, choices, lock_file, emit)
-        build = Build(options=options, env=env, choices=choices, emit=emit)
+        build = EnvironmentBuild(options=options, env=env, choices=choices, emit=emit)
         there = place.made_by_gpuenv(env) and not options.recreate
-        if there and is_current(env, choices, named):
-            result = build.reuse()
+        current = there and is_current(env, choices, named)
+        build.old = record.read_lock(env) if there else None
+        if build.old and current:
+            build.keep_lock()
+        elif named:
+            build.choose_named_lock(named)
         else:
-            build.old = record.read_lock(env) if there else None
-            if named:
-                build.accept(named)
-            else:
-                plan = build.solve(build.make_request())
-                if not plan.builds:
-                    return CreateResult(machine=build.machine, plan=plan)
-            if build.find_changes():
-                with build.transaction() as prefix:
-                    build.install(prefix)
-                    build.record(prefix)
-                    build.prove(prefix)  # a failure rolls back
-                build.run_later_stages()
-            else:
-                build.record_options()
-            result = build.finish()
+            plan = build.solve(build.make_request(no_code=options.dry_run))
+            if not plan.builds:
+                return plan if options.dry_run else CreateResult(machine=build.machine, plan=plan)
+        if options.dry_run:
+            return build.preview()
+        if current:
+            build.reuse()
+            build.prove_if_changed()
+        elif build.find_changes():
+            with build.transaction() as prefix:
+                build.install(prefix)
+                build.record(prefix)
+                build.prove(prefix)  # a failure rolls back
+            build.run_later_stages()
+        else:
+            build.record_options()
+            build.prove_if_changed()
+        result = build.make_result()
+        build.update_project_lock(result)
     if with_kernel and is_good(result):
         result = _register_kernel(emit, env, result)
     return register(emit, env, result)
@@ -167,17 +168,25 @@ def _refuse_contradictions(options: CreateOptions) -> None:
         )
 
 
-def _complete_choices(choices: Choices, lock_file: Path | None) -> Choices:
-    """Return the options with those of gpuenv.yaml, unless a lock file decides, and its manager. Raises UsageError, DataError."""
+def _complete_choices(options: CreateOptions, choices: Choices, emit: Emit) -> tuple[Choices, Path | None]:
+    """Return the options with those of gpuenv.yaml, unless a lock file decides, and this file.
+
+    Raises UsageError, DataError.
+    """
     from ..lock.formats import check_choices, get_locks
 
+    lock_file = options.lock
+    if options.bundle:
+        from ..bundle.install import open_bundle
+
+        choices, lock_file = open_bundle(options.bundle, choices, emit)
     read_user_grants(choices)
     if lock_file is None or choices.target:
         choices = apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
     check_choices(choices)
     get_locks(choices.manager).require()
-    return choices
+    return choices, lock_file
 
 
 def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
@@ -203,30 +212,6 @@ def _find_up_to_date(env: Path, choices: Choices, *, brief: bool) -> CreateResul
     lock = None if brief else record.read_lock(env)
     environment = record.read_environment(env, changed=False)
     return CreateResult(machine=machine, plan=plan, lock=lock, environment=environment, verdict=verdict)
-
-
-def _preview(options: CreateOptions, env: Path, choices: Choices, lock: Lock | None, emit: Emit) -> Plan:
-    """Return the plan, and emit what would be installed: all of it for a new environment. No source code runs."""
-    from ..config.sources import read_locked_sources
-    from ..index.places import add_configured_indexes
-    from ..lock.accept import name_hosts
-    from ..lock.changes import emit_preview, read_lock_inside
-    from ..lock.project import solve_or_read_lock
-    from ..lock.request import make_request
-    from .resolve import add_notes
-
-    old = None if options.recreate else read_lock_inside(env)
-    if lock:
-        lock = name_hosts(lock, choices, emit)
-        plan = add_configured_indexes(lock.plan, read_locked_sources(choices, lock), ())
-    else:
-        context = make_request(choices, emit, no_code=True)
-        plan, lock = solve_or_read_lock(context, choices, emit, old, allow_md5=options.allow_md5)
-        if lock is None:
-            return plan
-        plan = add_notes(plan, context, choices)
-    emit_preview(emit, env, old, lock)
-    return plan
 
 
 def _register_kernel(emit: Emit, env: Path, result: CreateResult) -> CreateResult:

@@ -117,10 +117,10 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
 
 def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> CreateResult:
     """Solve again, as similar to the environment's lock as possible, and change only what differs."""
-    from .build import Build  # imported late, for fast shell completion of ENV
+    from .build import EnvironmentBuild  # imported late, for fast shell completion of ENV
     from .create import register
 
-    build = Build(options=options, env=env, choices=choices, emit=emit, old=record.read_lock(env))
+    build = EnvironmentBuild(options=options, env=env, choices=choices, emit=emit, old=record.read_lock(env))
     plan = build.solve(build.make_request())
     if not plan.builds:
         return CreateResult(machine=build.machine, plan=plan)
@@ -132,7 +132,10 @@ def _change(emit: Emit, env: Path, choices: Choices, options: EditOptions) -> Cr
         build.run_later_stages()
     else:
         build.record_options()
-    return register(emit, env, build.finish())
+        build.prove_if_changed()
+    result = build.make_result()
+    build.update_project_lock(result)
+    return register(emit, env, result)
 
 
 def _read(file: Path) -> bytes | None:
@@ -157,10 +160,10 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     choices, env_lock = _recall_choices(path, options.choices), changes.read_lock_inside(path)
     command = "add" if edit.add else "drop"
     if file is None:
-        from .build import Build
+        from .build import EnvironmentBuild
 
         choices = _change_recorded(emit, choices, path, edit)
-        build = Build(options=options, env=path, choices=choices, emit=emit, old=env_lock)
+        build = EnvironmentBuild(options=options, env=path, choices=choices, emit=emit, old=env_lock)
         plan = build.solve(build.make_request())
         if not plan.builds:
             raise ResolveError("no build fits", hint=plan.hint)

@@ -33,7 +33,7 @@ from ..model.values import Value
 from ..system import process
 
 if TYPE_CHECKING:
-    from .build import Build
+    from .build import EnvironmentBuild
 
 _ROUNDS = 3
 
@@ -60,7 +60,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     With `dry_run` return what would change.
     """
     from ..verify.drift import find_drift  # imported late, for fast shell completion of ENV
-    from .build import Build
+    from .build import EnvironmentBuild
 
     env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
@@ -73,8 +73,10 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         choices = _recall_choices(env, options.choices)
         lock = _read_lock(env)
         # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
-        build = Build(options=options, env=env, choices=choices, emit=emit, old=lock, keep_failed=True)
-        build.use(lock, read_sources(choices))
+        build = EnvironmentBuild(
+            options=options, env=env, choices=choices, emit=emit, old=lock, keep_failed=True
+        )
+        build.set_lock(lock, read_sources(choices))
         emit(Event("start", "repair", f"comparing {env} with its lock"))
         done = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep))
         _check_python(env, lock)
@@ -138,7 +140,7 @@ def _recall_choices(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _restore(build: Build, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
+def _restore(build: EnvironmentBuild, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
     """Restore packages until nothing differs, and return all that was done. Raises BuildError.
 
     Removing a package can remove files of another one. If the cached copy of a package was modified too (it

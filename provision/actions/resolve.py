@@ -151,7 +151,9 @@ def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
     free = not (context.request.python or context.request.pythons)
     python = f"no Python given: {plan.python} is the newest that fits" if free else None
     notes = filter(None, (explain_cpu_choice(context, choices), python, find_compiler_problem(plan, choices)))
-    return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if plan.builds else plan
+    return (
+        dataclasses.replace(plan, notes=tuple(dict.fromkeys((*plan.notes, *notes)))) if plan.builds else plan
+    )
 
 
 def add_pip(

@@ -24,7 +24,7 @@ from .request import make_request
 from .stack import apply_lock, explain_unfit, is_of_plan, read_same_stack_request
 
 
-def solve_or_read_lock(
+def read_or_solve_lock(
     context: RequestContext,
     choices: Choices,
     emit: Emit,
@@ -34,7 +34,7 @@ def solve_or_read_lock(
 ) -> tuple[Plan, Lock | None]:
     """Return the plan and the project's lock if it matches, otherwise a new lock near to it or to `near`.
 
-    The plan includes the notes for this machine. Raises LockError, ResolveError.
+    Raises LockError, ResolveError.
     """
     project_lock = _read_project_lock(choices, context.target.platform) if choices.config else None
     files = list_files(choices, context.demands)
@@ -212,7 +212,7 @@ def find_named_lock(
     if nothing else names its contents. Raises LockError.
     """
     if not (file or options.locked or options.frozen):
-        # It is compared with what is there. It is installed only if it counts.
+        # `is_current` compares it with what is there; `--recreate` installs it if the registry vouches for it.
         named = (
             choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
         )  # fmt: skip

@@ -16,21 +16,23 @@ from .request import make_request
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"
 
 
-def read_same_stack_request(choices: Choices, plan: Plan, emit: Emit) -> RequestContext:
+def read_same_stack_request(
+    choices: Choices, plan: Plan, emit: Emit, *, no_code: bool = False
+) -> RequestContext:
     """Return the request on the device, CUDA and Python of `plan`, unless the options name others.
 
-    If this machine has another device, the target of `plan` is used. Raises UsageError, MachineError.
+    With `no_code` no source code runs. If this machine has another device, the target of `plan` is used. Raises UsageError, MachineError.
     """
     kept = _add_stack(choices, plan)
     try:
-        context = make_request(kept, emit)
+        context = make_request(kept, emit, no_code=no_code)
     except MachineError:
         if plan.device != "cuda" or kept.elsewhere:
             raise
         context = None
     if context and (context.request.device == plan.device or kept.elsewhere):
         return context
-    return make_request(apply_target(kept, plan), emit)
+    return make_request(apply_target(kept, plan), emit, no_code=no_code)
 
 
 def apply_target(choices: Choices, plan: Plan) -> Choices:

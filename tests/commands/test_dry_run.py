@@ -87,6 +87,29 @@ def test_create_shows_the_path_and_the_sizes(go):
     assert f"would rebuild {go.work / '.venv'}" in ran.err
 
 
+def test_a_dry_run_refuses_what_create_refuses(made):
+    other = made.work / "pylock.other.toml"
+    other.write_text((made.work / "pylock.toml").read_text().replace("x86_64", "aarch64"))
+    there = next(path for path in (made.work / ".venv").rglob("plan.json"))
+    for words, code in (
+        (("--manager", "conda"), 2),
+        (("--with", "more", "--python", "3.9"), 2),
+        (("--recreate", "--lock", other), 6),
+    ):
+        said = [made("create", *words, *dry, "--json") for dry in (("--dry-run",), ())]
+        assert [ran.code for ran in said] == [code, code]
+        assert said[0].json["error"] == said[1].json["error"]
+    assert there.exists()
+
+
+def test_a_dry_run_changes_the_environment_as_create_would(made):
+    """On its device and Python, and not those that a new environment here would have."""
+    _, value = tried(made, "create", "--with", "more")
+    assert value["device"] == "cpu" and value["python"] == HERE
+    ran, value = tried(made, "create")
+    assert "would change nothing" in ran.err
+
+
 def test_add_and_drop_show_their_changes_and_files(made):
     ran, value = tried(made, "add", "more", "kept<2")
     assert value["schema"] == "gpuenv.preview/1" and value["command"] == "add"
