@@ -15,7 +15,6 @@ from bundle_fleet_site import ASK, LOCKS, host, libraries, made, site  # noqa: F
 from bundle_site import HERE
 from doc_pages import texts
 from environment_facts import ok, refused
-from programs import run_program
 from test_bundle import wait_for_all_others
 
 
@@ -126,15 +125,12 @@ def test_targets_from_files_and_lines_and_the_page_are_one_fleet(made, tmp_path)
         + "\n"
         for name in ("h1", "k1")
     )
-    argv = [sys.executable, "-m", "provision", "bundle", str(tmp_path / "out"), *ASK, "--dry-run", "--json"]
-    piped = run_program([*argv, "--target", "-"], env=made.gpuenv.env, cwd=made.gpuenv.work, input=lines)
-    assert piped.returncode == 0, piped.stderr
+    ask = ("bundle", tmp_path / "out", *ASK, "--dry-run", "--json")
+    piped = ok(made.gpuenv(*ask, "--target", "-", stdin=lines))
     files = [w for name in ("h1", "k1") for w in ("--target", f"hosts/{name}.json")]
-    named = made.gpuenv("bundle", tmp_path / "out", *ASK, "--dry-run", "--json", *files)
-    assert named.code == 0 and named.json["writes"] == json.loads(piped.stdout)["writes"] != []
-    folder = made.gpuenv(
-        "bundle", tmp_path / "out", *ASK, "--dry-run", "--json", "--target", tmp_path / "hosts"
-    )
+    named = made.gpuenv(*ask, *files)
+    assert named.code == 0 and named.json["writes"] == piped.json["writes"] != []
+    folder = made.gpuenv(*ask, "--target", tmp_path / "hosts")
     assert folder.json["writes"] == named.json["writes"]
     assert not (tmp_path / "out").exists()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from environment_facts import ok
-from programs import run_program
 
 from provision.cli.verbs import COMMANDS, SEVERAL_TARGETS, load_command
 from provision.model.declare import iterate_options
@@ -37,12 +36,6 @@ def hosts(gpuenv):
     }.items():  # fmt: skip
         (folder / f"{name}.json").write_text(json.dumps(data))
     return folder
-
-
-def piped(gpuenv, text, *args):
-    return run_program(
-        [sys.executable, "-m", "provision", *args], env=gpuenv.env, cwd=gpuenv.work, input=text
-    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "onnxruntime"])
@@ -107,8 +100,8 @@ def test_files_lines_and_folders_say_the_same(gpuenv, hosts):
     folder = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
     assert gpuenv("resolve", "-f", "torch", *files, "--json").json == folder.json
     lines = "".join(json.dumps({"host": f.stem, **json.loads(f.read_text())}) + "\n" for f in hosts.iterdir())
-    done = piped(gpuenv, f"\n{lines}", "resolve", "-f", "torch", "--target", "-", "--json")
-    assert json.loads(done.stdout) == folder.json
+    done = gpuenv("resolve", "-f", "torch", "--target", "-", "--json", stdin=f"\n{lines}")
+    assert done.json == folder.json
 
 
 def test_one_target_file_gives_a_single_plan(gpuenv, hosts):
@@ -162,9 +155,9 @@ def test_a_line_with_a_mistake_gets_what_is_right(gpuenv):
     rows = [{"host": f"node{n}", **machine(A100, "535.129.03")["target"]} for n in (1, 2, 3)]
     rows[1]["driver"], rows[2]["python"] = "five", "3.11"
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    done = piped(gpuenv, text, "resolve", "-f", "torch", "--target", "-", "--python", "3.11")
-    said = " ".join(done.stdout.split())
-    assert done.returncode == 5 and "'five' is not a valid value such as 580.65.06" in said
+    done = gpuenv("resolve", "-f", "torch", "--target", "-", "--python", "3.11", stdin=text)
+    said = " ".join(done.out.split())
+    assert done.code == 5 and "'five' is not a valid value such as 580.65.06" in said
     assert re.search(r"line 3: node3: python: unknown .*device, .*host, .*remove it", said)
     assert said.endswith("no plan (2)")
 
@@ -177,8 +170,8 @@ def test_a_host_that_states_no_glibc_is_planned_like_one_described_by_options(gp
     (gpuenv.work / "node.json").write_text(json.dumps(silent))
     one = gpuenv("resolve", "-f", "torch", "--target", "node.json", "--python", "3.11", "--json").json
     text = "".join(json.dumps(silent | {"host": f"node{n}"}) + "\n" for n in (1, 2))
-    done = piped(gpuenv, text, "resolve", "-f", "torch", "--target", "-", "--python", "3.11", "--json")
-    fleet = json.loads(done.stdout)
+    done = gpuenv("resolve", "-f", "torch", "--target", "-", "--python", "3.11", "--json", stdin=text)
+    fleet = done.json
     assert one["target"]["glibc"] == fleet["plans"][0]["plan"]["target"]["glibc"] == here
     assert one["builds"] == fleet["plans"][0]["plan"]["builds"]
     assert fleet["notes"][0].startswith(f"glibc of node1, node2 is not known: {here} is assumed")
@@ -244,16 +237,16 @@ def test_lines_that_are_no_host_are_listed_and_the_rest_is_planned(gpuenv):
     first, last = ({"host": h, **machine(A100, "535.129.03")} for h in ("one", "two"))
     lines = [json.dumps(first), *(line for line, _ in BAD), json.dumps(last)]
     ask = ("resolve", "-f", "torch", "--target", "-", "--json")
-    done = piped(gpuenv, "\n".join(lines) + "\n", *ask)
-    assert done.returncode == 5, done.stderr
-    found = json.loads(done.stdout)
+    done = gpuenv(*ask, stdin="\n".join(lines) + "\n")
+    assert done.code == 5, done.err
+    found = done.json
     assert [c["hosts"] for c in found["classes"]] == [["one", "two"]]
     rows = [(u["host"], u["reason"]) for u in found["unserved"]]
     assert len(rows) == len(BAD)
     for (host, reason), (number, (_, said)) in zip(rows, enumerate(BAD, 2), strict=True):
         assert said in reason and (host == f"line {number}" or "five" in reason), (host, reason)
-    none = piped(gpuenv, "{\n", *ask)
-    assert none.returncode == 2 and "no host: line 1: it is not JSON" in none.stdout
+    none = gpuenv(*ask, stdin="{\n")
+    assert none.code == 2 and "no host: line 1: it is not JSON" in none.out
 
 
 def test_a_file_that_is_no_host_is_listed_too(gpuenv, hosts):
@@ -284,7 +277,7 @@ def test_hosts_without_an_nvidia_gpu_are_named_and_each_can_have_its_device(gpue
         "compute": plain(context=login, device="cpu"), "gpu": machine(A100, "535.129.03", device="cpu"),
     }  # fmt: skip
     lines = "".join(json.dumps({"host": h, **d}) + "\n" for h, d in hosts.items())
-    found = json.loads(piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-", "--json").stdout)
+    found = gpuenv("resolve", "-f", "torch", "--target", "-", "--json", stdin=lines).json
     assert [(c["device"], c["hosts"]) for c in found["classes"]] == [
         ("cpu", ["compute", "mi250", "plain"]), ("cpu", ["gpu"]),
     ]  # fmt: skip
@@ -297,16 +290,16 @@ def test_an_empty_folder_and_no_lines_name_no_host(gpuenv):
     (gpuenv.work / "empty").mkdir()
     ran = gpuenv("resolve", "-f", "torch", "--target", "empty")
     assert ran.code == 2 and "the folder has no .json file" in ran.err
-    done = piped(gpuenv, "", "resolve", "-f", "torch", "--target", "-")
-    assert done.returncode == 2 and "--target names no host" in done.stderr
+    done = gpuenv("resolve", "-f", "torch", "--target", "-")
+    assert done.code == 2 and "--target names no host" in done.err
 
 
 def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
     gpuenv.env["COLUMNS"] = "80"
     lines = "".join(json.dumps(h) + "\n" for h in simulate_fleet.hosts(300, 7))
     assert lines == "".join(json.dumps(h) + "\n" for h in simulate_fleet.hosts(300, 7))
-    done = piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-")
-    rows = done.stdout.splitlines()
+    done = gpuenv("resolve", "-f", "torch", "--target", "-", stdin=lines)
+    rows = done.out.splitlines()
     assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
     heads = [row.split() for row in rows if row.startswith("PLAN ")]
     assert heads == [["PLAN", "HOSTS", "BUILDS", "AND", "HOST", "CLASSES"]]
@@ -321,7 +314,7 @@ def test_the_price_of_few_plans_is_in_the_first_lines(gpuenv):
     lines = "".join(json.dumps(h) + "\n" for h in hosts)
     ask = ("resolve", "-f", "torch", "--python", "3.11", "--target", "-")
     asked: list[tuple[str, ...]] = [(), ("--plans", "fewest"), ("--plans", "2")]
-    said = {p: " ".join(piped(gpuenv, lines, *ask, *p).stdout.split()) for p in asked}
+    said = {p: " ".join(gpuenv(*ask, *p, stdin=lines).out.split()) for p in asked}
     assert "10 hosts, 2 classes, 2 plans (1 with --plans fewest)" in said[()]
     fewest = r"--plans fewest \(1 plan\): because of 1 host \(old1\), 9 other hosts would get torch 2\.\d+\.\d+ PLAN "
     assert re.search(fewest, said[()])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tomllib
 from environment_facts import ok
-from test_fleet_command import A100, B200, machine, piped
+from test_fleet_command import A100, B200, machine
 
 from provision.config.options import Choices
 from provision.config.target import read_target
@@ -169,9 +169,9 @@ def test_no_host_goes_back_without_consent(gpuenv, fleet, index):
     old = plan["plan"]["builds"][0]["version"]
     hosts = [json.loads(f.read_text()) | {"host": f.stem} for f in sorted((gpuenv.work / "hosts").iterdir())]
     lines = "".join(json.dumps(host) + "\n" for host in hosts)  # as the role of Ansible gives them
-    ran = piped(gpuenv, lines, "lock", *CHOICE[:-1], "-", "--plans", "fewest")
-    said = " ".join(ran.stderr.split())
-    assert ran.returncode == 6
+    ran = gpuenv("lock", *CHOICE[:-1], "-", "--plans", "fewest", stdin=lines)
+    said = " ".join(ran.err.split())
+    assert ran.code == 6
     (name,) = before
     assert f"torch {new} ({name}) to {old} on 1 (a1)" in said
     assert "--allow-downgrade permits it" in said

@@ -2,11 +2,9 @@
 
 import html.parser
 import json
-import sys
 
 import pytest
 from environment_facts import ok
-from programs import run_program
 
 ROWS = [
     {"host": "b", "class": "cpu", "plan": "jax 0.10.2 (CPU)", "verdict": "cpu", "ok": True, "seconds": 3.25},
@@ -111,14 +109,8 @@ def test_the_results_as_metrics_of_prometheus(gpuenv, results):
 
 
 def test_results_are_read_from_standard_input(gpuenv, results):
-    done = run_program(
-        [sys.executable, "-m", "provision", "report", "--hosts", "-", "--json"],
-        env=gpuenv.env,
-        cwd=gpuenv.work,
-        input=results.read_text(),
-        check=True,
-    )
-    assert json.loads(done.stdout) == gpuenv("report", "--hosts", results, "--json").json
+    ran = gpuenv("report", "--hosts", "-", "--json", stdin=results.read_text())
+    assert ran.json == gpuenv("report", "--hosts", results, "--json").json
 
 
 def test_credentials_of_addresses_are_left_out(gpuenv, results):

@@ -65,13 +65,13 @@ class Command:
             for cache in _warm_cache().iterdir():
                 shutil.copytree(cache, folder / cache.name, dirs_exist_ok=True)
 
-    def __call__(self, *args, timeout=600):
-        if args[:1] == ("resolve",) and self.inside and self._pristine():
+    def __call__(self, *args, timeout=600, stdin=""):
+        if args[:1] == ("resolve",) and not stdin and self.inside and self._pristine():
             key = tuple(map(str, args))
             if key not in _resolved:
                 _resolved[key] = self._run(*args, timeout=timeout)
             return _resolved[key]
-        return self._run(*args, timeout=timeout)
+        return self._run(*args, timeout=timeout, stdin=stdin)
 
     def _pristine(self):
         """Whether nothing but the arguments decides what `resolve` says."""
@@ -80,15 +80,15 @@ class Command:
             return False  # files of a parent folder may decide
         return self.env == self.first and not any(any(p.iterdir()) for p in places if p.exists())
 
-    def _run(self, *args, timeout=600):
+    def _run(self, *args, timeout=600, stdin=""):
         if self.inside and self.servers and in_process.serves([*map(str, args)], self.env, self.usual):
-            return Ran(in_process.run([*map(str, args)], self.env, self.work))
-        if self.servers and self.servers.serves(self.env):
+            return Ran(in_process.run([*map(str, args)], self.env, self.work, stdin))
+        if self.servers and not stdin and self.servers.serves(self.env):
             return Ran(self.servers.run([*map(str, args)], self.env, self.work, timeout))
         argv = [sys.executable, "-m", "provision", *map(str, args)]
+        given = {"input": stdin} if stdin else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(
-            argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=timeout,
-            stdin=subprocess.DEVNULL, check=False,
+            argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=timeout, check=False, **given
         )  # fmt: skip
         return Ran(done)
 

@@ -105,7 +105,7 @@ def read_once():
     profiles.read_file = command.read_file = read_file
 
 
-def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
+def run(args: list[str], env: dict[str, str], cwd: Path, stdin: str = "") -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
     from provision import __main__ as started, resolve
     from provision.bundle import wheels
@@ -115,7 +115,7 @@ def run(args: list[str], env: dict[str, str], cwd: Path) -> SimpleNamespace:
 
     caches = _caches()  # without those that are put in below, which last
     with contextlib.ExitStack() as after, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        after.enter_context(_streams(out, err))
+        after.enter_context(_streams(stdin, out, err))
         after.enter_context(_environment(env, cwd))
         for number in _SIGNALS:
             after.callback(signal.signal, number, signal.getsignal(number))
@@ -173,13 +173,16 @@ def _environment(env, cwd):
 
 
 @contextlib.contextmanager
-def _streams(out, err):
-    """The standard streams of this process, for Python and for the programs that it starts."""
+def _streams(text, out, err):
+    """The standard streams of this process, for Python and for the programs that it starts: `text` is there to be read."""
     sys.stdout.flush()
     sys.stderr.flush()
     streams, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(number) for number in range(3)]
-    with Path(os.devnull).open("rb") as nothing:
-        for number, file in enumerate((nothing, out, err)):
+    with tempfile.TemporaryFile() if text else Path(os.devnull).open("rb") as given:
+        if text:
+            given.write(text.encode())
+            given.seek(0)
+        for number, file in enumerate((given, out, err)):
             os.dup2(file.fileno(), number)
     with contextlib.ExitStack() as closing:
         sys.stdin = closing.enter_context(open(0, encoding="utf-8", closefd=False))
