@@ -26,10 +26,15 @@ from ..system.process.children import signal_name
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
-def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
-    """Return the findings in the log of a failed stage, without examining the machine again."""
+def find_causes_in_log(
+    log: str, device: Device | None = None, choices: Choices | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings in the log of a failed stage, without examining the machine again.
+
+    `choices` name the user's rows and the cache. An error before a command has read its options has none.
+    """
     try:
-        known = rows.load(Choices())
+        known = rows.load(choices or Choices())
     except GpuenvError:
         return ()  # the profiles are broken too, but the stage's own failure is reported
     from ..diagnose import Circumstances, find_causes

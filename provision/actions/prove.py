@@ -30,6 +30,7 @@ from ..model import (
 )
 from ..model.values import Value
 from ..system import process
+from ..verify.verification import LAYERS
 from .causes import explain_failure, find_causes_in_log
 from .run import find_programs, prepare_variables
 
@@ -67,10 +68,9 @@ def start_probes(
 def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     releases = rows.load(examined.choices).cudnn
+    diagnose = functools.partial(find_causes_in_log, choices=examined.choices)
     return verify.verify(
-        verify.prepare(
-            early, examined.options, emit, examined.lock, releases=releases, diagnose=find_causes_in_log
-        )
+        verify.prepare(early, examined.options, emit, examined.lock, releases=releases, diagnose=diagnose)
     )
 
 
@@ -102,7 +102,7 @@ def add_packages(examined: Examination, verdict: Verdict, emit: Emit, early: ver
     before the frameworks."""
     failed = verdict.failed
     findings: Sequence[Finding] = ()
-    if failed and not failed.framework and not examined.always_read:
+    if failed and failed.stage in LAYERS and not examined.always_read:
         result = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
     else:
         # After a failed stage nothing is imported: it could fail too. The files may show the reason.

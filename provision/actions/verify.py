@@ -106,7 +106,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
         if lock is None and options.device is None:
             wanted = _choose_device(wanted, early, emit)
         examined = dataclasses.replace(examined, lock=lock, options=wanted)
-        verdict = _add_causes(run_verification(examined, emit, early), lock)
+        verdict = _add_causes(run_verification(examined, emit, early), examined)
         verdict = add_packages(examined, verdict, emit, early)
     verdict = run_checks(examined, verdict, project, emit, typed)
     # A verdict on a part of the environment, or on another device, is none on the environment.
@@ -192,13 +192,14 @@ def _find_project_lock(env: Path) -> Path | None:
     return next((file for folder in folders if (file := folder / Path(name).name).is_file()), None)
 
 
-def _add_causes(verdict: Verdict, lock: Lock | None) -> Verdict:
+def _add_causes(verdict: Verdict, examined: Examination) -> Verdict:
     """Return the verdict with the causes that diagnose finds in the text of a failed stage."""
     failed = verdict.failed
     if failed is None or verdict.findings:
         return verdict
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
-    findings = find_causes_in_log(log, lock.plan.device if lock else None)
+    device = examined.lock.plan.device if examined.lock else None
+    findings = find_causes_in_log(log, device, examined.choices)
     fix = findings[0].fix if findings else None
     return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)
 

@@ -25,7 +25,8 @@ class CheckResult(Value):
 
 
 class StageResult(Value):
-    """The result of one stage: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks are last."""
+    """The result of one stage, in this order: driver, runtime, libraries, cudnn, peers; framework, convolution, matmul,
+    attention, loaded and operations of each framework; variants, lock, packages, checks."""
 
     stage: str
     status: Status

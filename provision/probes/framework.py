@@ -1,4 +1,4 @@
-"""Ends the probe of one framework or of several: stages 5 to 8, the same for all.
+"""Ends the probe of one framework or of several: framework, convolution, matmul, attention and loaded.
 
 The probes of the frameworks and the operations come before this one in the same text. `import_NAME()` returns the
 framework. `prepare_NAME(framework)` returns functions by name: `convolve`, `array`, `zeros`, `types`

@@ -33,9 +33,15 @@ from .proof import (
     judge_numpy,
 )
 from .settings import explain_startup_files, find_suspects, search_settings
-from .verification import PATTERN, Judgement, Verification, fail_with, start_in_thread
+from .verification import (
+    FRAMEWORK_STAGES,
+    PATTERN,
+    Judgement,
+    Verification,
+    fail_with,
+    start_in_thread,
+)
 
-STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
 _PRODUCTS = ("matmul", "matmul_bias", "matmul_large")
 _ATTENTIONS = ("causal_64", "masked_128")
 _CASES = ("conv1d", "conv2d", "conv3d", "conv2d_grouped", "conv2d_transposed")
@@ -102,22 +108,24 @@ def run_frameworks(run: Verification) -> None:
     """Run the stages of each framework, then all frameworks in one process."""
     names, broken = _choose_names(run), run.broken
     if not names and broken:
-        return run.skip_rest(STAGES)
+        return run.skip_rest(FRAMEWORK_STAGES)
     if not names:
         quick, where = run.options.quick, run.env.path
         what = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {where}"
         run.add("framework", Judgement("skip" if quick else "fail", what))
-        return run.skip(STAGES[1:], "not run with --quick" if quick else "the framework stage failed")
+        return run.skip(
+            FRAMEWORK_STAGES[1:], "not run with --quick" if quick else "the framework stage failed"
+        )
     for name in names:
         if broken:
-            run.skip(STAGES, f"the {broken} stage failed", name)
+            run.skip(FRAMEWORK_STAGES, f"the {broken} stage failed", name)
         elif _is_unrequested(run, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
             run.add("framework", Judgement("warn", text), None, name)
-            run.skip(STAGES[1:], "a build for the CPU only", name)
+            run.skip(FRAMEWORK_STAGES[1:], "a build for the CPU only", name)
         elif name not in run.paths.frameworks:
             run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
-            run.skip(STAGES[1:], "the framework stage failed", name)
+            run.skip(FRAMEWORK_STAGES[1:], "the framework stage failed", name)
         else:
             _run_framework(run, name)
     # On the CPU no library is shared, so these two processes run only with --deep.

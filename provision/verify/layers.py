@@ -29,9 +29,16 @@ from .disk import explain_unloaded, judge_libraries
 from .libraries import is_inside, map_owners, pick_library, read_built_major
 from .probe import ProbeReport, run_probe
 from .settings import find_suspects, search_settings
-from .verification import Judgement, LibraryPaths, Verification, ask_driver, fail_with, find_low_memory
+from .verification import (
+    LAYERS,
+    Judgement,
+    LibraryPaths,
+    Verification,
+    ask_driver,
+    fail_with,
+    find_low_memory,
+)
 
-STAGES = ("driver", "runtime", "libraries", "cudnn")
 _PROBED = ("driver", "runtime", "cudnn")
 
 
@@ -40,7 +47,7 @@ def run_layers(run: Verification) -> None:
     if run.device == "cpu":
         run.early.end_driver_probe()
         run.early.read_ahead()
-        return run.skip(STAGES, "not needed on the CPU")
+        return run.skip(LAYERS, "not needed on the CPU")
     run.announce("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
         if run.early.driver_report is None:
@@ -54,7 +61,7 @@ def run_layers(run: Verification) -> None:
         run.early.read_ahead()
         run.machine = run.early.machine().result()
         report = run.lowlevel = pending.result()
-    for number, stage in enumerate(STAGES, 1):
+    for number, stage in enumerate(LAYERS, 1):
         if stage == "libraries":
             run.add(stage, on_disk, disk_seconds)
         elif stage == "cudnn" and on_disk.status == "skip":
@@ -68,7 +75,7 @@ def run_layers(run: Verification) -> None:
         if run.broken:
             if stage != "libraries":
                 _search_layers(run, report, stage)
-            return run.skip_rest(STAGES[number:])
+            return run.skip_rest(LAYERS[number:])
     for line in _describe_conditions(report.values("runtime").get("conditions", ())):
         run.announce("note", line.text)
     return _run_slices(run, report)

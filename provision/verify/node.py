@@ -20,9 +20,8 @@ from ..system.process import children
 from ..system.process.children import read_start
 from ..system.redaction import clean_line
 from .probe import ENDED_BY, NO_ANSWER
+from .verification import LAYERS
 
-_STAGES = ("driver", "runtime", "libraries", "cudnn")
-"""The stages that a machine and an environment of its administrator are responsible for."""
 _ASKS_DRIVER = (" while calling cuInit", " while calling cudaGetDeviceCount", " while making a context")
 """What a probe was doing that hangs in the driver. Loading files can take as long on a slow disk."""
 _SAYS_NOTHING = (NO_ANSWER, f"{ENDED_BY} SIGKILL", f"{ENDED_BY} SIGTERM")
@@ -96,7 +95,7 @@ def judge(
         cause = finding.cause if finding else failed.stage
         slow = failed.detail.startswith(_SAYS_NOTHING)
         hung = slow and any(doing in failed.detail for doing in _ASKS_DRIVER)
-        fault = hung or (failed.stage in _STAGES and cause not in of_jobs and not slow)
+        fault = hung or (failed.stage in LAYERS and cause not in of_jobs and not slow)
         text = f"{cause}: {finding.title if finding else failed.detail}"
     else:
         cause, fault, hung = None, False, False

@@ -38,7 +38,7 @@ from .libraries import (
     shorten_version,
 )
 from .probe import GRADED, ProbeReport
-from .verification import Judgement, Verification, fail_with
+from .verification import FRAMEWORK_STAGES, Judgement, Verification, fail_with
 
 
 class FrameworkOutcome(Value, kw_only=False):
@@ -63,7 +63,7 @@ def judge_framework(run: Verification, name: str, report: ProbeReport) -> Framew
     stages = {"framework": judge_import(run, name, report)}
     if run.options.quick:
         skipped = Judgement("skip", "not run with --quick")
-        stages |= dict.fromkeys(("convolution", "matmul", "attention", "loaded"), skipped)
+        stages |= dict.fromkeys(FRAMEWORK_STAGES[1:], skipped)
         return FrameworkOutcome(stages, make_framework_verdict(run, name, report), wrong=False)
     for stage in ("convolution", "matmul", "attention"):
         judged = _judge_failure(run, name, report, stage) or _judge_early_end(report, stage)

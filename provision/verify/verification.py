@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 # cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
+LAYERS = ("driver", "runtime", "libraries", "cudnn")
+"""The stages of driver and CUDA, below every framework."""
+FRAMEWORK_STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
+"""The stages of each framework."""
 SECONDS = 120.0
 PROBES = ("report", "devices", "gpu")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"

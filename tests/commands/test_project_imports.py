@@ -43,9 +43,9 @@ def write(env, files):
         path.write_text(text)
 
 
-def judged(env, lock=None, **options):
+def judged(env, lock=None, stage=PASSED, **options):
     wanted = Options(cache_dir=env.parent / "cache", **options)
-    before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(PASSED,))
+    before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(stage,))
     examined = Examination(env=locate_environment(env), lock=lock, choices=Choices(), options=wanted)
     with start_probes(examined, driver=False, packages=True) as early:
         return add_packages(examined, before, lambda _: None, early)
@@ -80,6 +80,17 @@ def test_a_package_of_the_lock_is_not_one_to_add(env):
     write(env, {"train.py": "import filetype\nimport cv2\n"})
     lock = el.of([el.wheel("filetype", "1.2.0")], device="cpu")
     assert [f.fix.partition(",")[0] for f in judged(env, lock).findings] == ["`gpuenv add opencv-python`"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "status"),
+    [("driver", "skip"), ("cudnn", "skip"), ("framework", "warn"), ("variants", "warn"), ("lock", "warn")],
+)
+def test_the_packages_are_skipped_where_a_stage_before_the_frameworks_failed(env, failed, status):
+    write(env, {"train.py": "import filetype\n"})
+    judged(env)
+    stage = StageResult(stage=failed, status="fail", detail="it failed")
+    assert judged(env, stage=stage).stages[-1].status == status
 
 
 def test_quick_uses_what_is_known(env):

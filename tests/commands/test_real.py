@@ -14,11 +14,11 @@ import sys
 import pytest
 from programs import run_program
 
-from provision.verify import frameworks
+from provision.verify.verification import FRAMEWORK_STAGES, LAYERS
 
 pytestmark = pytest.mark.network
 
-STAGES = ["driver", "runtime", "libraries", "cudnn", *frameworks.STAGES, "packages"]
+STAGES = [*LAYERS, *FRAMEWORK_STAGES, "packages"]
 
 
 def gpuenv(folder, *args):

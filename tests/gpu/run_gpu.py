@@ -26,10 +26,11 @@ from verified import verify
 
 from provision.actions.causes import find_causes_in_log
 from provision.model import Event, Verdict, as_document
-from provision.verify import Options, frameworks, locate_environment
+from provision.verify import Options, locate_environment
+from provision.verify.verification import FRAMEWORK_STAGES, LAYERS
 
 BARE = Path(__file__).with_name("bare.py")
-STAGES = {"driver", "runtime", "libraries", "cudnn", *frameworks.STAGES}
+STAGES = {*LAYERS, *FRAMEWORK_STAGES}
 
 
 def say(event: Event) -> None:

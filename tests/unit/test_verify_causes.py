@@ -1,5 +1,6 @@
 """Causes from what stages saw, where the status alone says nothing."""
 
+from framework_envs import venv
 from rows import rows
 from verify_stub import verification
 
@@ -193,3 +194,25 @@ def test_a_guilty_setting_has_the_cause_of_what_it_brought_in(tmp_path):
     assert found.cause == "conflicting_frameworks_in_one_env"
     assert found.fix.startswith("Set PYTHONNOUSERSITE=1") and "remove /x/libcublas" in found.fix
     assert "the user's site-packages, /home/u/.local/lib," in found.title
+
+
+OVERLAY = """- table: "failures"
+  source: "a colleague"
+  read: "2026-11-27"
+  rows:
+  - {name: "mine", cause: "package_files_damaged", says: ["the flux capacitor is empty"], example: "OSError: the flux capacitor is empty", source: "a colleague", confidence: "certain", weight: "93"}
+"""
+
+
+def test_rows_of_the_user_explain_a_failed_stage(gpuenv):
+    """Those of --profiles, of a child's words while the stage is judged. The default cache is not touched."""
+    env, site = venv(gpuenv.work / "env")
+    (site / "jax.py").write_text("raise OSError('the flux capacitor is empty')\n")
+    (gpuenv.work / "rows").mkdir()
+    (gpuenv.work / "rows" / "failures.yaml").write_text(OVERLAY)
+    usual = gpuenv.work / "usual"
+    gpuenv.env["XDG_CACHE_HOME"] = str(usual)
+    command = ("verify", str(env), "--quick", "--device", "cpu", "--profiles", "rows", "--cache-dir", "cache")
+    ran = gpuenv(*command, "--json")
+    assert [f["cause"] for f in ran.json.get("findings", ())] == ["package_files_damaged"], ran.out + ran.err
+    assert not usual.exists()
