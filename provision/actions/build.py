@@ -24,7 +24,7 @@ from ..config.options import BuildOptions, Choices, get_cache_dir
 from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, record, registry, venv
-from ..environment.managers import BuildSettings, compare_locks, manager
+from ..environment.managers import BuildSettings, compare_locks, get_manager
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import add_configured_indexes
@@ -196,7 +196,7 @@ class EnvironmentBuild:
         `rolled_back`. `packages` are downloaded first, otherwise those that the lock changes.
         """
         lock, emit, bundle = self.lock, self.emit, self.choices.bundle
-        way = manager(lock.manager)
+        manager = get_manager(lock.manager)
         self.keep_failed = self.keep_failed or not place.made_by_gpuenv(self.env)
         if bundle:
             from ..bundle.install import check_files
@@ -205,8 +205,8 @@ class EnvironmentBuild:
         warn_of_host_compiler(emit, lock.plan, self.choices)
         try:
             if self.old and (first := packages or compare_locks(self.old, self.local_lock).into):
-                way.fetch(self.local_lock, tuple(first), self.settings)
-            with way.transaction(self.env, copied=bool(self.old)) as prefix:
+                manager.fetch(self.local_lock, tuple(first), self.settings)
+            with manager.transaction(self.env, copied=bool(self.old)) as prefix:
                 yield prefix
                 record.vouch(self.env, self.written)
             self.changed = True
@@ -240,11 +240,11 @@ class EnvironmentBuild:
 
     def install(self, prefix: Path) -> None:
         """Install the lock's packages at `prefix`, or those in which it differs from the lock `old`. Raises BuildError."""
-        way = manager(self.lock.manager)
+        manager = get_manager(self.lock.manager)
         if self.old:
-            way.change(self.old, self.local_lock, prefix, self.settings)
+            manager.change(self.old, self.local_lock, prefix, self.settings)
         else:
-            way.install(self.local_lock, prefix, self.settings)
+            manager.install(self.local_lock, prefix, self.settings)
 
     def record(self, prefix: Path) -> None:
         """Measure wheels that no profile has, and write the record into the environment at `prefix`."""
@@ -264,7 +264,7 @@ class EnvironmentBuild:
         record.note_installed(prefix, self.lock)
         if self.recorded is not None:
             record.write(prefix, "plan.json", as_document(self.lock.plan))
-            manager(self.lock.manager).write_lock(self.lock, prefix)
+            get_manager(self.lock.manager).write_lock(self.lock, prefix)
             record.write(prefix, "request.json", self.recorded)
 
     def prove(self, prefix: Path) -> None:
@@ -319,7 +319,7 @@ class EnvironmentBuild:
 
     def _complete(self) -> None:
         """Finish the environment in its final place. Raises BuildError."""
-        if note := manager(self.lock.manager).finish(self.env):
+        if note := get_manager(self.lock.manager).finish(self.env):
             self.emit(Event("note", "build", note))
         config = self.choices.config
         note = guard.write(self.env, self.lock, on=read_config(config).guard if config else True)

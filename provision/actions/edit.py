@@ -15,12 +15,11 @@ from ..config.env import choose_env_to_change, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
-from ..config.recall import drop_named
 from ..environment import place, record
 from ..errors import ResolveError, UsageError
 from ..lock.formats import NAMES, check_choices, get_locks
 from ..lock.stack import refuse_cuda_for_cpu
-from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name
+from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name, requirement_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
 from ..model.values import Value
 
@@ -243,7 +242,9 @@ def _request_lock(choices: Choices, lock: Lock) -> Choices:
             f"{editable[0]} is an editable package, which cannot be solved again without its requirements file",
             hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
         )
+    rest_names = {p.name for p in rest}
+    kept = [text for text in choices.with_ if requirement_name(text) not in rest_names]
     named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
     return dataclasses.replace(
-        choices, framework=[b.framework for b in lock.plan.builds], with_=[*drop_named(choices.with_, [p.name for p in rest]), *named],
-    )  # fmt: skip
+        choices, framework=[b.framework for b in lock.plan.builds], with_=[*kept, *named]
+    )

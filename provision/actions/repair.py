@@ -13,7 +13,7 @@ from ..config.project import parse_options
 from ..config.sources import read_sources
 from ..environment import place, record
 from ..environment.activate import activate_line
-from ..environment.managers import RepairWork, find_work, join_work, manager
+from ..environment.managers import RepairWork, find_work, get_manager, join_work
 from ..environment.place import locate_environment
 from ..errors import BuildError, UsageError, VerifyError
 from ..lock.changes import measure_free_space
@@ -150,7 +150,7 @@ def _restore(build: EnvironmentBuild, done: RepairWork, prefix: Path, *, deep: b
 
     lock, todo, fresh = build.lock, done, False
     for _ in range(_ROUNDS):
-        manager(lock.manager).reinstall(lock, todo, prefix, build.settings, fresh=fresh)
+        get_manager(lock.manager).reinstall(lock, todo, prefix, build.settings, fresh=fresh)
         left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=done.names, deep=deep))
         if not left.packages and not left.removed:
             return done

@@ -96,9 +96,6 @@ def unpack_python(folder: Path, plan: Plan, env: Path, emit: Emit) -> str | None
     return unpack_archive(folder, archive, sha256 or "", env)
 
 
-_PARTS = ("driver", "context", "hardware", "environment")
-
-
 def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) -> str:
     """Return the lock of this machine's class, otherwise the first that fits this machine.
 
@@ -106,7 +103,7 @@ def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) ->
     """
     machine, target = None, described_target(choices)
     if target is None:
-        machine = detect.detect(_PARTS, cache=get_cache_dir(choices))
+        machine = detect.detect(detect.MACHINE, cache=get_cache_dir(choices))
         target = machine.target
     device, _ = choose_device(choices, machine, target)
     own = {

@@ -152,8 +152,8 @@ class BundleWriter:
             write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
-            path, way = self.folder / one.locked.file_name, get_locks(one.lock.manager)
-            way.write_lock(path, one.lock, alone=True)
+            path, locks = self.folder / one.locked.file_name, get_locks(one.lock.manager)
+            locks.write_lock(path, one.lock, alone=True)
         begun = self._manifest((*list_files(self.folder, names), *planned), archives)
         write_manifest(self.folder, begun)
         return begun

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..environment import place, record, registry
 from ..errors import BuildError, DataError, GpuenvError
-from ..model import Check, Emit, Event, Lock, Machine, Verdict, as_plain, requirement_name
+from ..model import Check, Emit, Event, Lock, Machine, Verdict, as_plain
 from ..model.declare import iterate_options
 from ..model.values import Value
 from ..requirements.nodes import MAX_BYTES
@@ -268,13 +268,6 @@ def _read_recorded(env: Path, before: Mapping[str, Any], config: Path | None) ->
             f"the recorded options of {env} cannot be read: {error}", hint="gpuenv create --recreate"
         ) from error
     return {k: getattr(whole, k) for k in values}
-
-
-def drop_named(have: list[str], wanted: list[str]) -> list[str]:
-    """Return the requirements in `have` for packages that `wanted` does not name. Both have the form of
-    `--with`."""
-    names = {requirement_name(w) for w in wanted}
-    return [h for h in have if requirement_name(h) not in names]
 
 
 # --- paths -----------------------------------------------------------------------------------

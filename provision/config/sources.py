@@ -76,7 +76,7 @@ def limit_sources(
     return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
 
 
-def is_current(c: Choices, lock: Lock) -> bool:
+def has_same_limit(c: Choices, lock: Lock) -> bool:
     """Return whether a lock has the limit of the options, or they have none."""
     if c.exclude_newer is None:
         return True

@@ -56,7 +56,7 @@ def read_request_target(c: Choices, data: Profiles) -> tuple[Machine | None, Tar
     elsewhere = c.platform is not None and c.platform != here.platform
     if c.driver or c.gpu or elsewhere:
         return None, complete(_make_target(c, data, here), data)
-    parts = {"driver", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
+    parts = detect.MACHINE if c.device != "cpu" else {"environment"}
     machine = detect.detect(parts | (set() if c.python else {"pythons"}), cache=get_cache_dir(c))
     _refuse_other_systems(machine)
     target = machine.target

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from ..model import Plan
 
 __all__ = [
-    "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "list_pythons",
+    "MACHINE", "PARTS", "WITH_CUDA", "detect", "explain_idle_gpu", "find_python", "judge_device", "list_pythons",
     "machine_for_verdict", "read_holders",
 ]  # fmt: skip
 
 PARTS = ("driver", "context", "hardware", "pythons", "libraries", "environment")
+MACHINE = frozenset({"driver", "context", "hardware", "environment"})
+"""The parts that describe a machine for a plan or a lock."""
 WITH_CUDA = (*PARTS, "cuda")
 """With the part "cuda", CUDA is started also where NVML gives GPUs. It takes seconds where there are many GPUs."""
 
@@ -123,6 +125,6 @@ def explain_idle_gpu(plan: Plan | None, device: str, *, elsewhere: bool) -> str 
     """
     if plan is None or plan.device != "cpu" or device != "auto" or elsewhere:
         return None
-    machine = detect({"driver", "context", "hardware", "environment"})
+    machine = detect(MACHINE)
     found, why = judge_device("auto", machine)
     return why if found == "cuda" else None

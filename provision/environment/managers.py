@@ -85,7 +85,7 @@ class Manager(Protocol):
 _MODULES = {"venv": ".environment.venv", "conda": ".conda.build"}
 
 
-def manager(name: str) -> Manager:
+def get_manager(name: str) -> Manager:
     """Import and return the module of a manager that builds."""
     return cast("Manager", importlib.import_module(f"provision{_MODULES[name]}"))
 

@@ -31,8 +31,6 @@ from ..system.versions import meets
 from .formats import get_locks
 from .request import read_named
 
-_PARTS = ("driver", "context", "hardware", "environment", "pythons")
-
 
 def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     """Return this machine after checking a lock against it.
@@ -41,15 +39,15 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     image can be built where no GPU is. Raises LockError.
     """
     cache = get_cache_dir(choices)
-    machine = detect.detect(_PARTS, cache=cache)
-    plan, way = lock.plan, get_locks(lock.manager)
+    machine = detect.detect(detect.MACHINE | {"pythons"}, cache=cache)
+    plan, locks = lock.plan, get_locks(lock.manager)
     if plan.platform != machine.target.platform:
         raise LockError(
             f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
-            hint=f"create a lock for this platform: gpuenv lock{way.OPTION} --platform {machine.target.platform}",
+            hint=f"create a lock for this platform: gpuenv lock{locks.OPTION} --platform {machine.target.platform}",
         )
     elsewhere = described_target(choices)
-    if plan.device == "cuda" and elsewhere is None and not way.assumed_gpu():
+    if plan.device == "cuda" and elsewhere is None and not locks.assumed_gpu():
         try:
             detect.judge_device("cuda", machine)
         except MachineError as error:
@@ -61,14 +59,14 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
-    way = get_locks(lock.manager)
-    if way.PLANS_FIRST and lock.plan.device == "cpu":
+    locks = get_locks(lock.manager)
+    if locks.PLANS_FIRST and lock.plan.device == "cpu":
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    way.check(lock, context)
+    locks.check(lock, context)
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:

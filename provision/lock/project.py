@@ -11,7 +11,7 @@ from ..config import recall, rows
 from ..config.env import find_project_folder
 from ..config.options import BuildOptions, Choices
 from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files, read_requirements
-from ..config.sources import is_current
+from ..config.sources import has_same_limit
 from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
@@ -21,7 +21,7 @@ from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
 from .formats import check_choices, get_locks
 from .request import make_request
-from .stack import apply_lock, explain_unfit, is_of_plan, read_same_stack_request
+from .stack import apply_lock, explain_other_stack, is_of_plan, read_same_stack_request
 
 
 def read_or_solve_lock(
@@ -39,7 +39,7 @@ def read_or_solve_lock(
     project_lock = _read_project_lock(choices, context.target.platform) if choices.config else None
     files = list_files(choices, context.demands)
     same = project_lock is not None and is_same_inputs(project_lock.inputs, choices, files)
-    if project_lock and same and is_current(choices, project_lock):
+    if project_lock and same and has_same_limit(choices, project_lock):
         why = _explain_unfit(project_lock, choices, context)
         if why is None:
             get_locks(choices.manager).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
@@ -98,7 +98,7 @@ def _explain_unfit(lock: Lock, choices: Choices, context: RequestContext) -> str
     """Return why a lock does not fit the requested target, or None if it fits."""
     if lock.plan.device != context.request.device:
         return f"it is for {lock.plan.device}, but {context.request.device} is needed on this machine"
-    if why := explain_unfit(lock.plan, choices):
+    if why := explain_other_stack(lock.plan, choices):
         return why
     if choices.elsewhere and lock.plan.platform != context.target.platform:
         return f"it is for {lock.plan.platform}, not {context.target.platform}"
@@ -214,7 +214,7 @@ def find_named_lock(
     if not (file or options.locked or options.frozen):
         # `is_current` compares it with what is there; `--recreate` installs it if the registry vouches for it.
         named = (
-            choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
+            choices.config, choices.framework, choices.with_, choices.requirement, choices.project,
         )  # fmt: skip
         own = not any(named) and place.is_undisturbed(env) and place.made_by_gpuenv(env)
         return record.read_lock(env) if own and (not options.recreate or record.is_vouched(env)) else None
@@ -246,7 +246,7 @@ def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> No
     files = list_files(choices, demands)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
     fits = all(is_of_plan(lock.plan, option, value) for option, value in options.items())
-    if is_current(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
+    if has_same_limit(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
         return
     note = f"{path.name} is for other requirements: comparing it with the current ones"
     emit(Event("note", "lock", note))

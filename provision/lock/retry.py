@@ -167,9 +167,9 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
 # --- errors ----------------------------------------------------------------------------------------
 
 
-def _make_silent(state: State, context: RequestContext, *, no_code: bool) -> State:
-    """Return the state of another request, which is tried in silence for a hint."""
-    rules = source_rules(context.sources, drop_event, no_code=no_code)
+def _make_silent(state: State, context: RequestContext) -> State:
+    """Return the state of another request, which is tried in silence for a hint, without source code."""
+    rules = source_rules(context.sources, drop_event, no_code=True)
     return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
 
 
@@ -226,7 +226,7 @@ def explain_refusal(state: State, refusal: Refusal) -> LockError:
 def _smallest_change(state: State, refusal: Refusal) -> str | None:
     """Return the first bound of the request without which uv finds a solution. Each is tried."""
     for named in [n for n in state.named if n.name in refusal.error.named and n.specifier][:_MOST_RELAXED]:
-        freed = _make_silent(state, _drop_bounds(state.context, named.name), no_code=True)
+        freed = _make_silent(state, _drop_bounds(state.context, named.name))
         outcome = attempt_or_refuse(
             freed, dataclasses.replace(first_candidate(freed), only_binary=frozenset({":all:"}))
         )

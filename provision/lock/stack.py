@@ -69,7 +69,7 @@ def is_of_plan(plan: Plan | None, option: str, value: str | None) -> bool:
     return bool(plan.builds) and all(f"{b.cuda}.".startswith(f"{value}.") for b in plan.builds)
 
 
-def explain_unfit(plan: Plan, choices: Choices) -> str | None:
+def explain_other_stack(plan: Plan, choices: Choices) -> str | None:
     """Return why a lock's plan does not have the requested Python or CUDA, or None if it has."""
     if not is_of_plan(plan, "python", choices.python):
         return f"it is for Python {plan.python}, not {choices.python}"

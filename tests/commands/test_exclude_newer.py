@@ -18,7 +18,7 @@ from programs import run_program
 from rows import rows, sampled
 
 from provision.config.options import NONE, Choices
-from provision.config.sources import exclude_newer, is_current, read_locked_sources
+from provision.config.sources import exclude_newer, has_same_limit, read_locked_sources
 from provision.errors import GrantError, LockError, MissingVariableError, UsageError
 from provision.index import uv
 from provision.index.places import UploadTimes
@@ -241,7 +241,7 @@ def test_dates_and_durations_mean_the_same_as_to_uv(index, tmp_path, monkeypatch
 )  # fmt: skip
 def test_a_lock_is_current_that_has_the_same_limit(typed, kept, current):
     lock = dataclasses.replace(LOCK, exclude_newer=exclude_newer(kept) if kept else None)
-    assert is_current(Choices(exclude_newer=typed), lock) == current
+    assert has_same_limit(Choices(exclude_newer=typed), lock) == current
 
 
 @pytest.mark.parametrize(

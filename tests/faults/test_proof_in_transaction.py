@@ -15,7 +15,7 @@ from loopback import Index, serving
 from packaging.requirements import Requirement
 from programs import run_program
 
-from provision.environment.managers import manager
+from provision.environment.managers import get_manager
 from provision.errors import BuildError
 
 ASK = ("--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
@@ -183,7 +183,7 @@ def test_whatever_ends_the_block_the_environment_is_as_it_was(tmp_path, name, co
     was = env.stat().st_ino
 
     def run():
-        with manager(name).transaction(env, copied=copied) as prefix:
+        with get_manager(name).transaction(env, copied=copied) as prefix:
             assert (prefix / "file").exists() == copied
             (prefix / "file").unlink(missing_ok=True)
             (prefix / "file").write_text("new")

@@ -113,7 +113,8 @@ def test_a_gpu_environment_is_no_cpu_one_by_itself_but_a_damaged_one_is_replaced
 def test_a_machine_without_a_gpu_keeps_the_target_of_a_gpu_plan(device, options, targets, monkeypatch):
     asked = []
 
-    def make_request(choices, _):
+    def make_request(choices, _, *, no_code):
+        assert not no_code
         asked.append(choices.planned)
         if choices.planned is None:
             raise MachineError("no driver")
