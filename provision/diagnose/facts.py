@@ -371,7 +371,7 @@ _LINES = _compile(
     ("successfully opened|found in", rf"(?i)successfully opened .{{0,20}}library {_SONAME}", "loaded"),
     (".so|.dll", rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))", "present"),
     ("ld_library_path", r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})", "library_path"),
-    ("cuda_visible_devices", r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}[=:] {0,3}['\"]?([\w,\-\[\]/]{1,120}|)", "visible"),
+    ("cuda_visible_devices", r"CUDA_VISIBLE_DEVICES['\"]?\]? {0,3}(?:=(?= [a-z./])|[=:] {0,3}['\"]?)([\w,\-\[\]/]{1,120}|)", "visible"),
     ("glibc", r"(?i)glibc[ -](2\.\d{1,2})", "glibc"),
     ("+cpu", r"(?<![\w.])\d{1,4}\.\d{1,4}(?:\.\d{1,4})?\S{0,12}\+cpu\b", "cpu_build=yes"),
     ("+cu1|+cu9", r"(?<![\w.])\d{1,4}\.\d{1,4}(?:\.\d{1,4})?\S{0,12}\+cu(\d{2,3})\b", _read_cuda_digits),

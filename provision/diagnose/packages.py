@@ -285,8 +285,13 @@ _OWNERS = ("torch", "tensorflow", "jax", "paddlepaddle-gpu", "onnxruntime-gpu", 
 
 
 def judge_jax_plugin(case: Case) -> Iterator[Candidate]:
-    """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start."""
+    """Exclude a CPU build of JAX if its CUDA plugin is installed: then the plugin did not start.
+
+    A plugin that raised an error is installed, although JAX then says that no CUDA-enabled jaxlib is.
+    """
     facts, fell_back = case.facts, case.find_message("jax_fell_back")
+    if any("xla_cuda" in shown.text for shown in case.find_message("jax_plugin_raised")):
+        yield from rule_out("cpu_only_build")
     plugin = next((n for n in facts.seen if _PLUGIN.fullmatch(n)), None)
     failed = fell_back or case.find_message("jax_backend_failed")
     if not failed or plugin is None:
