@@ -233,7 +233,8 @@ def _find_missing_framework(
 
 # --- measured releases that fit ------------------------------------------------------------------
 
-_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
+"""The libraries of NVIDIA's driver."""
 
 
 def _select_rows(package: Package, rows: Iterable[Satellite], machine: str) -> list[Satellite]:
@@ -289,7 +290,7 @@ def _is_fitting(row: Satellite, here: Surroundings) -> bool:
             for text in row.pythons
         )
         and not (row.glibc and here.glibc and Version(row.glibc) > Version(here.glibc))
-        and set(row.needs) - _DRIVER <= here.libraries | here.system
+        and set(row.needs) - DRIVER <= here.libraries | here.system
         and (_is_allowed(wanted, here.versions.get(wanted.name)) if wanted else not row.built_for)
     )
 

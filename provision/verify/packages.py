@@ -209,6 +209,10 @@ class _Files:
     def nodes(self) -> list[LoadedFile]:
         return [*(node for _, node in self.modules), *self.others]
 
+    def are_in(self, folder: str) -> bool:
+        """Return whether one of the libraries is in a folder itself."""
+        return any(os.path.dirname(node.path) == folder for node in self.others)
+
 
 class _LoaderCheck:
     """The files of all packages as the loader would map them."""
@@ -289,8 +293,8 @@ class _LoaderCheck:
     def _find_unmet(self, package: Package, root: LoadedFile) -> list[Problem]:
         """Return the problems of a file and of everything that it needs.
 
-        Libraries that the package or its requirements have loaded by then are no problem. Neither are those
-        that only optional modules need.
+        Libraries that the package, its requirements or the program of a plug-in have loaded by then are no problem.
+        Neither are those that only optional modules need, nor the driver's, of which stage `driver` judges.
         """
         optional = self._optional.get(package.name, frozenset())
         problems = [
@@ -307,7 +311,9 @@ class _LoaderCheck:
             [n for n in self._packages if n.startswith("nvidia-")],
         )
         searched = wheels if _PATHFINDER in package.requires_always(self._python) else []
-        loaded = frozenset[str]().union(*map(self._list_names, (*required, *searched)))
+        folder, *plugin = _PLUGINS.split(os.path.dirname(root.path), maxsplit=1)
+        programs = [n for n, files in self._files.items() if plugin and files.are_in(folder)]
+        loaded = fixes.DRIVER.union(*map(self._list_names, (*required, *searched, *programs)))
         if "torch" in required:
             preloaded = (n for w in wheels for n in self._files[w].others if _PRELOADED.search(n.path))
             loaded = loaded.union(*(node.names for node in preloaded))

@@ -212,6 +212,21 @@ def test_a_plug_in_beside_a_library_that_others_need_is_no_need(made, tmp_path):
     assert set(nominated(env, site)) == {"lone"}
 
 
+def test_a_plug_in_finds_what_its_program_has_loaded_and_the_driver(made, tmp_path):
+    """As the plug-ins of openmm-cuda-12 beside the libraries of openmm, which its metadata does not name."""
+    env, site = made
+    driver = lib(tmp_path, "libcuda.so.1")
+    shared = lib(site / "program.libs" / "lib", "libgpuenv_program.so")
+    base = lib(site / "program.libs" / "lib" / "plugins", "libgpuenv_base.so", needs=[shared, driver])
+    plugin = lib(site / "program.libs" / "lib" / "plugins", "libgpuenv_plugin.so", needs=[shared, base])
+    other = lib(site / "other.libs" / "lib" / "plugins", "libgpuenv_other.so", needs=[shared])
+    driver.unlink()
+    package(site, "program", "1", [shared])
+    package(site, "plugin", "1", [base, plugin])
+    package(site, "other", "1", [other])
+    assert set(nominated(env, site)) == {"other"}
+
+
 def test_libraries_that_are_opened_by_name_are_rows(made):
     env, site = made
     package(site, "sounds", "1", [], modules={"sounds.py": ""})
