@@ -89,9 +89,14 @@ def uv_extra(settings: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(" ".join(settings.get(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")).split())
 
 
-def find_origin(index: str, environ: Mapping[str, str]) -> str | None:
-    """Return the file or the variable of uv or pip that names an index, or None for a default or an option."""
-    place = index.rpartition("://")[2].rstrip("/")
+_PROXIES = [n for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for n in (name.lower(), name)]
+"""In the order of urllib.request.getproxies: a name in lower case is stronger."""
+
+
+def find_origin(value: str, environ: Mapping[str, str]) -> str | None:
+    """Return the file or the variable of uv or pip that names an index, a proxy or a certificate, or None for a
+    default or an option."""
+    place = value.rpartition("://")[2].rstrip("/")
     for name in (
         "UV_DEFAULT_INDEX",
         "UV_INDEX_URL",
@@ -99,6 +104,9 @@ def find_origin(index: str, environ: Mapping[str, str]) -> str | None:
         "UV_EXTRA_INDEX_URL",
         "PIP_INDEX_URL",
         "PIP_EXTRA_INDEX_URL",
+        "PIP_CERT",
+        "PIP_PROXY",
+        *_PROXIES,
     ):
         if place in environ.get(name, ""):
             return name

@@ -29,7 +29,7 @@ from ..errors import LockError
 from ..system import process
 from ..system.redaction import clean_line, redact, redact_text
 from ..system.untrusted import path_of_url
-from .config import PipConfig, pip_settings
+from .config import PipConfig, find_origin, pip_settings
 from .refusals import Cause, Refusal, explain_cause, explain_status, make_read_error
 
 Item = TypeVar("Item")
@@ -194,7 +194,7 @@ class Http:
             except HTTPError as e:
                 reason = _find_reason(e)
                 passing = isinstance(reason, ssl.SSLEOFError)  # also a proxy that is busy
-                if isinstance(e, ProxyError) and isinstance(reason, ssl.SSLError) and not passing:
+                if isinstance(e, ProxyError) and not passing:
                     raise _explain_proxy(url, proxy or "", reason) from None
                 if not isinstance(reason, _KeptError):
                     raise
@@ -211,8 +211,17 @@ class Http:
         with self._lock:
             # Plain HTTP needs no certificates, and reading them takes 20 ms.
             checked = (proxy or "").lower().startswith("https:")
-            of_proxy = _make_context(self._cert, False, variables) if checked else None
-            context = _make_context(self._cert, trusted, variables) if parts.scheme == "https" else of_proxy
+            try:
+                of_proxy = _make_context(self._cert, False, variables) if checked else None
+                context = (
+                    _make_context(self._cert, trusted, variables) if parts.scheme == "https" else of_proxy
+                )
+            except OSError as e:
+                raise make_read_error(
+                    url,
+                    f"the CA certificates {_name_setting(self._cert or '')} cannot be read: {e.strerror or e}",
+                    "write the path of a file of certificates: PIP_CERT, or cert in pip.conf",
+                ) from None
             if (proxy, context) not in self._pools:
                 self._pools[proxy, context] = _make_pools(proxy, context, of_proxy)
             return self._pools[proxy, context]
@@ -475,6 +484,10 @@ class AnswerError(OSError):
     """A response that breaks the rules of HTTP or a limit of gpuenv. Another try would get the same."""
 
 
+class ProxyFailedError(OSError):
+    """A proxy that no connection could be opened to."""
+
+
 class StatusError(OSError):
     """A response with an error status."""
 
@@ -491,15 +504,24 @@ def _find_reason(error: HTTPError) -> Exception:
     return inner if isinstance(inner, Exception) else AnswerError(redact_text(str(error)))
 
 
-def _explain_proxy(url: str, proxy: str, error: ssl.SSLError) -> LockError:
-    """Return the error for a proxy that no TLS connection can be opened to."""
-    if refusal := explain_error(error):
-        return make_read_error(url, f"the proxy {redact(proxy)} {refusal.words}", refusal.hint)
+def _explain_proxy(url: str, proxy: str, error: Exception) -> Exception:
+    """Return the error for a proxy that no connection can be opened to: final if TLS fails, otherwise for another try."""
+    named, refusal = f"the proxy {_name_setting(proxy)}", explain_error(error)
+    if not isinstance(error, ssl.SSLError):
+        return ProxyFailedError(f"{named} {refusal.words}") if refusal else error
+    if refusal:
+        return make_read_error(url, f"{named} {refusal.words}", refusal.hint)
     return make_read_error(
         url,
-        f"the TLS connection to the proxy {redact(proxy)} failed ({error.reason or error})",
+        f"the TLS connection to {named} failed ({error.reason or error})",
         "write it as http:// if the proxy has no TLS: HTTPS_PROXY, HTTP_PROXY or proxy in pip.conf",
     )
+
+
+def _name_setting(value: str) -> str:
+    """Return an address or a path of the configuration, with the variable or the file that names it."""
+    origin = find_origin(value, process.environ())
+    return f"{redact(value)} ({origin})" if origin else redact(value)
 
 
 def _read_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -566,11 +588,13 @@ def find_connection_error(url: str, proxy: str | None = None) -> str | None:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         return None
-    place = urllib.parse.urlsplit(_find_proxy(url, proxy) or url)
+    proxy = _find_proxy(url, proxy)
+    place = urllib.parse.urlsplit(proxy or url)
     try:
         port = place.port or _PORTS.get(place.scheme, 80)
         socket.create_connection((place.hostname or "", port), timeout=_SECONDS).close()
     except (OSError, ValueError) as error:
         refusal = explain_error(error)
-        return refusal.words if refusal else f"is unreachable: {getattr(error, 'strerror', None) or error}"
+        words = refusal.words if refusal else f"is unreachable: {getattr(error, 'strerror', None) or error}"
+        return f"is behind the proxy {_name_setting(proxy)}, which {words}" if proxy else words
     return None

@@ -149,6 +149,43 @@ def test_a_proxy_shows_its_certificate_before_it_gets_the_password(tmp_path):
         assert Http(PipConfig(cert=str(ca), proxy=secure.url)).get("http://far.example/a").body == b"ok"
 
 
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("https://far.example", "HTTPS_PROXY"),
+        ("http://far.example", "HTTP_PROXY"),
+        ("https://far.example", "PIP_PROXY"),
+        ("http://far.example", "pip.conf"),
+    ],
+)
+def test_a_proxy_that_refuses_the_connection_is_named_with_its_setting(tmp_path, monkeypatch, host, place):
+    proxy, file = "http://me:secret@127.0.0.1:9", tmp_path / "pip.conf"
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    file.write_text(f"[global]\nproxy = {proxy}\n" if place == "pip.conf" else "")
+    if place != "pip.conf":
+        monkeypatch.setenv(place, proxy)
+    with pytest.raises(LockError) as caught:
+        Http(tries=1).get(f"{host}/a")
+    shown = str(file) if place == "pip.conf" else place
+    said = f"cannot read {host}/a: the proxy http://127.0.0.1:9 ({shown}) refuses the connection"
+    assert caught.value.message == said and caught.value.unreachable == f"{host}/a"
+
+
+@pytest.mark.parametrize("place", ["PIP_CERT", "pip.conf"])
+def test_a_missing_file_of_certificates_is_named_with_its_setting(tmp_path, monkeypatch, place):
+    file, missing = tmp_path / "pip.conf", tmp_path / "ca.pem"
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.delenv("PIP_CERT", raising=False)
+    file.write_text(f"[install]\ncert = {missing}\n" if place == "pip.conf" else "")
+    if place == "PIP_CERT":
+        monkeypatch.setenv(place, str(missing))
+    with pytest.raises(LockError) as caught:
+        Http().get("https://127.0.0.1:9/a")
+    shown = str(file) if place == "pip.conf" else place
+    assert f"the CA certificates {missing} ({shown}) cannot be read: No such file" in caught.value.message
+    assert "PIP_CERT" in caught.value.hint
+
+
 @pytest.mark.parametrize("place", ["http_proxy", "ALL_PROXY", "pip"])
 def test_a_proxy_gets_its_own_credentials_and_hosts_without_a_proxy_do_not(server, monkeypatch, place):
     proxy = f"me:w%20d@127.0.0.1:{server.server_port}"
@@ -168,7 +205,10 @@ def test_a_proxy_gets_its_own_credentials_and_hosts_without_a_proxy_do_not(serve
 
 def test_a_file_needs_no_connection():
     assert find_connection_error("file:///srv/simple", "http://127.0.0.1:9") is None
-    assert find_connection_error("http://host/simple", "http://127.0.0.1:9") == "refuses the connection"
+    assert (
+        find_connection_error("http://host/simple", "http://127.0.0.1:9")
+        == "is behind the proxy http://127.0.0.1:9, which refuses the connection"
+    )
 
 
 def test_sizes_are_asked_by_head(server, web):
