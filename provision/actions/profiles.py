@@ -10,7 +10,8 @@ from typing import Any
 from .. import profiles
 from ..config import rows
 from ..config.options import Choices, get_cache_dir, suggest_value
-from ..errors import DataError, UsageError
+from ..errors import BuildError, DataError, UsageError
+from ..index import uv
 from ..index.config import pip_settings
 from ..index.http import Http
 from ..index.places import default_index
@@ -113,6 +114,11 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
         emit(Event("progress", "profiles", text))
 
     where = options.index or default_index(environ)
+    if not where:
+        raise BuildError(
+            f"no index is configured, and {uv.program()} states none",
+            hint="reinstall gpuenv, or name an index: --index URL",
+        )
     reader = Reader(http, where, cache_folder(cache, "measured"), say=say)
     tables = []
     for name in options.names or measure.DEFAULT:

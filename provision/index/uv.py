@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -21,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ..errors import BuildError
 from ..model import PackageSources
 from ..model.values import Value
 from ..system import process, trust
@@ -82,11 +84,16 @@ _LOOKING = threading.Lock()
 
 @cache
 def program() -> str:
-    """Return the path of the uv that is installed with gpuenv. Raises FileNotFoundError if it is missing."""
+    """Return the path of the uv that is installed with gpuenv. Raises BuildError if it is missing."""
     with _LOOKING:  # `sysconfig` gives a second thread a table that the first one is still filling
         from uv import find_uv_bin
 
-        return find_uv_bin()
+        try:
+            return find_uv_bin()
+        except FileNotFoundError:
+            raise BuildError(
+                f"gpuenv requires the program uv, which is missing in {sys.prefix}", hint="reinstall gpuenv"
+            ) from None
 
 
 @cache
@@ -99,7 +106,7 @@ def own_index() -> str:
         helped = process.run(
             [program(), "help", "--no-pager", "--no-config", "pip", "compile"], env={}, cwd="/", timeout=60
         )
-    except OSError:
+    except (OSError, BuildError):
         return ""
     stated = re.search(r"\(by\s+default:\s+<(https://[^\s>]+)>\)", helped.stdout)
     return stated[1].rstrip("/") if stated else ""

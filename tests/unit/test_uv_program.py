@@ -1,12 +1,14 @@
 """uv's program: several threads look it up at once, and gpuenv knows the platforms that it can solve for."""
 
+import os
 import re
 import sys
 
 import pytest
 from programs import run_program
 
-from provision.errors import LockError
+from provision.actions.profiles import ProfilesUpdateOptions, update
+from provision.errors import BuildError, LockError
 from provision.index import uv
 from provision.lock.compile import UV_GLIBC, uv_platform
 
@@ -32,6 +34,33 @@ assert len(found) == 8 and len(set(found)) == 1, found
 def test_many_threads_find_the_program():
     done = run_program([sys.executable, "-c", THREADS])
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.fixture
+def without_index(monkeypatch):
+    """No index is configured, and nothing is known of uv."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name in ("GPUENV_INDEX_PYPI", "PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("program", "own_index"):
+        monkeypatch.setattr(uv, name, getattr(uv, name).__wrapped__)
+
+
+def test_a_missing_uv_is_named(without_index, monkeypatch):
+    def find():
+        raise FileNotFoundError("Could not find the uv binary in any of the following locations")
+
+    monkeypatch.setattr("uv.find_uv_bin", find)
+    for run in (uv.program, lambda: update(ProfilesUpdateOptions(names=["jax"]))):
+        with pytest.raises(BuildError, match="the program uv, which is missing in") as error:
+            run()
+        assert error.value.hint == "reinstall gpuenv"
+
+
+def test_a_uv_that_states_no_index_is_named(without_index, monkeypatch):
+    monkeypatch.setattr("uv.find_uv_bin", lambda: "/bin/false")
+    with pytest.raises(BuildError, match="no index is configured, and /bin/false states none"):
+        update(ProfilesUpdateOptions(names=["jax"]))
 
 
 def test_platforms_are_those_of_uv():
