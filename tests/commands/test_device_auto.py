@@ -133,7 +133,11 @@ def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machi
     assert on_gpu.code == 8, "the GPU that was asked for is required"
     assert [s["stage"] for s in on_gpu.json["stages"] if s["status"] == "fail"] == ["driver"]
     gpuenv.env |= scenario(libraries, "580-h200")
-    for more in ((), ("--no-verify",)):
+    index.add("plain", "1.0")
+    added = (*asked, "--with", "plain", "--no-verify", "--json")
+    shown = ok(gpuenv("create", *added, "--dry-run"))
+    assert shown.json["device"] == "cpu", "as the environment that changes"
+    for more in ((), ("--no-verify",), ("--dry-run",)):
         ran = gpuenv("create", *asked, *more, "--json")
         assert ran.code == 2, ran.out
         assert "NVIDIA H200" in ran.json["error"]["message"] and "--recreate" in ran.json["error"]["hint"]
@@ -166,8 +170,9 @@ def test_a_gpu_environment_stays_one_where_no_gpu_is_found(gpuenv, index, librar
         assert {p["name"] for p in ran.json["lock"]["packages"]} == names | {"more"}
         assert 'device = "cuda"' in (gpuenv.work / "pylock.toml").read_text()
     gpuenv.env |= scenario(libraries, "no-driver")
-    ran = gpuenv("create", "--no-verify", "--recreate", "--json")
-    assert ran.code == 2 and "--device cpu" in ran.json["error"]["hint"], ran.out
+    for more in ((), ("--dry-run",)):
+        ran = gpuenv("create", "--no-verify", "--recreate", "--json", *more)
+        assert ran.code == 2 and "--device cpu" in ran.json["error"]["hint"], ran.out
     made = gpuenv("create", "--no-verify", "--recreate", "--device", "cpu", "--json")
     assert made.code == 0 and made.json["plan"]["device"] == "cpu"
 
