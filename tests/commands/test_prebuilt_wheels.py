@@ -63,6 +63,7 @@ def said(ran):
     return " ".join((ran.out + ran.err).split())
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_the_wheel_for_the_plans_build_is_locked_with_its_hash(torches, index, pages):
     torch = torches("resolve", "--json", *ASK).json["builds"][0]
     major = torch["cuda"].split(".")[0]
@@ -193,6 +194,7 @@ def test_a_page_that_does_not_answer_is_said_and_the_locked_wheel_stays(torches,
     assert ran.err.count("prebuilt wheel of torch-scatter") == 1
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_pages_of_builds_are_asked_for_the_builds_that_they_list(torches, index, pages):
     plan = torches("resolve", "--json", "--framework", "torch==2.14.0", *ASK[2:]).json["builds"][0]
     label = f"cu{plan['cuda'].replace('.', '')}"
@@ -209,6 +211,7 @@ def test_pages_of_builds_are_asked_for_the_builds_that_they_list(torches, index,
     assert read == ["/whl/index.html", f"/whl/torch-2.14.0+{label}.html"]
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_bundle_brings_the_wheel_to_a_machine_without_a_network(torches, pages, index):
     major = torches("resolve", "--json", *ASK).json["builds"][0]["cuda"][:2]
     file = pages.add_asset("flash-attn", "2.8.3", f"cu{major}torch2.15cxx11abiTRUE")

@@ -13,9 +13,9 @@ CPU = ("--device", "cpu", "--python", HERE)
 
 
 @pytest.fixture
-def marks(tmp_path):
+def marks(tmp_path, gpuenv):
     (tmp_path / "work" / "code").mkdir(parents=True)
-    return Marks(tmp_path / "work" / "code")
+    return Marks(tmp_path / "work" / "code", gpuenv.env["HOME"])
 
 
 @pytest.fixture

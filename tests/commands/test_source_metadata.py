@@ -14,9 +14,9 @@ CPU = ("--device", "cpu", "--python", HERE)
 
 
 @pytest.fixture
-def marks(tmp_path):
+def marks(tmp_path, gpuenv):
     (tmp_path / "code").mkdir()
-    return Marks(tmp_path / "code")
+    return Marks(tmp_path / "code", gpuenv.env["HOME"])
 
 
 @pytest.fixture
@@ -294,6 +294,7 @@ def test_a_lock_with_another_form_of_requirements_is_refused(gpuenv, jax, index,
     assert ran.code == 6 and not (gpuenv.work / ".venv").exists(), ran.err
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_package_of_one_index_is_read_there(gpuenv, jax, index, marks):
     with serving(Index()) as own:
         marks.stated(index, "stated", "1.0", ("plain",), **FAILS)

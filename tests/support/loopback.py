@@ -87,6 +87,7 @@ def version_for(requirement: Requirement) -> str:
 
 
 LIVE: dict[str, Index] = {}
+"""The servers whose content decides what uv answers, by host and port: these, and pages of wheels (`wheel_pages.py`)."""
 
 
 class Index:
@@ -155,10 +156,8 @@ class Index:
         self.answered = False
 
     def plain(self) -> bool:
-        """Whether nothing but wheels and pages decides an answer of uv."""
-        return not (self.faults or self.needs) and all(
-            f.endswith(".whl") for w in self.wheels.values() for f in w
-        )
+        """Whether nothing but files and pages decides an answer of uv."""
+        return not (self.faults or self.needs)
 
     def digest(self) -> str:
         """A digest of what it holds."""

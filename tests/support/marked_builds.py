@@ -1,5 +1,7 @@
 """Packages whose build code leaves a mark when it runs."""
 
+import os
+
 import project_packages
 
 _FAILS = """
@@ -9,10 +11,20 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
 
 
 class Marks:
-    """Packages whose build code leaves a mark: `dynamic` ones state no requirements in files."""
+    """Packages whose build code leaves a mark: `dynamic` ones state no requirements in files.
 
-    def __init__(self, folder):
-        self.folder = folder
+    With `home`, that of the run, their archives have the same bytes in every run of a test, for recorded answers of uv.
+    """
+
+    def __init__(self, folder, home=None):
+        self.folder, self._home = folder, home
+
+    def _place(self, name):
+        """Where the mark is, as Python."""
+        path = self.folder / f"mark-{name}"
+        if self._home is None:
+            return repr(str(path))
+        return f"__import__('os').path.expanduser({'~/' + os.path.relpath(path, self._home)!r})"
 
     def _code(self, path, name, dynamic, requires):
         project_packages.folder(path, name, "1.0", requires)
@@ -23,7 +35,7 @@ class Marks:
             text = text.replace(f"dependencies = {stated}", 'dynamic = ["dependencies"]')
             (path / "pyproject.toml").write_text(text)
         with (path / "backend.py").open("a") as file:
-            file.write(f"\nopen({str(self.folder / f'mark-{name}')!r}, 'w').close()\n")
+            file.write(f"\nopen({self._place(name)}, 'w').close()\n")
         return path
 
     def project(self, name, *, dynamic=True, requires=()):

@@ -1,6 +1,8 @@
 """Packages that are no wheels: folders, git repositories and source archives, built without a network by a
 small backend that each brings along."""
 
+import contextlib
+import gzip
 import io
 import os
 import subprocess
@@ -95,6 +97,16 @@ def packed(where: Path, name: str, version: str) -> tuple[str, bytes]:
     return f"{name}-{version}.tar.gz", buffer.getvalue()
 
 
+@contextlib.contextmanager
+def _tar_gz(buffer):
+    """A tar whose bytes are the same whenever it is made."""
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        yield tar
+
+
 def sdist(
     name: str, version: str, files: dict[str, str | bytes], *, form: str = "tar.gz"
 ) -> tuple[str, bytes]:
@@ -106,7 +118,7 @@ def sdist(
             for path, text in files.items():
                 archive.writestr(f"{top}/{path}", text)
     else:
-        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        with _tar_gz(buffer) as tar:
             for path, text in files.items():
                 data = text if isinstance(text, bytes) else text.encode()
                 info = tarfile.TarInfo(f"{top}/{path}")

@@ -6,13 +6,16 @@ Its rows take the place of those in profiles/indexes.yaml (`--profiles`), with t
 
 from __future__ import annotations
 
+import hashlib
 import http.server
+import inspect
+import json
 import re
 from collections import Counter
 from contextlib import contextmanager
 from urllib.parse import quote, unquote
 
-from loopback import running, wheel_bytes
+from loopback import LIVE, running, wheel_bytes
 
 from provision import profiles
 
@@ -23,10 +26,33 @@ class WheelPages:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.pages: dict[str, list[str]] = {}
-        self.requests: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self.answered = False  # a recorded answer of uv stood for these pages
         self.fault: int | None = None
         self.ranges = 0
         self.address = ""
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How often each path was read. A test of what uv reads needs the fixture `real_uv`."""
+        assert not self.answered, "recorded answers of uv read nothing: this test needs the fixture real_uv"
+        return self._requests
+
+    def plain(self) -> bool:
+        """Whether nothing but the files decides an answer of uv."""
+        return True
+
+    def digest(self) -> str:
+        """A digest of what they hold, and of how they are made."""
+        files = {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()}
+        parts = [
+            files,
+            self.pages,
+            self.fault,
+            inspect.getsource(WheelPages),
+            inspect.getsource(serving_pages),
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def add_asset(self, package: str, version: str, local: str, *, requires=(), python="cp311") -> str:
         """Add a wheel to a release. As in the real ones, only the file's name has the local version."""
@@ -115,7 +141,7 @@ def serving_pages():
 
         def do_GET(self):
             path = unquote(self.path)
-            pages.requests[path] += self.command == "GET"
+            pages._requests[path] += self.command == "GET"
             found = pages.page(path) or pages.files.get(path)
             status = pages.fault if pages.fault and path not in pages.files else 404 if found is None else 200
             body = found if status == 200 and found else b""
@@ -141,4 +167,8 @@ def serving_pages():
 
     with running(Handler) as address:
         pages.address = f"http://{address}"
-        yield pages
+        LIVE[address] = pages
+        try:
+            yield pages
+        finally:
+            del LIVE[address]

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from loopback import Index, serving
+from loopback import Index, serving, wheel_bytes
 from uv_answers import Answers
 
 from provision.system import process
@@ -66,6 +66,13 @@ def test_the_same_question_gets_the_same_answer_in_another_folder_and_of_another
     assert (folder / "pylock.toml").read_text() == "written"
 
 
+def add_links(at, file):
+    folder = at.folder / "links"
+    folder.mkdir()
+    (folder / file).write_bytes(wheel_bytes("one", "2.0"))
+    at.env |= {"UV_FIND_LINKS": str(folder)}
+
+
 CHANGES = {
     "another requirement": lambda at: (at.folder / "needs.in").write_text("one<2\n"),
     "another option": lambda at: at.words.append("--no-deps"),
@@ -78,8 +85,10 @@ CHANGES = {
     "a login": lambda at: setattr(at.index, "needs", "Basic eA=="),
     "an archive": lambda at: at.index.wheels["one"].update({"one-1.0.tar.gz": b""}),
     "a folder": lambda at: (at.folder / "needs.in").write_text("-e /project\n"),
-    "another server": lambda at: at.env.update(UV_INDEX="http://127.0.0.1:9/simple/"),
-    "a folder of wheels": lambda at: at.env.update(UV_FIND_LINKS="/wheels"),
+    "another server": lambda at: at.env.update(UV_INDEX="http://127.0.0.1:7/simple/"),
+    "an index that is not there": lambda at: at.env.update(UV_INDEX="http://127.0.0.1:9/simple/"),
+    "a folder of wheels": lambda at: add_links(at, "one-2.0-py3-none-any.whl"),
+    "a folder of archives": lambda at: add_links(at, "one-2.0.tar.gz"),
     "a proxy": lambda at: at.env.update(HTTP_PROXY="http://127.0.0.1:9"),
     "the cache alone": lambda at: at.env.update(UV_OFFLINE="1"),
     "another command": lambda at: at.words.__setitem__(2, "install"),
