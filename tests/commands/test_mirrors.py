@@ -13,8 +13,6 @@ from rows import sampled
 
 from provision.profiles import load
 
-pytestmark = pytest.mark.usefixtures("real_uv")
-
 # The newest build for this target is on the PyTorch index, an older one on the default index.
 ASK = ("--framework", "torch", "--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
 
@@ -90,6 +88,7 @@ def plant(two):
     two.pytorch.add("torchvision", two.vision, requires=(f"torch=={two.version}",))
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_neither_index_is_asked_for_what_is_named_for_the_other(two):
     plant(two)
     two.pytorch.add("torch", f"99.0+{two.local}")
@@ -103,6 +102,7 @@ def test_neither_index_is_asked_for_what_is_named_for_the_other(two):
     assert "wrong index" not in two.module("torch")
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_a_lock_is_installed_from_the_index_named_for_each_package(two):
     """Both indexes hold the very versions, with other contents: the hash alone would end in an error."""
     plant(two)
@@ -130,6 +130,7 @@ def test_a_transitive_torchvision_comes_from_the_pytorch_index_too(two):
     assert locked["torchvision"]["index"].startswith(two.base)
 
 
+@pytest.mark.usefixtures("real_uv")
 @pytest.mark.parametrize("variable", ["PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"])
 @pytest.mark.parametrize("place", sampled(["", "/cu118"], 2))
 def test_a_plan_of_the_default_index_takes_nothing_from_the_pytorch_index(two, variable, place):

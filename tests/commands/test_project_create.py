@@ -8,6 +8,7 @@ import pytest
 import tomllib
 from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving, wheel_bytes
+from made_once import create
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 
@@ -178,8 +179,8 @@ def test_hashes_of_the_file_are_held(stack, gpuenv, index):
 # --- a project ---------------------------------------------------------------------------------
 
 
-def test_create_names_the_version_that_is_installed_and_not_the_lock_s(stack, gpuenv):
-    assert stack("create", "--framework", "torch").code == 0
+def test_create_names_the_version_that_is_installed_and_not_the_lock_s(stack, gpuenv, index):
+    create(gpuenv, index, "--python", HERE, "--index", "pypi", *GPU, "--framework", "torch")
     assert "in the lock" not in stack("create", "--framework", "torch").out
     (info,) = (gpuenv.work / ".venv").glob("lib/*/site-packages/torch-*.dist-info")
     version = info.name.split("-")[1].removesuffix(".dist")
@@ -199,7 +200,7 @@ def test_create_names_the_version_that_is_installed_and_not_the_lock_s(stack, gp
 
 
 @pytest.fixture
-def project(stack, gpuenv):
+def project(stack, gpuenv, index):
     """A project with gpuenv.yaml whose environment is there."""
     requirements(gpuenv, "plain<2")
     driver = 'targets: {node: {driver: "580.65.06", gpus: ["9.0"]}}'
@@ -212,7 +213,7 @@ def project(stack, gpuenv):
         target = ("--target", "node") if verb in ("create", "lock", "resolve") else ()
         return gpuenv(verb, *target, *verify, *more)
 
-    ok(go("create"))
+    create(gpuenv, index, "--target", "node")
     return go
 
 
@@ -313,7 +314,7 @@ def test_add_writes_the_file_the_lock_and_the_environment(project, gpuenv, index
 
 
 def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(stack, gpuenv, index):
-    assert stack("create", "--framework", "torch").code == 0
+    create(gpuenv, index, "--python", HERE, "--index", "pypi", *GPU, "--framework", "torch")
     index.add("more", "1.0")
     ok(gpuenv("add", "more", "--no-verify"))
     assert installed(gpuenv.work / ".venv")["more"] == "1.0"

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 from command import Command
-from environment_facts import HERE, installed, ok
+from environment_facts import HERE, installed, ok, own
 from loopback import Index, serving
+from made_once import create
 from programs import run_program
 
 from provision.environment import registry
 from provision.errors import BuildError
 from provision.index import uv
-
-pytestmark = pytest.mark.usefixtures("real_uv")
 
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
@@ -59,8 +58,7 @@ def cloned(go, evil, tmp_path):
     """A project that a stranger made with an index of their own, .venv included, in this user's folder."""
     stranger = Command(tmp_path / "stranger")
     stranger.work = go.work
-    ok(stranger("create", *JAX, "--index", evil.url, "--with", "more", "--no-verify"))
-    evil.requests.clear()
+    create(stranger, evil, *JAX, "--index", evil.url, "--with", "more")
     return go
 
 
@@ -94,10 +92,10 @@ def test_the_lock_in_a_record_is_installed_for_nobody_else(cloned, evil):
     assert not evil.requests
 
 
-def test_contents_count_and_not_the_path_alone(go, evil):
+def test_contents_count_and_not_the_path_alone(go, index, evil):
     """As `git pull` replaces a record that this user's gpuenv wrote."""
     env = go.work / ".venv"
-    ok(go("create", *JAX, "--with", "more", "--no-verify"))
+    create(go, index, *JAX, "--with", "more")
     path = env / ".gpuenv/request.json"
     mine = path.read_text()
     theirs = json.loads(mine)
@@ -119,8 +117,8 @@ def test_contents_count_and_not_the_path_alone(go, evil):
     assert go("repair", "--no-verify").code == 2 and not evil.requests
 
 
-def test_a_moved_or_copied_environment_is_read_and_not_changed(go):
-    ok(go("create", *JAX, "--no-verify"))
+def test_a_moved_or_copied_environment_is_read_and_not_changed(go, index):
+    create(go, index, *JAX)
     env, copy = go.work / ".venv", go.work / "copy"
     shutil.copytree(env, copy, symlinks=True)
     ok(go("create", "copy", *JAX, "--no-verify"))
@@ -204,10 +202,11 @@ def test_pypi_is_named_where_it_is_asked(gpuenv):
 
 
 @pytest.fixture
-def other(go):
+def other(go, index):
     """An environment of this user outside of the project, and a project whose .venv leads to it."""
-    outside = go.folder / "elsewhere"
-    ok(go("create", outside, *JAX, "--with", "more", "--no-verify"))
+    create(go, index, *JAX, "--with", "more")
+    outside = (go.work / ".venv").rename(go.folder / "elsewhere")
+    own(outside, go.env)
     (go.work / ".venv").symlink_to(outside)
     return outside
 
@@ -236,7 +235,7 @@ def test_a_link_out_of_the_project_is_not_changed_by_default(go, other, argv):
     assert (go.work / ".venv").is_symlink()
 
 
-def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, other):
+def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, index, other):
     ok(go("export", "--format", "requirements"))
     record = {p.name: p.read_bytes() for p in (other / ".gpuenv").iterdir() if p.is_file()}
     ran = go("verify", "--device", "cpu")
@@ -245,7 +244,9 @@ def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, other):
     ok(go("drop", "more", "--env", ".venv", "--no-verify"))
     assert "more" not in installed(go.work / ".venv")
     (go.work / ".venv").unlink() if (go.work / ".venv").is_symlink() else shutil.rmtree(go.work / ".venv")
-    ok(go("create", "envs/one", *JAX, "--no-verify"))
+    (go.work / "envs").mkdir()
+    create(go, index, *JAX)
+    own((go.work / ".venv").rename(go.work / "envs" / "one"), go.env)
     (go.work / ".venv").symlink_to("envs/one")
     ok(go("repair", "--no-verify"))
     ok(go("add", "more", "--no-verify"))
