@@ -3,16 +3,20 @@
 import sys
 
 import pytest
+from command import Command
 from environment_facts import HERE, installed, ok, refused
+from framework_envs import venv
 from loopback import Index, serving
+from made_env import copied
 from programs import run_program
 from rows import rows
 from uv import find_uv_bin
 
 
-@pytest.fixture
-def go(gpuenv):
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
     """`gpuenv` where uv made `.venv` with jax, which cannot be imported, and an old release of a package."""
+    gpuenv = Command(tmp_path_factory.mktemp("theirs") / "jax")
     plan = gpuenv(
         "resolve", "--framework", "jax", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
     )
@@ -22,11 +26,15 @@ def go(gpuenv):
             index.add(name, version)
         index.add("needs-more", "1.0", requires=("more",))
         gpuenv.env["PIP_INDEX_URL"] = index.url
-        gpuenv.index = index
         uv(gpuenv, "venv", "--python", sys.executable, ".venv")
         jax = plan.json["builds"][0]["requirements"]
         uv(gpuenv, "pip", "install", *jax, "kept==1.0")
         yield gpuenv
+
+
+@pytest.fixture
+def go(theirs, tmp_path):
+    return copied(theirs, tmp_path / "copy")
 
 
 def uv(gpuenv, *args):
@@ -94,5 +102,5 @@ def test_what_cannot_be_locked_is_named_and_nothing_is_written(go):
 )
 def test_what_is_no_environment_to_adopt_is_refused(go, argv, says):
     if not (go.work / "plain").exists():
-        uv(go, "venv", "--python", sys.executable, "plain")
+        venv(go.work / "plain")
     assert says in refused(go("create", "--adopt", *argv), 2).err

@@ -8,7 +8,10 @@ import sys
 
 import conda_channel as cc
 import pytest
+from command import Command
 from environment_facts import ok
+from loopback import Index, serving
+from made_env import copied
 from test_project_create import HERE, stack  # noqa: F401
 
 CPU = ("create", "--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
@@ -32,31 +35,41 @@ def put(gpuenv, index, version):
 # --- a venv with a verdict ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def venv(gpuenv, index):
-    """The version of torch in the lock of an environment for the CPU that is there."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """An environment for the CPU, its index, and the version of torch in its lock."""
+    gpuenv = Command(tmp_path_factory.mktemp("made") / "torch")
     plan = gpuenv("resolve", "--json", *CPU[1:]).json
-    index.add_plan(plan)
-    index.add("torch", "2.4.1")
-    index.add("torch", "2.4.2", content="class version:\n    cuda = None\n")
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-    ok(gpuenv(*CPU, "--no-verify"))
-    return plan["builds"][0]["version"]
+    with serving(Index()) as index:
+        index.add_plan(plan)
+        index.add("torch", "2.4.1")
+        index.add("torch", "2.4.2", content="class version:\n    cuda = None\n")
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        ok(gpuenv(*CPU, "--no-verify"))
+        yield gpuenv, index, plan["builds"][0]["version"]
 
 
-def test_a_failed_verdict_names_the_drift(gpuenv, index, venv):
+@pytest.fixture
+def venv(made, tmp_path):
+    gpuenv, index, version = made
+    return copied(gpuenv, tmp_path / "copy"), index, version
+
+
+def test_a_failed_verdict_names_the_drift(venv):
+    gpuenv, index, locked = venv
     env = put(gpuenv, index, "2.4.1")
     ran = gpuenv(*CPU)
-    said = f"torch {venv} in the lock, 2.4.1 installed: gpuenv repair {env}"
+    said = f"torch {locked} in the lock, 2.4.1 installed: gpuenv repair {env}"
     assert ran.code == 8 and "verdict: fails" in ran.out, ran.out + ran.err
     assert words(ran).startswith(said)
-    assert f"torch {venv} CPU" not in words(ran)
+    assert f"torch {locked} CPU" not in words(ran)
     made = gpuenv(*CPU, "--json").json
     (change,) = made["verdict"]["drift"]
-    assert (change["name"], change["locked"], change["found"]) == ("torch", venv, "2.4.1")
+    assert (change["name"], change["locked"], change["found"]) == ("torch", locked, "2.4.1")
 
 
-def test_a_kept_verdict_names_the_drift(gpuenv, index, venv):
+def test_a_kept_verdict_names_the_drift(venv):
+    gpuenv, index, locked = venv
     env = put(gpuenv, index, "2.4.2")
     ran = gpuenv("verify", "--quick", "--device", "cpu", "--json")
     assert ran.code == 0 and ran.json["verdict"] == "cpu", ran.out + ran.err
@@ -67,7 +80,7 @@ def test_a_kept_verdict_names_the_drift(gpuenv, index, venv):
     file.write_text(json.dumps({**json.loads(file.read_text()), "verdict": passed}))
     ran = gpuenv(*CPU)
     assert ran.code == 0 and "verifying" not in ran.err, ran.out + ran.err
-    assert words(ran).startswith(f"torch {venv} in the lock, 2.4.2 installed: gpuenv repair {env}")
+    assert words(ran).startswith(f"torch {locked} in the lock, 2.4.2 installed: gpuenv repair {env}")
     assert "verdict: " in ran.out and "can be imported on the CPU" in ran.out
 
 

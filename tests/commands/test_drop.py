@@ -5,6 +5,7 @@ import re
 import pytest
 from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving
+from made_env import JAX, jax_env
 from rows import rows
 
 CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
@@ -25,12 +26,14 @@ def go(gpuenv):
 
 
 @pytest.mark.parametrize(("name", "text"), [("gpuenv.yaml", YAML), ("pyproject.toml", TABLE)])
-def test_drop_takes_back_what_add_did(go, name, text):
+def test_drop_takes_back_what_add_did(tmp_path, name, text):
+    go = jax_env(tmp_path / "copy", YAML)
     file, lock, env = go.work / name, go.work / "pylock.toml", go.work / ".venv"
+    (go.work / "gpuenv.yaml").unlink()
     file.write_text(text)
     ok(go("lock"))
     first = lock.read_text()
-    ok(go("create", "--no-verify"))
+    ok(go("create", "--no-verify"))  # of the same packages, for either file
     before = installed(env)
     below = go.work / "src"
     below.mkdir()
@@ -49,7 +52,8 @@ def test_drop_takes_back_what_add_did(go, name, text):
     assert ran.json["environment"]["changed"] is False
 
 
-def test_what_another_package_requires_stays_and_is_named(go):
+def test_what_another_package_requires_stays_and_is_named(tmp_path):
+    go = jax_env(tmp_path / "copy", YAML)
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
@@ -58,8 +62,9 @@ def test_what_another_package_requires_stays_and_is_named(go):
     assert "- base" not in (go.work / "gpuenv.yaml").read_text()
 
 
-def test_a_package_of_the_command_line_is_dropped_from_the_environment(go):
-    ok(go("create", "--framework", "jax", *CPU, "--with", "kept", "--with", "more", "--no-verify"))
+def test_a_package_of_the_command_line_is_dropped_from_the_environment(tmp_path):
+    go = jax_env(tmp_path / "copy")
+    ok(go("create", *JAX, "--with", "kept", "--with", "more", "--no-verify"))
     before = installed(go.work / ".venv")
     ok(go("drop", "more", "--no-verify"))
     assert installed(go.work / ".venv") == {n: v for n, v in before.items() if n != "more"}

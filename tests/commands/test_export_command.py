@@ -13,7 +13,10 @@ import export_locks as el
 import pytest
 import tomllib
 import yaml
+from command import Command
 from environment_facts import HERE, ok, refused
+from loopback import Index, serving
+from made_env import copied
 from programs import run_program
 
 from provision.actions.export import _read_file_source, lock_text
@@ -31,14 +34,33 @@ def held(gpuenv):
     return el.written(gpuenv.work / "pylock.toml", el.of())
 
 
-@pytest.fixture
-def torch(gpuenv, index):
-    """./pylock.toml of torch for two GPUs that are not here, its tiny wheels on the index."""
+def lock_torch(gpuenv, index):
     ask = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
     gpuenv.env["PIP_INDEX_URL"] = index.url
     ok(gpuenv("lock", *ask))
     return gpuenv.work / "pylock.toml"
+
+
+@pytest.fixture
+def torch(gpuenv, index):
+    """./pylock.toml of torch for two GPUs that are not here, its tiny wheels on the index."""
+    return lock_torch(gpuenv, index)
+
+
+@pytest.fixture(scope="module")
+def once_made(tmp_path_factory):
+    gpuenv = Command(tmp_path_factory.mktemp("made") / "torch")
+    with serving(Index()) as index:
+        lock_torch(gpuenv, index)
+        ok(gpuenv("create", "--locked", "--no-verify", *GPU))
+        yield gpuenv
+
+
+@pytest.fixture
+def made(once_made, tmp_path):
+    """A folder with this lock and its environment."""
+    return copied(once_made, tmp_path / "copy")
 
 
 # --- where the text goes ---------------------------------------------------------------------------
@@ -90,9 +112,9 @@ def test_export_without_a_lock_names_the_command_that_makes_one(gpuenv):
         assert "gpuenv lock" in refused(gpuenv("export", *words, "--format", "requirements"), 2).err
 
 
-def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpuenv, torch):
-    assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
-    torch.rename(gpuenv.work / "pylock.cluster.toml")
+def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(made):
+    gpuenv = made
+    (gpuenv.work / "pylock.toml").rename(gpuenv.work / "pylock.cluster.toml")
     named = gpuenv("export", "--format", "dockerfile")
     assert 'COPY ["pylock.cluster.toml", ' in named.out and "pylock.cluster.toml is missing" not in named.err
     (gpuenv.work / "pylock.cluster.toml").rename(gpuenv.work / "elsewhere")
@@ -109,11 +131,11 @@ def test_an_environment_that_another_tool_made_has_no_lock(gpuenv, held):
     assert "not made by gpuenv" in refused(gpuenv("export", "other", "--format", "requirements"), 2).err
 
 
-def test_the_environments_own_lock_comes_first(gpuenv, torch, index):
-    ok(gpuenv("create", "--locked", "--no-verify", *GPU))
+def test_the_environments_own_lock_comes_first(made):
+    gpuenv, torch = made, made.work / "pylock.toml"
     el.written(torch, el.of())  # the project's lock has moved on
     of_env = gpuenv("export", "--format", "requirements").out
-    assert "numpy" not in of_env and f"--index-url {index.url}" in of_env
+    assert "numpy" not in of_env and f"--index-url {gpuenv.env['PIP_INDEX_URL']}" in of_env
     assert gpuenv("export", ".venv", "--format", "requirements").out == of_env
     assert "numpy==2.3.0" in gpuenv("export", "--format", "requirements", "--lock", torch).out
     named = gpuenv("export", "--format", "sbatch").out
@@ -310,7 +332,8 @@ def test_a_conda_lock_is_compared_with_the_given_target(gpuenv):
     assert not (gpuenv.work / "env").exists()
 
 
-def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(gpuenv, torch):
+def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(made):
+    gpuenv, torch = made, made.work / "pylock.toml"
     steps = yaml.safe_load(gpuenv("export", "--format", "github").out)["jobs"]["environment"]["steps"]
     runs = [shlex.split(s["run"])[1:] for s in steps if s.get("run", "").startswith("gpuenv ")]
     check, create = runs[0], runs[1]
@@ -322,11 +345,11 @@ def test_the_commands_of_the_workflow_run_and_detect_a_changed_lock(gpuenv, torc
     assert gpuenv(*check).code == 6, "drift is what the step is for"
 
 
-def test_the_batch_script_stops_where_the_environment_fails(gpuenv, torch, tmp_path):
+def test_the_batch_script_stops_where_the_environment_fails(made, tmp_path):
     """The real gpuenv on an environment whose framework is a stand-in: verify says no, and nothing runs."""
     import os
 
-    assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
+    gpuenv = made
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     for name, code in (

@@ -3,8 +3,15 @@
 import pytest
 from environment_facts import HERE, installed, ok
 from loopback import Index, serving, wheel_bytes
+from made_env import jax_env
 
 YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A project with the environment that it asks for."""
+    return jax_env(tmp_path / "copy", YAML)
 
 
 @pytest.fixture
@@ -27,38 +34,35 @@ def files(go):
 
 
 @pytest.mark.parametrize("locked", [True, False])
-def test_a_failed_download_restores_the_projects_files(go, locked):
+def test_a_failed_download_restores_the_projects_files(made, locked):
     if locked:
-        ok(go("lock"))
-    ok(go("create", "--no-verify"))
-    before, packages = files(go), installed(go.work / ".venv")
-    go.index.faults["more-1.0-py3-none-any.whl"] = "500"
-    ran = go("add", "more", "--no-verify")
-    assert ran.code not in (0, 2) and files(go) == before and installed(go.work / ".venv") == packages
+        ok(made("lock"))
+    before, packages = files(made), installed(made.work / ".venv")
+    made.index.faults["more-1.0-py3-none-any.whl"] = "500"
+    ran = made("add", "more", "--no-verify")
+    assert ran.code not in (0, 2) and files(made) == before and installed(made.work / ".venv") == packages
     assert "restored, because the change failed" in ran.err and "/.venv is as it was before" in ran.err
 
 
-def test_a_failed_proof_restores_the_projects_files(go):
+def test_a_failed_proof_restores_the_projects_files(made):
     """The jax of this index cannot be imported."""
-    ok(go("create", "--no-verify"))
-    before = files(go)
-    ran = go("drop", "kept")
+    before = files(made)
+    ran = made("drop", "kept")
     assert ran.code == 8 and "Its previous packages were restored" in ran.err, ran.err
-    assert "gpuenv.yaml and pylock.toml: restored" in ran.err and files(go) == before
+    assert "gpuenv.yaml and pylock.toml: restored" in ran.err and files(made) == before
 
 
-def test_add_keeps_a_bound_that_the_project_states(go):
-    ok(go("create", "--no-verify"))
-    ran = ok(go("add", "kept", "more", "--no-verify"))
-    assert '["kept<2", "more"]' in (go.work / "gpuenv.yaml").read_text(), ran.err
-    assert installed(go.work / ".venv")["kept"] == "1.0"
+def test_add_keeps_a_bound_that_the_project_states(made):
+    ran = ok(made("add", "kept", "more", "--no-verify"))
+    assert '["kept<2", "more"]' in (made.work / "gpuenv.yaml").read_text(), ran.err
+    assert installed(made.work / ".venv")["kept"] == "1.0"
     assert "replaces" not in ran.err
-    ran = ok(go("add", "kept<1.5", "--no-verify"))
+    ran = ok(made("add", "kept<1.5", "--no-verify"))
     assert "kept<1.5 replaces kept<2 in gpuenv.yaml" in ran.err
-    (go.work / "asked.txt").write_text("kept<2\n")
-    (go.work / "gpuenv.yaml").write_text(YAML.replace('packages: ["kept<2"]', "requirements: [asked.txt]"))
-    ok(go("add", "kept", "--no-verify"))
-    assert installed(go.work / ".venv")["kept"] == "1.0"
+    (made.work / "asked.txt").write_text("kept<2\n")
+    (made.work / "gpuenv.yaml").write_text(YAML.replace('packages: ["kept<2"]', "requirements: [asked.txt]"))
+    ok(made("add", "kept", "--no-verify"))
+    assert installed(made.work / ".venv")["kept"] == "1.0"
 
 
 def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):

@@ -5,8 +5,11 @@ import shutil
 import tarfile
 
 import pytest
+from command import Command
 from environment_facts import HERE, ok
 from framework_envs import only_pip
+from loopback import Index, serving
+from made_env import copied
 from programs import run_program
 from uv import find_uv_bin
 
@@ -24,21 +27,28 @@ def build_wheel(folder, settings=None, metadata=None):
 """
 
 
-@pytest.fixture
-def made(gpuenv, index):
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
     """An environment with tiny wheels of torch in a folder with blanks, and packages that want another torch."""
+    gpuenv = Command(tmp_path_factory.mktemp("guarded") / "torch")
     gpuenv.work = gpuenv.work / "my project & %20"
     gpuenv.work.mkdir()
-    for wanted in ("torch", "torch<2.9"):
-        ask = ("--framework", wanted, "--python", HERE, "--index", "pypi", *GPU)
-        index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-    index.add("plain", "1.0")
-    index.add("hungry", "1.0", requires=("torch<2.9",))
-    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\n")
-    ran = ok(create(gpuenv))
-    assert "later installs keep torch" in " ".join(ran.err.split())
-    return gpuenv
+    with serving(Index()) as index:
+        for wanted in ("torch", "torch<2.9"):
+            ask = ("--framework", wanted, "--python", HERE, "--index", "pypi", *GPU)
+            index.add_plan(gpuenv("resolve", "--json", *ask).json)
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        index.add("plain", "1.0")
+        index.add("hungry", "1.0", requires=("torch<2.9",))
+        (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\n")
+        ran = ok(create(gpuenv))
+        assert "later installs keep torch" in " ".join(ran.err.split())
+        yield gpuenv
+
+
+@pytest.fixture
+def made(guarded, tmp_path):
+    return copied(guarded, tmp_path / "copy")
 
 
 def create(gpuenv, *more):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import uv
-from environment_facts import HERE, ok, refused
+from environment_facts import HERE, ok, own, refused
+from made_env import JAX, jax_env
 from programs import run_program
 
 from provision.environment import kernel
@@ -76,6 +77,13 @@ def jax(gpuenv, index):
     index.add("ipykernel", "7.4.0")
     gpuenv.env["PIP_INDEX_URL"] = index.url
     return lambda *more: gpuenv("create", *ask, "--no-verify", *more)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An environment without a kernel, and `create` of the same."""
+    gpuenv = jax_env(tmp_path / "copy", "", "--with", "ipykernel")
+    return gpuenv, lambda *more: gpuenv("create", *JAX, "--with", "ipykernel", "--no-verify", *more)
 
 
 def kernels(gpuenv):
@@ -180,10 +188,13 @@ def test_ipykernel_is_locked_along_and_the_kernel_is_described_and_kept(gpuenv, 
     assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
 
 
-def test_names_of_others_are_never_taken(gpuenv, jax):
+def test_names_of_others_are_never_taken(made):
+    gpuenv, jax = made
     foreign = kernels(gpuenv) / "work"
     foreign.mkdir(parents=True)
     (foreign / "kernel.json").write_text('{"argv": ["mine"]}')
+    shutil.copytree(gpuenv.work / ".venv", gpuenv.work / "python3", symlinks=True)
+    own(gpuenv.work / "python3", gpuenv.env)
     assert jax("--kernel", "-q").code == jax("--kernel", "-q", "python3").code == 0
     assert json.loads((foreign / "kernel.json").read_text()) == {"argv": ["mine"]}
     names = sorted(p.name for p in kernels(gpuenv).iterdir())
@@ -196,24 +207,26 @@ def test_names_of_others_are_never_taken(gpuenv, jax):
     assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
 
 
-def test_remove_takes_the_kernel_of_an_environment_deleted_by_hand(gpuenv, jax):
+def test_remove_takes_the_kernel_of_an_environment_deleted_by_hand(made):
+    gpuenv, jax = made
     assert jax("--kernel").code == 0
     shutil.rmtree(gpuenv.work / ".venv")
     assert "work" in ok(gpuenv("remove", ".venv")).out and not list(kernels(gpuenv).iterdir())
     assert gpuenv("remove", ".venv").code == 2
 
 
-def test_a_jupyter_folder_that_cannot_be_written_gives_a_warning(gpuenv, jax):
+def test_a_jupyter_folder_that_cannot_be_written_gives_a_warning(made):
+    gpuenv, jax = made
     gpuenv.env["JUPYTER_DATA_DIR"] = "/proc/nowhere"
     ran = jax("--kernel", "--json")
     assert ran.code == 7 and ran.json["schema"] == "gpuenv.create/1"
     assert "warning: no Jupyter kernel was made" in ran.err and "/proc/nowhere" in ran.err
 
 
-def test_a_lock_without_ipykernel_says_how_to_get_it(gpuenv, jax):
-    assert jax().code == 0
+def test_a_lock_without_ipykernel_says_how_to_get_it(tmp_path):
+    gpuenv = jax_env(tmp_path / "copy")
     shutil.copy(gpuenv.work / ".venv" / ".gpuenv" / "pylock.toml", gpuenv.work / "pylock.toml")
-    ran = gpuenv("create", "other", "--locked", "--no-verify", "--kernel")
+    ran = gpuenv("create", "--locked", "--no-verify", "--kernel")
     assert ran.code == 2 and "gpuenv lock --with ipykernel" in " ".join(ran.err.split())
     assert not kernels(gpuenv).exists()
 
@@ -262,9 +275,9 @@ def test_a_user_without_a_home_folder_has_no_kernels(tmp_path, monkeypatch):
 # --- run --exec ------------------------------------------------------------------------------------
 
 
-def test_exec_leaves_one_process_with_its_own_signals(gpuenv, jax):
+def test_exec_leaves_one_process_with_its_own_signals(made):
     """The same process before and after; and SIGPIPE, which Python ignores, ends a program again."""
-    assert jax().code == 0
+    gpuenv, _ = made
     argv = [sys.executable, "-m", "provision", "run", "--exec", ".venv", "--"]
     child = subprocess.Popen(
         [*argv, "sh", "-c", "echo $$ $VIRTUAL_ENV"],

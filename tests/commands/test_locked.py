@@ -3,8 +3,9 @@ takes it unchecked."""
 
 import pytest
 from command import Command
-from environment_facts import GPU, installed, ok, refused, stack
+from environment_facts import GPU, installed, ok, refused
 from loopback import Index, serving
+from made_env import copied
 
 CPU = ("--device", "cpu")
 
@@ -22,14 +23,31 @@ def index(tmp_path_factory):
         yield running
 
 
-@pytest.fixture
-def go(gpuenv, index):
+def lock(gpuenv, index):
     """A project with a lock for the CPU."""
     gpuenv.env["PIP_INDEX_URL"] = index.url
     (gpuenv.work / "asked.txt").write_text("listed\n")
     (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\nrequirements: [asked.txt]\n")
     ok(gpuenv("lock", *CPU))
     return gpuenv
+
+
+@pytest.fixture
+def go(gpuenv, index):
+    return lock(gpuenv, index)
+
+
+@pytest.fixture(scope="module")
+def once_made(tmp_path_factory, index):
+    gpuenv = lock(Command(tmp_path_factory.mktemp("made") / "jax"), index)
+    ok(gpuenv("create", "--locked", *CPU, "--no-verify"))
+    return gpuenv
+
+
+@pytest.fixture
+def made(once_made, tmp_path):
+    """The project with the environment of its lock."""
+    return copied(once_made, tmp_path / "copy")
 
 
 @pytest.mark.usefixtures("real_uv")
@@ -41,8 +59,8 @@ def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_
     assert installed(go.work / ".venv").keys() == {"jax", "jaxlib", "pip", "listed"}
 
 
-def test_locked_and_frozen_stop_without_a_lock(go):
-    ok(go("create", *CPU, "--no-verify"))
+def test_locked_and_frozen_stop_without_a_lock(made):
+    go = made
     (go.work / "pylock.toml").unlink()
     for option in ("--locked", "--frozen"):
         for env in (".venv", "new"):
@@ -63,8 +81,8 @@ CHANGES = [
 ]
 
 
-def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go):
-    ok(go("create", *CPU, "--locked", "--no-verify"))
+def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(made):
+    go = made
     before = installed(go.work / ".venv")
     for number, (name, text, said) in enumerate(CHANGES):
         asked = (go.work / name).read_text()
@@ -75,22 +93,22 @@ def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go):
             assert "--frozen" in ran.err and "gpuenv lock" in ran.err
         assert installed(go.work / ".venv") == before
         if number in (0, 4):
-            ok(go("create", f"new{number}", "--frozen", *CPU, "--no-verify"))
-            assert installed(go.work / f"new{number}") == before
+            ok(go("create", "--frozen", *CPU, "--no-verify"))
+            assert installed(go.work / ".venv") == before
         (go.work / name).write_text(asked)
 
 
-def test_locked_accepts_a_changed_file_that_asks_for_the_same(go):
-    (go.work / "asked.txt").write_text("# what we use\nlisted>=1\n")
-    ran = ok(go("create", "--locked", *CPU, "--no-verify"))
+def test_locked_accepts_a_changed_file_that_asks_for_the_same(made):
+    (made.work / "asked.txt").write_text("# what we use\nlisted>=1\n")
+    ran = ok(made("create", "--locked", *CPU, "--no-verify"))
     assert "is for other requirements" in ran.err
 
 
 def test_the_machine_is_no_part_of_what_is_asked_for(go):
     """A lock made for a named driver serves a newer one; the same lock for the CPU does not fit a GPU asked for."""
     ok(go("lock", *GPU))
-    ran = ok(go("create", "--locked", "--driver", "580.95.05", "--gpu", "H100", "--no-verify"))
-    assert "is for other requirements" not in ran.err and stack(go.work / ".venv")[0] == "cuda"
+    ran = ok(go("create", "--locked", "--driver", "580.95.05", "--gpu", "H100", "--dry-run", "--json"))
+    assert "is for other requirements" not in ran.err and ran.json["device"] == "cuda"
     assert "nvidia" in refused(go("create", "new", "--locked", "--device", "cpu", "--no-verify"), 6).err
 
 
@@ -107,9 +125,9 @@ def test_locked_and_frozen_exclude_each_other(go):
 MARKERS = "<<<<<<< HEAD\n{0}=======\n{0}>>>>>>> theirs\n"
 
 
-def test_verify_locked_compares_with_the_lock_of_the_project(go):
+def test_verify_locked_compares_with_the_lock_of_the_project(made):
     """The jax of this index cannot be imported, so the verdict is always `fails`."""
-    ok(go("create", "--locked", *CPU, "--no-verify"))
+    go = made
 
     def compared():
         ran = go("verify", "--locked", "--json")
@@ -129,7 +147,8 @@ def test_verify_locked_compares_with_the_lock_of_the_project(go):
     assert compared()["status"] == "pass", "without one, with the environment's own"
 
 
-def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(go):
+def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(made):
+    go = made
     (go.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\npackages: [listed]\n")
     ok(go("lock", *CPU))
     ok(go("create", *CPU, "--no-verify"))
@@ -149,8 +168,8 @@ def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(go):
     ok(go("create", "--locked", *CPU, "--no-verify"))
 
 
-def test_merge_markers_in_the_projects_file_are_named(go):
-    ok(go("create", *CPU, "--no-verify"))
+def test_merge_markers_in_the_projects_file_are_named(made):
+    go = made
     (go.work / "gpuenv.yaml").unlink()
     files = {
         "gpuenv.yaml": "frameworks: [jax]\n",
