@@ -49,11 +49,11 @@ def make_candidate(
     builds: tuple[Build, ...],
     python: str,
     wanted: tuple[str, str] = ("", ""),
-    leading: tuple[str, ...] = (),
+    first: tuple[str, ...] = (),
 ) -> Candidate:
-    """Return the candidate with exactly these builds. uv decides the packages of `leading` first."""
+    """Return the candidate with exactly these builds. uv decides the packages of `first` first."""
     plan = state.fitting.plan(builds, python)
-    return Candidate(plan=plan, builds=builds, first=leading, wanted=wanted)
+    return Candidate(plan=plan, builds=builds, first=first, wanted=wanted)
 
 
 def attempt(state: State, candidate: Candidate) -> Outcome:
@@ -61,9 +61,10 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
 
     The newest releases of the named packages are looked up at the same time, if they are not known yet.
     """
+    state.asked.add(candidate)
     check_index(state.context.sources, candidate.plan)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(_read_newest, state, candidate.plan)
+        reading = pool.submit(_find_newest, state, candidate.plan)
         try:
             answer = _make_query(state, candidate).answer()
         except LockError as error:
@@ -78,16 +79,18 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
 
 
 def attempt_or_refuse(state: State, candidate: Candidate) -> Outcome:
-    """Return the outcome of a candidate that may fail in any way: another solution exists."""
+    """As `attempt`, but each LockError becomes a Refusal."""
     try:
         return attempt(state, candidate)
     except LockError as error:
         return Refusal(candidate, error)
 
 
-def _read_newest(state: State, plan: Plan) -> None:
+def _find_newest(state: State, plan: Plan) -> None:
+    """Look up the newest releases of the named packages, once for a Python until they are found."""
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
-    if texts and not state.newest.packages:
+    if texts and not state.newest.packages and state.newest_for != plan.python:
+        state.newest_for = plan.python
         quiet = source_rules(state.context.sources, drop_event, no_code=state.context.no_code)
         query = Query(
             plan=plan, sources=state.context.sources, rules=quiet, emit=state.emit, roots=texts, alone=True
@@ -122,7 +125,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
         for text in own
         if requirement_name(text) == name
     ]
-    groups = state.choices(candidate)
+    groups = state.groups(candidate)
     if candidate.fixed:
         frameworks = pins(plan)
         limits = state.compatibility.exclude_releases([builds])
@@ -132,7 +135,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
         limits = [state.fitting.limit(g) for g in groups]
         limits += state.compatibility.exclude_releases([(b, *builds[1:]) for b in groups[0]])
     limits += [] if candidate.loose else [row.requires for row in state.compatibility.limits(groups)]
-    # Of a release that is named exactly, and has no row, the metadata speaks: uv gives the reason.
+    # A release that is named exactly, and has no row, gets no limit: uv's refusal is the reason.
     free = {
         n.name for n in state.named if n.is_exact and not state.compatibility.has_row(n.name, n.specifier)
     }
@@ -198,7 +201,7 @@ def find_exceeded(
 
 def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
     """Compare an answer with the facts. An answer whose pins are not those of its builds is asked again, fixed."""
-    builds = state.fitting.find_builds(state.choices(candidate), answer.versions)
+    builds = state.fitting.find_builds(state.groups(candidate), answer.versions)
     if builds is None:
         named = " and ".join(b.framework for b in candidate.builds)
         error = LockError(f"the solver chose a release of {named} that does not fit", contradiction=True)

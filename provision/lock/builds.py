@@ -78,7 +78,10 @@ class FittingBuilds(Value, kw_only=False):
         pins: Sequence[str] = (),
         passed: Sequence[tuple[Build, str]] = (),
     ) -> Plan:
-        """Return the plan of these builds. `passed` says why the others that fit were passed over."""
+        """Return the plan of these builds: that of the resolver without the others that fit.
+
+        `passed` says why those were passed over.
+        """
         passed = tuple(passed) or tuple(
             (b, "the requested packages conflict with it")
             for chain, chosen in zip(self.chains, builds, strict=True)

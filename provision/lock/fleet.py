@@ -42,7 +42,7 @@ from .attempt import check_index
 from .formats import check_choices, get_locks
 from .named import read_named_packages
 from .request import make_request
-from .search_state import drop_index
+from .search_state import drop_pytorch
 from .uv_errors import first_reason, is_named
 
 
@@ -121,7 +121,7 @@ def _leave_out_closed(
             check_index(context.sources, one.plan)
         except LockError as error:
             emit(Event("warning", "lock", f"{error.message}; continuing without this index"))
-            return [replace(part, request=drop_index(part.request, "pytorch")) for part in parts]
+            return [replace(part, request=drop_pytorch(part.request)) for part in parts]
     return None
 
 

@@ -44,7 +44,7 @@ def choose_python(state: State) -> None:
             what = "has no wheel for" if best[1] else "does not support"
             held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
         possible = fitting or possible
-    other = FittingBuilds(state.change_python(possible[0]))
+    other = FittingBuilds(state.context_for_python(possible[0]))
     if held_by and other.newest.builds:
         state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
         state.set_fitting(other)
@@ -68,25 +68,25 @@ def attempt_each_cuda(state: State, candidate: Candidate) -> Outcome:
     Python, or a missing wheel, is returned before others.
     """
     first, python = candidate.builds[0], candidate.plan.python or ""
-    todo, asked, refusals = [candidate], {*state.choices(candidate)[0]}, []
+    todo, asked, refusals = [candidate], {*state.groups(candidate)[0]}, []
     alone = len(state.fitting.chains) == 1  # a second framework does not lower the first one
     for build in state.fitting.chains[0] if alone and not candidate.fixed else ():
         here = build.index == first.index and python in state.fitting.question.pythons(build)
         if here and build not in asked:
             todo.append(replace(make_candidate(state, (build,), python), fixed=False))
-            asked |= {build, *state.choices(todo[-1])[0]}
+            asked |= {build, *state.groups(todo[-1])[0]}
     for one in todo:
         outcome = attempt(state, one)
         if isinstance(outcome, Refusal):
             refusals.append(outcome)
-            if chosen_pins(one.plan, one.builds) or state.compatibility.limits(state.choices(one)):
+            if chosen_pins(one.plan, one.builds) or state.compatibility.limits(state.groups(one)):
                 outcome = attempt(state, replace(one, loose=True))
         if isinstance(outcome, Solution):
             return outcome
     return next((r for r in refusals if r.error.pythons or r.error.no_wheel), refusals[0])
 
 
-def try_others(state: State, refusal: Refusal) -> Outcome:
+def try_other_pythons(state: State, refusal: Refusal) -> Outcome:
     """Ask for other Pythons after a refusal that names bounds on Python, or a package without a wheel for this one."""
     python = refusal.asked.plan.python or ""
     bounded = (n.name for n in state.named if n.name in refusal.error.named and n.specifier)
@@ -94,7 +94,7 @@ def try_others(state: State, refusal: Refusal) -> Outcome:
         (n for n in bounded if not _list_with_wheel(state, n, [python])), None
     )
     for other in _list_others(state, refusal.error, lacking, python):
-        fitting = FittingBuilds(state.change_python(other))
+        fitting = FittingBuilds(state.context_for_python(other))
         if not fitting.newest.builds:
             continue
         within = next(
@@ -164,7 +164,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
         key=version,
         default=None,
     )
-    again = replace(state, context=state.change_python(other), tried=[]) if other else None
+    again = replace(state, context=state.context_for_python(other), tried=[]) if other else None
     if again and again.fitting.newest.builds:
         with contextlib.suppress(LockError):
             outcome = attempt(again, first_candidate(again))

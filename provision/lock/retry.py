@@ -48,7 +48,7 @@ def next_request(state: State, error: LockError) -> RequestContext | None:
         return move_to_cpu(state, "the requirements forbid a common CUDA")
     index, context = error.unreachable, state.context
     if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
-        state.close_index(index, error)
+        state.close_pytorch(error)
         return state.context
     if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
         _name_line(state, error, index)
@@ -67,7 +67,7 @@ def move_to_cpu(state: State, why: str) -> RequestContext | None:
     texts = [text for w in others for text in _cpu_lines(state, w)]
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
-    alone = state.change_request(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
+    alone = state.context_with(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
     if not FittingBuilds(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
@@ -96,7 +96,7 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
         state.note(f"{text} ({error.message})", "warning")
-        return state.change_request(frameworks=frameworks)
+        return state.context_with(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
@@ -108,7 +108,7 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
         for n in demands.needs
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
-    context = state.change_request(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    context = state.context_with(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
     left_out = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
         context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=left_out)
@@ -121,7 +121,7 @@ def _require_companion(state: State, error: CompanionError) -> RequestContext | 
     if error.package in request.along:
         return None
     state.note(f"{error.message}; solving again")
-    return state.change_request(along=(*request.along, error.package))
+    return state.context_with(along=(*request.along, error.package))
 
 
 def _change_cuda(state: State) -> RequestContext | None:
@@ -134,7 +134,7 @@ def _change_cuda(state: State) -> RequestContext | None:
     if other is None:
         return None
     state.note(f"the packages require another CUDA: solving with CUDA {other}")
-    return state.change_request(cuda=other)
+    return state.context_with(cuda=other)
 
 
 def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
@@ -151,7 +151,7 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
     if not brought or request.device != "cuda":
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-    more = state.change_request(frameworks=frameworks)
+    more = state.context_with(frameworks=frameworks)
     plan, ours, names = FittingBuilds(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
         state.note(f"the packages require {names}: planning them too")
@@ -199,7 +199,7 @@ def explain_refusal(state: State, refusal: Refusal) -> LockError:
 
     Raises ResolveError if only a measured row forbids the request.
     """
-    error, builds = refusal.error, state.choices(refusal.asked)[0]
+    error, builds = refusal.error, state.groups(refusal.asked)[0]
     for named in state.named:
         if named.name in error.named and _is_excluded(state, named, builds):
             why = state.compatibility.explain_exclusion(named.name, refusal.builds, named.specifier)

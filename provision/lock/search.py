@@ -1,6 +1,7 @@
 """Finds the lock of a request: uv answers, the measured rows judge, and at most three other solutions are compared.
 
-A lock with which the request is solved again stays near: first all of its versions have to stay, then those that can.
+A lock with which the request is solved again stays near: first all of its versions have to stay, then its Python and the
+versions that can, then nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..system.versions import meets
 from . import pythons, reasons, retry
 from .archives import source_rules
 from .attempt import attempt, attempt_or_refuse, first_candidate, make_candidate
+from .builds import FittingBuilds
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
 from .variants import add_variants
@@ -74,8 +76,9 @@ def _solve(state: State) -> Solution:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             outcomes = list(pool.map(partial(attempt_or_refuse, state), better))
         for outcome in outcomes:
-            if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch":
-                state.close_index("pytorch", outcome.error)
+            elsewhere = all(b.index != "pytorch" for b in best.builds)
+            if isinstance(outcome, Refusal) and outcome.error.unreachable == "pytorch" and elsewhere:
+                state.close_pytorch(outcome.error)  # candidates of other indexes take its place
                 continue
             more -= 1
             state.tried.append(outcome)
@@ -99,7 +102,7 @@ def _first_solution(state: State) -> Solution:
     if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
         outcome = _try_older_local(state, outcome)
     if isinstance(outcome, Refusal):
-        outcome = pythons.try_others(state, outcome)
+        outcome = pythons.try_other_pythons(state, outcome)
     if isinstance(outcome, Refusal):
         raise retry.explain_refusal(state, outcome)
     return outcome
@@ -130,8 +133,12 @@ def _solve_again(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:
             raise outcome.error
+    with_python = FittingBuilds(state.context_for_python(python))
+    if not state.context.request.python and with_python.newest.builds:
+        state.set_fitting(with_python)
     outcome = attempt(state, dataclasses.replace(first_candidate(state), prefer=keep))
     if isinstance(outcome, Refusal) or outcome.conflicts:
+        state.set_fitting(FittingBuilds(state.context))
         outcome = _solve(state)
     new = [n.name for n in state.named if n.name not in keep or not meets(keep[n.name], n.specifier)]
     room = sorted(moving) or new
@@ -171,8 +178,7 @@ def _rank(state: State, solution: Solution) -> tuple[object, ...]:
 
 
 def _better_candidates(state: State, best: Solution) -> list[Candidate]:
-    """Return the candidates that were not tried and whose answers could be better, the most promising first."""
-    asked = {outcome.asked for outcome in state.tried}
+    """Return the candidates that were not asked and whose answers could be better, the most promising first."""
     found = (
         *_avoid_conflicts(state, best),
         *_avoid_compiler(state, best),
@@ -187,7 +193,7 @@ def _better_candidates(state: State, best: Solution) -> list[Candidate]:
         dataclasses.replace(c, only_binary=c.only_binary | {":all:"}, built=built - c.only_binary)
         for c in found
     )
-    return [c for c in dict.fromkeys(for_wheels) if c not in asked]
+    return [c for c in dict.fromkeys(for_wheels) if c not in state.asked]
 
 
 def _avoid_conflicts(state: State, best: Solution) -> Iterator[Candidate]:

@@ -84,9 +84,9 @@ class Refusal(Value, kw_only=False):
 Outcome = Solution | Refusal
 
 
-def drop_index(context: RequestContext, index: str) -> RequestContext:
-    """Return the context without the builds of an index that does not answer."""
-    supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, index))
+def drop_pytorch(context: RequestContext) -> RequestContext:
+    """Return the context without the builds of the PyTorch index, which does not answer."""
+    supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, "pytorch"))
     return dataclasses.replace(context, supply=supply)
 
 
@@ -94,8 +94,9 @@ def drop_index(context: RequestContext, index: str) -> RequestContext:
 class State:
     """What is known while one request is solved.
 
-    `locked` are the packages of an existing lock that stay. `newest` are the newest releases of the named packages.
-    `tried` are the outcomes that were compared. `fitting` has the builds for the Python that is tried.
+    `locked` are the packages of an existing lock that stay. `newest` are the newest releases of the named packages, which were
+    looked up for the Python `newest_for`. `asked` are the candidates that uv was asked, from two threads, and `tried` the
+    outcomes that were compared. `fitting` has the builds for the Python that is tried, of which `context` says nothing.
     """
 
     context: RequestContext
@@ -103,6 +104,8 @@ class State:
     rules: SourceRules
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
+    newest_for: str | None = None
+    asked: set[Candidate] = field(default_factory=set)
     tried: list[Outcome] = field(default_factory=list)
     fitting: FittingBuilds = field(init=False)
     named: tuple[NamedPackage, ...] = field(init=False)
@@ -117,31 +120,31 @@ class State:
         self.set_fitting(FittingBuilds(self.context))
 
     def set_fitting(self, fitting: FittingBuilds) -> None:
-        """Go on with other fitting builds: an index does not respond, or another Python is tried."""
+        """Go on with other fitting builds: of another Python, or without an index."""
         names = frozenset(n.name for n in self.named)
         self.fitting = fitting
         self.compatibility = Compatibility(fitting.question, names, self.bounds_of, self.read_measured)
         self.pages = Pages(fitting, self.named, self.emit, self.locked)
 
-    def close_index(self, index: str, error: LockError) -> None:
-        """Leave out the builds of an index that does not answer."""
-        if index not in self.context.supply.unreachable:
+    def close_pytorch(self, error: LockError) -> None:
+        """Leave out the builds of the PyTorch index, which does not answer."""
+        if "pytorch" not in self.context.supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
-            self.context = drop_index(self.context, index)
-            self.set_fitting(FittingBuilds(self.context))
+            self.context = drop_pytorch(self.context)
+            self.set_fitting(FittingBuilds(drop_pytorch(self.fitting.context)))
 
     def note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind, "lock", text))
 
-    def change_request(self, **changes: Any) -> RequestContext:
+    def context_with(self, **changes: Any) -> RequestContext:
         """Return the context with a changed request."""
         return dataclasses.replace(self.context, request=dataclasses.replace(self.context.request, **changes))
 
-    def change_python(self, python: str) -> RequestContext:
+    def context_for_python(self, python: str) -> RequestContext:
         """Return the context for one Python."""
-        return dataclasses.replace(self.change_request(pythons=(python,)), pythons_known=False)
+        return dataclasses.replace(self.context_with(pythons=(python,)), pythons_known=False)
 
-    def choices(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
+    def groups(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
         """Return for each framework the builds among which uv chooses."""
         if candidate.fixed:
             return [[b] for b in candidate.builds]

@@ -107,7 +107,7 @@ def job(**more):
 def test_a_python_that_is_not_here_comes_out_of_the_bundle_or_is_not_downloaded_offline(monkeypatch):
     monkeypatch.setattr(build.detect, "find_python", lambda *_, **__: None)
     monkeypatch.setattr("provision.bundle.install.unpack_python", lambda folder, *_: f"{folder}/python")
-    provide = build.Build.provide_python
+    provide = build.EnvironmentBuild.provide_python
     offline = Choices(offline=True)
     assert provide(job(choices=dataclasses.replace(offline, bundle=Path("/b")))) == "/b/python"
     with pytest.raises(BuildError, match=r"Python 3\.12 is not on this machine, and --offline forbids"):
@@ -126,7 +126,7 @@ def test_an_environment_without_the_record_of_its_options_is_not_changed(tmp_pat
 def test_an_environment_for_another_machine_is_proved_where_a_gpu_works(monkeypatch, here, can):
     monkeypatch.setattr(build, "machine_for_verdict", lambda: here)
     said = []
-    assert build.Build._can_prove(job(emit=said.append)) == can
+    assert build.EnvironmentBuild._can_prove(job(emit=said.append)) == can
     assert [e.kind for e in said] == ([] if can else ["warning"])
 
 
@@ -153,7 +153,7 @@ def test_an_error_of_the_proof_names_the_final_place_and_not_the_draft(monkeypat
     failed = VerifyError("/draft/bin/python does not start", hint="remove /draft")
     monkeypatch.setattr(prove, "start_probes", fails(failed))
     with pytest.raises(VerifyError) as seen:
-        build.Build.verify_at(job(examine=lambda _: None), Path("/draft"))
+        build.EnvironmentBuild.verify_at(job(examine=lambda _: None), Path("/draft"))
     assert (seen.value.message, seen.value.hint) == ("/w/.venv/bin/python does not start", "remove /w/.venv")
 
 

@@ -67,7 +67,7 @@ def test_a_cpu_project_downloads_nothing_of_cuda(cut_off):
 
 def test_an_index_that_refuses_the_connection_is_not_asked_by_the_solver(cut_off, monkeypatch):
     read = []
-    monkeypatch.setattr(attempt, "_read_newest", lambda _, plan: read.extend(b.index for b in plan.builds))
+    monkeypatch.setattr(attempt, "_find_newest", lambda _, plan: read.extend(b.index for b in plan.builds))
     ran = cut_off("lock", "--framework", "torch", "--with", "pip>=1", *CPU)
     assert "pytorch" not in read  # of which uv would take seconds to learn the same
     assert ran.err.count("refuses the connection") == 1

@@ -10,12 +10,13 @@ from known import KNOWN
 from rows import rows
 
 from provision.errors import LockError
-from provision.lock import pythons, reasons, retry, search
+from provision.lock import attempt, pythons, reasons, retry, search
 from provision.lock.archives import source_rules
 from provision.lock.attempt import _make_query, first_candidate
 from provision.lock.builds import FittingBuilds
 from provision.lock.compile import Answer
 from provision.lock.fleet import FleetPackages
+from provision.lock.named import NamedPackage
 from provision.lock.pinned import TwoBuildsError
 from provision.lock.search_state import Refusal, Solution, State
 from provision.model import (
@@ -50,6 +51,107 @@ def state(*frameworks, emit=drop_event, **request):
 
 def frameworks(context):
     return tuple(w.name for w in context.request.frameworks)
+
+
+def solved(asked, **versions):
+    packages = tuple(el.wheel(name, version) for name, version in versions.items())
+    return Solution(
+        asked=asked, plan=asked.plan, builds=asked.builds, answer=Answer(packages=packages), conflicts=(),
+        compiles=(), behind={},
+    )  # fmt: skip
+
+
+# --- the candidates -----------------------------------------------------------------------------------
+
+
+def test_an_index_that_ends_while_solutions_are_compared_keeps_the_first_one(monkeypatch):
+    """Its candidates are refused, and none is asked again."""
+    here, asked = state("torch", index="auto"), []
+    first = first_candidate(here)
+    best = dataclasses.replace(solved(first, vllm="0.1"), behind={"vllm": 9})
+    here.newest = Answer(packages=(el.wheel("vllm", "0.2"),))
+    here.asked.add(first)
+    monkeypatch.setattr(here, "read_bounds", lambda _: {})
+    monkeypatch.setattr(search, "_first_solution", lambda _: best)
+
+    def refuse(state, candidate):
+        state.asked.add(candidate)
+        asked.append(candidate)
+        assert len(asked) < 9, "the same candidates are asked forever"
+        return Refusal(candidate, LockError("no answer", unreachable="pytorch"))
+
+    monkeypatch.setattr(search, "attempt_or_refuse", refuse)
+    assert search._solve(here) is best
+    assert 1 <= len(asked) == len(set(asked)) <= search.MOST_MORE
+    assert here.fitting.plan(best.builds, "3.12").builds == first.plan.builds
+
+
+def test_a_lock_keeps_its_python_where_its_versions_cannot_all_stay(monkeypatch):
+    here, asked = state("torch", python=None), []
+    assert here.fitting.newest.python != "3.11"
+    here.locked = {"numpy": el.wheel("numpy", "1.26.4")}
+    near = el.of(here.locked.values())
+    builds = here.fitting.rows(here.fitting.newest)
+    near = dataclasses.replace(near, plan=here.fitting.plan(builds, "3.11"))
+
+    def refuse(_, candidate):
+        asked.append(candidate)
+        return Refusal(candidate, LockError("too old", contradiction=True))
+
+    def answer(_, candidate):
+        asked.append(candidate)
+        return solved(candidate, numpy="2.1.0")
+
+    monkeypatch.setattr(search, "attempt_or_refuse", refuse)
+    monkeypatch.setattr(search, "attempt", answer)
+    search._solve_again(here, near, frozenset())
+    assert [(c.plan.python, c.limits, c.prefer) for c in asked] == [
+        ("3.11", ("numpy==1.26.4",), {}), ("3.11", (), {"numpy": "1.26.4"}),
+    ]  # fmt: skip
+
+
+class Silent:
+    """A query that finds nothing, and counts how often the newest releases are looked up."""
+
+    asked = 0
+
+    def __init__(self, **_):
+        pass
+
+    def newest(self):
+        Silent.asked += 1
+        return Answer(packages=())
+
+    def answer(self):
+        raise LockError("no", contradiction=True)
+
+
+def test_newest_releases_that_are_not_found_are_looked_up_once_for_a_python(monkeypatch):
+    here = state("torch")
+    here.named = (NamedPackage(name="nothere"),)
+    monkeypatch.setattr(attempt, "Query", Silent)
+    monkeypatch.setattr(attempt, "_make_query", lambda *_: Silent())
+    monkeypatch.setattr(Silent, "asked", 0)
+    first = first_candidate(here)
+    other = dataclasses.replace(first, plan=dataclasses.replace(first.plan, python="3.11"))
+    for candidate, count in ((first, 1), (first, 1), (other, 2)):
+        assert isinstance(attempt.attempt(here, candidate), Refusal) and Silent.asked == count
+
+
+def test_a_candidate_that_is_asked_again_with_fixed_builds_counts_as_asked(monkeypatch):
+    """Otherwise it is compared with its own answer."""
+    here = state("torch", index="auto")
+    first = first_candidate(here)
+    assert not first.fixed
+    builds = here.fitting.chains[0][1:2]
+    answer = SimpleNamespace(versions={"torch": builds[0].version}, archives={}, by_name={}, packages=())
+    monkeypatch.setattr(attempt, "_make_query", lambda *_: SimpleNamespace(answer=lambda: answer))
+    monkeypatch.setattr(attempt, "find_exceeded", lambda *_: ["too new"])
+    monkeypatch.setattr(attempt, "find_difference", lambda *_: None)
+    monkeypatch.setattr(attempt, "Query", Silent)
+    monkeypatch.setattr(type(here.compatibility), "conflicts", lambda *_: ())
+    found = attempt.attempt(here, first)
+    assert found.asked.fixed and found.asked != first and {first, found.asked} <= here.asked
 
 
 # --- the request that follows --------------------------------------------------------------------------
