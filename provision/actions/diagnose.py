@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from .. import detect
 from ..config import rows
@@ -60,30 +61,33 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         raise UsageError("--no-machine and --machine cannot be used together", hint="leave one of them out")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
-    is_here = not (options.machine or options.no_machine)
-    likely = find_likely_env() if is_here and not env else None
+    reads_machine = not (options.machine or options.no_machine)
+    likely = find_likely_env() if reads_machine and not env else None
     if likely and not logs:
         # Without --env no code of an environment runs.
         text = f"to verify {likely[0]} as well: gpuenv diagnose --env {shlex.quote(str(likely[0]))}"
         emit(Event("note", "diagnose", text))
-    if options.machine:
-        machine: Machine | None = read_machine(options.machine)
-    else:
-        machine = detect_machine(cuda=True) if is_here else None
-    verdict = verify_environment(emit, env, options.choices) if env else None
-    circumstances = Circumstances(
-        advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
-        device=read_device(make_absolute(env)) if env else None, holders=detect.read_holders if is_here else None,
-        installed=read_installed(*likely) if likely else None,
-    )  # fmt: skip
-    texts = [(str(path), read_pieces(path)) for path in logs]
-    diagnosis = find_causes(texts, rows.load(options.choices), circumstances)
+    # What is wrong with the input is said before the machine is read and the environment verified.
+    machine: Machine | None = read_machine(options.machine) if options.machine else None
+    with ExitStack() as opened:
+        texts = [(str(path), read_pieces(opened.enter_context(open_log(path)))) for path in logs]
+        known = rows.load(options.choices)
+        if reads_machine:
+            machine = detect_machine(cuda=True)
+        verdict = verify_environment(emit, env, options.choices) if env else None
+        circumstances = Circumstances(
+            advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
+            device=read_device(make_absolute(env)) if env else None,
+            holders=detect.read_holders if reads_machine else None,
+            installed=read_installed(*likely) if likely else None,
+        )  # fmt: skip
+        diagnosis = find_causes(texts, known, circumstances)
     findings = diagnosis.findings
     if findings:
         works = say_that_it_works(verdict) if logs else None
         for note in filter(None, (diagnosis.environment, works or diagnosis.elsewhere)):
             emit(Event("note", "diagnose", note))
-    if is_here and machine and machine.context.colab:
+    if reads_machine and machine and machine.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
         text = f"no known GPU failure {_name_inputs(options)}"
@@ -151,19 +155,21 @@ def read_installed(env: Path, why: str) -> Installed:
     )
 
 
-def read_pieces(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a log in pieces. Raises UsageError if it cannot be read."""
+def open_log(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Return the open log. Raises UsageError if it cannot be read."""
     if str(path) == "-":
-        while piece := sys.stdin.buffer.read(_PIECE):
-            yield piece
-        return
+        return nullcontext(sys.stdin.buffer)
     try:
         untrusted.refuse_endless(path)
-        with path.open("rb") as stream:
-            while piece := stream.read(_PIECE):
-                yield piece
+        return path.open("rb")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
+
+
+def read_pieces(log: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a log in pieces."""
+    while piece := log.read(_PIECE):
+        yield piece
 
 
 def say_that_it_works(verdict: Verdict | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class Case(Value):
     facts: Facts
     profiles: Profiles
     circumstances: Circumstances
-    added: Collection[Evidence] = ()
+    added: set[Evidence] = field(default_factory=set)
     plans: dict[Request, Plan] = field(default_factory=dict)
 
     @functools.cached_property
@@ -119,6 +119,11 @@ class Case(Value):
     @functools.cached_property
     def commands(self) -> list[ShellCommand]:
         return read_commands(self.lines)
+
+    def names_other_driver(self) -> bool:
+        """Return whether the text has another driver than the machine, so that it is of another machine."""
+        machine = self.circumstances.machine
+        return machine is not None and self.facts.first("driver") not in (None, machine.target.driver)
 
     def serves(self, kernels: Sequence[str], capability: str) -> bool:
         """Return whether a GPU runs any of the kernels."""

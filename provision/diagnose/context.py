@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..model import FRAMEWORKS, ContextValue, Device, Evidence, KnownProgram, Machine, Profiles
+from ..model import FRAMEWORKS, ContextValue, Device, Evidence, KnownProgram, Profiles
 from .case import Case, Circumstances, Installed
 from .facts import Facts, read_facts
 from .lines import Line, package_of, read_frame
@@ -31,11 +31,11 @@ def read_case(
         lines = drop_messages(lines, profiles, "notices_without_gpu")
         facts = read_facts(lines, profiles.gpus)
         machine = machine and replace(machine, gpus=(), target=replace(machine.target, gpus=()))
-    added = {*(_add_machine(facts, machine) if lines else ()), *_add_environment(facts, files)}
     circumstances = replace(circumstances, machine=machine, device=device)
+    case = Case(lines=lines, facts=facts, profiles=profiles, circumstances=circumstances)
     _add_owner(facts, circumstances)
-    case = Case(lines=lines, facts=facts, profiles=profiles, circumstances=circumstances, added=added)
     add_signs(case)
+    case.added.update((*_add_machine(case), *_add_environment(facts, files)))
     return case, note
 
 
@@ -71,9 +71,6 @@ def add_signs(case: Case) -> None:
     for program in list_programs(case):
         if program.uses and not facts.all("framework"):
             facts.add("framework", program.uses, case.messages.find(program.says)[0])
-    machine = case.circumstances.machine
-    if machine and machine.context.container and not facts.all("container"):
-        facts.add("container", machine.context.container, Evidence("a container", "machine"))
 
 
 def _read_launch(case: Case) -> None:
@@ -224,19 +221,24 @@ def _add_owner(facts: Facts, circumstances: Circumstances) -> None:
 # --- the machine -------------------------------------------------------------------------------
 
 
-def _add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
-    """Add the machine's driver and GPU if the text names none. Return their evidence.
+def _add_machine(case: Case) -> list[Evidence]:
+    """Add the machine's container, driver and GPU if the text names none. Return their evidence.
 
     Different GPUs add nothing, nor does a machine with another driver or GPU than the text's.
     """
+    facts, machine, shown = case.facts, case.circumstances.machine, list[Evidence]()
+    if machine is None or case.names_other_driver():
+        return shown
+    if machine.context.container and not facts.all("container"):
+        shown.append(Evidence("a container", "machine"))
+        facts.add("container", machine.context.container, shown[0])
+    if not case.lines:
+        return shown
     driver = facts.first("driver")
-    if machine is None or (driver and driver != machine.target.driver):
-        return ()
     named = any(map(facts.first, ("capability", "board_capability", "gpu")))
-    shown = []
     if machine.target.driver and not driver and not named and not facts.first("driver_cuda"):
         shown.append(Evidence(f"driver {machine.target.driver}", "machine"))
-        facts.add("driver", machine.target.driver, shown[0])
+        facts.add("driver", machine.target.driver, shown[-1])
     gpus = machine.target.gpus
     if len({g.capability for g in gpus}) == 1 and not named:
         gpu = gpus[0]
@@ -244,15 +246,14 @@ def _add_machine(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
         facts.add("capability", gpu.capability, shown[-1])
         if gpu.name:
             facts.add("gpu", gpu.name, shown[-1])
-    return tuple(shown)
+    return shown
 
 
 def find_contradicted(case: Case) -> set[str]:
     """Return causes that this machine contradicts, because its driver lists GPUs."""
     machine = case.circumstances.machine
     works = machine and machine.target.driver and machine.gpus and not machine.findings
-    another = machine and case.facts.first("driver") not in (None, machine.target.driver)
-    return set(_NO_GPU_HERE) if works and not another else set()
+    return set(_NO_GPU_HERE) if works and not case.names_other_driver() else set()
 
 
 def say_that_driver_works(cause: str, case: Case) -> str | None:

@@ -140,11 +140,10 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
         or best[0].cause in _WITHOUT_GPU
     )
     if machine and not unrelated:
-        said = case.facts.first("driver")
         agreed = {c.cause for c in best} if machine.gpus else set()
         if case.circumstances.here or not case.lines:
             found += machine.findings
-        elif said in (None, machine.driver.library, machine.target.driver):
+        elif not case.names_other_driver():
             found += [
                 f
                 for f in machine.findings
@@ -284,11 +283,10 @@ _HOLDERS = 3
 
 def add_holders(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
     """Add the current processes of this machine to the findings of a full or busy GPU."""
-    machine, said = case.circumstances.machine, case.facts.first("driver")
-    elsewhere = machine is not None and said not in (None, machine.driver.library)
-    if not case.circumstances.holders or elsewhere or not any(f.cause in _MEMORY for f in findings):
+    machine, holders = case.circumstances.machine, case.circumstances.holders
+    if not holders or case.names_other_driver() or not any(f.cause in _MEMORY for f in findings):
         return findings
-    processes = case.circumstances.holders()[:_HOLDERS]
+    processes = holders()[:_HOLDERS]
     return tuple(_add_processes(f, processes, machine) if f.cause in _MEMORY else f for f in findings)
 
 

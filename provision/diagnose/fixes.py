@@ -440,7 +440,7 @@ def _find_target(case: Case) -> Target:
     if capability and capability in {g.capability for g in case.profiles.gpus}:
         gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),)
     same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
-    if machine and driver in (None, machine.target.driver) and same:
+    if machine and same and not case.names_other_driver():
         return machine.target
     native = facts.holds("os=windows") and not facts.holds("os=wsl")
     return Target(

@@ -1,7 +1,7 @@
 """Read a log of any size: its relevant lines, the exceptions in them and the commands that a person typed.
 
-A short log is read completely. Of a long log, the beginning and the end are read completely. Between them, lines
-that contain one of a few stems (`STEMS`) are kept, each shape once: lines that differ in digits only have one
+A short log is kept completely. Of a longer one, the first and the last lines are (`LINES`, in `EDGE` bytes). Between them,
+lines that contain one of a few stems (`STEMS`) are kept, each shape once: lines that differ in digits only have one
 shape. Memory and time do not depend on the log's content: every step searches a fixed string, and every list has
 a bound.
 """
@@ -25,7 +25,7 @@ from ..system.redaction import clean, mask_secrets, remove_controls
 
 BLOCK = 1 << 20
 EDGE = 192 << 10
-"""Bytes kept whole at the beginning and at the end of a long log."""
+"""Bytes at the beginning and at the end of a long log of which `LINES` lines are kept."""
 WIDTH = 4000
 """Characters of a line that are looked at: no message of a program is longer, and base64 is."""
 LINES = 1000
@@ -77,8 +77,10 @@ def read_log(source: str, chunks: Iterable[bytes]) -> list[Line]:
     for i, block in enumerate(_split_blocks(_decode_utf8(chunks))):
         edge = 0
         if i == 0:
-            kept.add_all(number, block[:EDGE].split(b"\n")[:LINES])
             edge = block.rfind(b"\n", 0, EDGE) + 1 or min(EDGE, len(block))
+            head = block[:edge].split(b"\n", LINES)
+            kept.add_all(number, head[:LINES])
+            edge -= sum(map(len, head[LINES:]))
             number += block.count(b"\n", 0, edge)
         if rest := block[edge:]:
             _keep_stems(kept, number, rest)

@@ -146,3 +146,9 @@ def test_what_cannot_be_read_is_a_usage_error(gpuenv, words):
     (gpuenv.work / "x").write_text("")
     done = gpuenv("diagnose", *words)
     assert done.code == 2 and done.err.startswith("error")
+
+
+@pytest.mark.parametrize("log", ["missing.log", ".", "/dev/zero"])
+def test_a_log_that_cannot_be_read_is_named_before_an_environment_is_verified(gpuenv, log):
+    done = gpuenv("diagnose", "--env", "no-environment", log)
+    assert done.code == 2 and done.err.startswith(f"error: {log}: ")

@@ -79,10 +79,10 @@ FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 Mi
 GPUS = (Gpu(index=0, memory_mib=16000), Gpu(index=1, memory_mib=16000))
 
 
-def held(*rows, line=FULL, machine=None):
+def held(*rows, line=FULL, machine=HERE):
     """The first finding where these processes hold memory, and how often it was asked who does."""
     calls = []
-    here = dataclasses.replace(machine or HERE, findings=(), gpus=GPUS)
+    here = dataclasses.replace(machine, findings=(), gpus=GPUS)
 
     def holders():
         calls.append(1)
@@ -113,6 +113,12 @@ def test_nobody_is_asked_for_where_memory_is_not_the_question_or_the_log_is_anot
     assert held(holder, line="Could not locate zlibwapi.dll")[1] == 0
     assert held(holder, line=f"driver: 470.57.02\n{FULL}")[1] == 0
     assert held(line=FULL)[1] == 1
+
+
+def test_a_driver_of_which_only_the_module_is_known_is_this_machine_s():
+    holder = GpuMemoryHolder(pid=4711, gpu=0, memory_mib=15200, name="python3")
+    machine = dataclasses.replace(HERE, driver=Driver(kernel_module="580.65.06"))
+    assert held(holder, machine=machine)[1] == 1
 
 
 COLAB = (

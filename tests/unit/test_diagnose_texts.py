@@ -173,6 +173,17 @@ def test_any_bytes_are_read_without_an_error(data, size):
     findings_of([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
 
 
+@rows(("count", "width"), [(1001, 12), (1501, 50), (2500, 70), (4000, 40), (4000, 90)])
+def test_a_log_of_many_short_lines_loses_none_that_says_a_cause(count, width):
+    """Its first lines end before the part of the log that is read whole."""
+    for at in (0, 999, 1000, count // 2, count - 1):
+        lines = [f"step {i}".ljust(width, ".") for i in range(count)]
+        lines[at] = f"RuntimeError: CUDA error: invalid device ordinal {at}"
+        kept = {x.number: x.text for x in read_log("-", ["\n".join(lines).encode()])}
+        assert kept.get(at + 1) == lines[at]
+        assert lines[-1] == kept[count]
+
+
 def test_memory_and_lines_kept_are_bounded():
     generator = random.Random(1)
     block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
