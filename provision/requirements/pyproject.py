@@ -30,7 +30,7 @@ _MOST_DEEP = 40
 
 
 def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Sequence[str]) -> Listed:
-    """Return the requirements of extras, and of the extras that those include. Raises UsageError."""
+    """Return the requirements of extras, and of the extras that those include on Linux. Raises UsageError."""
     known = {normalize_name(extra): listed for extra, listed in extras.items()}
     requirements: Listed = []
     todo, done = [normalize_name(extra) for extra in wanted], set[str]()
@@ -46,9 +46,11 @@ def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Se
         for text, origin in known[extra]:
             itself = project is not None and requirement_name(text) == normalize_name(project)
             try:
-                todo += sorted(map(normalize_name, parse_requirement(text).extras)) if itself else []
+                included = parse_requirement(text) if itself else None
             except ValueError:
-                itself = False  # the parser of the line names the mistake
+                itself, included = False, None  # the parser of the line names the mistake
+            if included and uv.may_apply_on_linux(str(included.marker or "")):
+                todo += sorted(map(normalize_name, included.extras))
             requirements += [] if itself else [(text, origin)]
     return requirements
 

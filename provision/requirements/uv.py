@@ -281,7 +281,7 @@ def _read_sources(data: Table, findings: FolderFindings) -> Iterator[tuple[str, 
         if framework not in PROJECT_FRAMEWORKS:
             continue
         rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
-        rows = [row for row in rows if _may_apply_on_linux(row.get("marker"))]
+        rows = [row for row in rows if may_apply_on_linux(row.get("marker"))]
         if any("extra" in row or "group" in row for row in rows):
             findings.remarks.append(
                 f"[tool.uv.sources] chooses {framework} by extra or group: set cuda for one of them"
@@ -292,8 +292,8 @@ def _read_sources(data: Table, findings: FolderFindings) -> Iterator[tuple[str, 
                 yield framework, label
 
 
-def _may_apply_on_linux(marker: Any) -> bool:
-    """Return whether a marker may apply on Linux. An invalid marker may."""
+def may_apply_on_linux(marker: Any) -> bool:
+    """Return whether a marker may apply on Linux. An invalid one may, and an empty one."""
     if not isinstance(marker, str):
         return True
     try:
@@ -372,7 +372,7 @@ def _list_required(rows: list[Table]) -> dict[str, str]:
 def _list_needs(row: Table, extras: tuple[str, ...]) -> Iterator[Table]:
     optional = table_at(row, "optional-dependencies")
     for needs in (row.get("dependencies"), *map(optional.get, extras)):
-        yield from (n for n in _list_tables(needs) if _may_apply_on_linux(n.get("marker")))
+        yield from (n for n in _list_tables(needs) if may_apply_on_linux(n.get("marker")))
 
 
 def _choose(findings: FolderFindings, labels: dict[str, str]) -> None:

@@ -77,6 +77,11 @@ def test_extras_that_include_others_are_followed(folder):
         ("tqdm", "line 16"), ("transformers", "line 17"), ("matplotlib", "line 15"), ("numpy>=1.26", "line 15"),
     ]  # fmt: skip
     assert "no extra 'vis'" in refusal(folder, STANDARD, extras=["vis"])
+    windows = STANDARD.replace("[viz,deep]", "[deep]\", \"my-project[viz] ; sys_platform == 'win32'")
+    assert [text for text, _ in texts(asked(folder, windows, extras=["all"]))[1:-1]] == [
+        "tqdm",
+        "transformers",
+    ]
     half = STANDARD.replace("my-project[viz,deep]", "my-project[viz")
     assert "pyproject.toml line 16: 'my-project[viz'" in refusal(folder, half, extras=["all"])
 
