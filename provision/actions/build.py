@@ -330,13 +330,14 @@ class EnvironmentBuild:
 
     def examine(self, prefix: Path) -> Examination:
         """Return what the proof of the environment at `prefix` examines."""
+        from ..verify import Options
         from . import prove
 
         return prove.Examination(
             env=record.read_environment(prefix, changed=True),
             lock=self.lock,
             choices=self.choices,
-            options=prove.make_options(self.choices, quick=self.options.quick),
+            options=Options(quick=self.options.quick),
         )
 
     def verify_at(self, prefix: Path) -> Verdict:
@@ -386,7 +387,7 @@ class EnvironmentBuild:
         if proved is None or self.rolled_back:  # then what was there stays
             return
         examined = self.examine(self.env)
-        project = prove.read_project_checks(self.env, examined.options, allowed=self.options.checks)
+        project = prove.read_project_checks(examined, allowed=self.options.checks)
         with prove.start_probes(examined, driver=False, packages=True) as early:
             whole = prove.add_packages(examined, proved, self.emit, early)
         whole = prove.run_checks(examined, whole, project, self.emit)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import detect, verify
 from ..config import rows
@@ -38,50 +38,40 @@ if TYPE_CHECKING:
     from ..environment.loader import Package
     from ..model import Finding, Machine, Profiles
     from ..verify.checks import CheckOutcome
-    from ..verify.libraries import PythonPaths
     from ..verify.modules import ProjectImport
-    from ..verify.packages import Reading
 
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
 
 
 def start_probes(
-    examined: Examination, *, driver: bool = True, packages: bool = False
+    examined: Examination,
+    *,
+    driver: bool = True,
+    packages: bool = False,
+    machine: Callable[[], Machine] | None = None,
 ) -> AbstractContextManager[verify.EarlyProbes]:
     """Start the first probes of an environment. Its packages are read while they run, if the stage `packages` follows."""
-    env, wanted = examined.env, examined.options
-
-    def read(python_paths: PythonPaths) -> Reading:
-        from ..verify import packages
-
-        return packages.read_packages(
-            env.python, python_paths, process.environ(), rows.load(examined.choices)
-        )
-
     return verify.run_early_probes(
-        env, wanted, driver=driver and verify.device_of(wanted, examined.lock)[0] != "cpu",
-        machine=make_machine_reader(wanted), meanwhile=read if packages else None,
-    )  # fmt: skip
+        examined.env,
+        examined.options,
+        driver=driver and not examined.for_cpu,
+        machine=machine or make_machine_reader(examined.options),
+        profiles=lambda: rows.load(examined.choices),
+        packages=packages,
+    )
 
 
 def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     releases = rows.load(examined.choices).cudnn
     diagnose = functools.partial(find_causes_in_log, choices=examined.choices)
-    return verify.verify(
-        verify.prepare(early, examined.options, emit, examined.lock, releases=releases, diagnose=diagnose)
-    )
+    return verify.verify(early, examined.options, emit, examined.lock, diagnose=diagnose, releases=releases)
 
 
 def make_machine_reader(options: verify.Options) -> Callable[[], Machine]:
     """Return a function that reads this machine's driver and GPUs within the time limit of a stage."""
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
-
-
-def make_options(choices: Choices, **settings: Any) -> verify.Options:
-    """Return the options of the verify stage."""
-    return verify.Options(cache_dir=get_cache_dir(choices), **settings)
 
 
 class Examination(Value):
@@ -93,8 +83,12 @@ class Examination(Value):
     env: Environment
     lock: Lock | None
     choices: Choices
-    options: verify.Options
+    options: verify.Options = verify.Options()
     always_read: bool = False
+
+    @property
+    def for_cpu(self) -> bool:
+        return verify.device_of(self.options, self.lock)[0] == "cpu"
 
 
 def add_packages(examined: Examination, verdict: Verdict, emit: Emit, early: verify.EarlyProbes) -> Verdict:
@@ -110,29 +104,34 @@ def add_packages(examined: Examination, verdict: Verdict, emit: Emit, early: ver
             examined = dataclasses.replace(
                 examined, options=dataclasses.replace(examined.options, quick=True)
             )
-        result, findings = _judge_packages(examined, emit, early, verdict)
+        result, findings = _judge_packages(examined, emit, early)
         result, findings = _add_project_imports(examined, result, findings, early, emit)
     return verify.add_stage(verdict, result, findings, emit, strict=examined.options.strict)
 
 
 def _judge_packages(
-    examined: Examination, emit: Emit, early: verify.EarlyProbes, verdict: Verdict
+    examined: Examination, emit: Emit, early: verify.EarlyProbes
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
     surroundings = early.python_paths.result()
-    assert early.reading  # `run_early_probes` was given a reader
-    reading = early.reading().result()
+    reading = early.reading.result()
     if reading.doubtful and not options.quick:
         names = ", ".join(n.package.name for n in reading.doubtful)
         emit(Event("progress", "verify", f"importing {names}"))
-    asked = early.driver_report.result() if early.driver_report else None
     return packages.judge(
-        reading, verdict=verdict, driver=asked.values("driver").get("kernel_module") if asked else None, env=env, paths=surroundings, options=options, environ=verify.child_environ(early),
-        known=lambda: _read_libraries(lock, choices),
-        required=functools.partial(_list_required, env, lock, choices, surroundings.version) if lock else None,
-    )  # fmt: skip
+        reading,
+        env=env,
+        paths=surroundings,
+        seconds=None if options.quick else options.timeout,
+        environ=verify.child_environ(early),
+        load_profiles=lambda: _read_libraries(lock, choices),
+        list_wanted=functools.partial(_list_wanted, env, lock, choices, surroundings.version)
+        if lock
+        else None,
+        machine=early.machine.result() if reading.bad and not examined.for_cpu else None,
+    )
 
 
 _IMPORTS = "imports.json"
@@ -186,7 +185,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
     from ..requirements.scan import find_package, find_project_imports
     from ..verify.modules import ProjectImport
 
-    project = read_own_project(path, examined.options.cache_dir)
+    project = read_own_project(path, get_cache_dir(examined.choices))
     if project is None or project.problem:
         return None
     loaded = rows.load(examined.choices)
@@ -217,7 +216,7 @@ def _read_libraries(lock: Lock | None, choices: Choices) -> Profiles:
     return dataclasses.replace(known, satellites=(*known.satellites, *read_rows(lock, choices)))
 
 
-def _list_required(
+def _list_wanted(
     env: Environment, lock: Lock, choices: Choices, python: str, installed: Sequence[Package]
 ) -> Collection[str]:
     """Return the named packages and those that they always require. Without names, what no other package requires is named."""
@@ -244,9 +243,11 @@ def read_checks(texts: Sequence[str]) -> tuple[Check, ...]:
     return tuple(checks.values())
 
 
-def read_project_checks(env: Path, options: verify.Options, *, allowed: bool) -> OwnProject | None:
+def read_project_checks(examined: Examination, *, allowed: bool) -> OwnProject | None:
     """Return the project of an environment if its checks are to run. --quick leaves them out. Raises DataError."""
-    return read_own_project(env, options.cache_dir) if allowed and not options.quick else None
+    if examined.options.quick or not allowed:
+        return None
+    return read_own_project(Path(examined.env.path), get_cache_dir(examined.choices))
 
 
 def run_checks(

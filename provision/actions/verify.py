@@ -29,7 +29,7 @@ from ..model.declare import checks_option, env_argument, force_option, group, op
 from ..model.values import Value
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
-from ..verify import EarlyProbes, Options, check_options, run_early_probes
+from ..verify import EarlyProbes, Options, check_options
 from ..verify.libraries import read_installed
 from .causes import find_causes_in_log
 from .prove import (
@@ -38,7 +38,6 @@ from .prove import (
     explain_no_gpu,
     keep_verdict,
     make_machine_reader,
-    make_options,
     read_checks,
     read_project_checks,
     run_checks,
@@ -98,8 +97,8 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     if place.made_by_gpuenv(root) and not place.find_python(root):
         raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
     env = locate_environment(root)
-    project = read_project_checks(Path(env.path), wanted, allowed=options.checks)
     examined = Examination(env=env, lock=None, choices=options.choices, options=wanted)
+    project = read_project_checks(examined, allowed=options.checks)
     # Lock and profiles are read while the environment's Python and the driver are queried.
     with start_probes(examined, driver=bool(options.device) or not _is_for_cpu(env), packages=True) as early:
         lock = _read_lock(env, locked=options.locked, choices=options.choices)
@@ -135,8 +134,8 @@ def _make_stage_options(options: VerifyOptions) -> Options:
     """Return the options of the stage. Raises UsageError for options that exclude each other."""
     if options.expect_gpus is not None:
         raise UsageError("--expect-gpus needs --node", hint="gpuenv verify --quick --node ENV")
-    wanted = make_options(
-        options.choices, quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
+    wanted = Options(
+        quick=options.quick, deep=options.deep, strict=options.strict, locked=options.locked,
         device=options.device, frameworks=tuple(options.framework), timeout=options.timeout,
     )  # fmt: skip
     check_options(wanted)
@@ -222,12 +221,12 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
         if lock and lock.plan.device == "cpu":
             text = f"{env.path} is for the CPU: no GPU was examined"
             return NodeVerdict(fault=False, text=node.shorten_line(text))
-        wanted = make_options(options.choices, quick=True, timeout=seconds, device="all")
+        wanted = Options(quick=True, timeout=seconds, device="all")
         examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
         read = make_machine_reader(wanted)
-        with run_early_probes(env, wanted, driver=True, machine=lambda: ask(read)) as early:
+        with start_probes(examined, machine=lambda: ask(read)) as early:
             verdict = run_verification(examined, emit, early)
-            machine = early.machine().result()
+            machine = early.machine.result()
         expected = node.count_expected(options.expect_gpus, lock)
         judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
         none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus

@@ -21,16 +21,19 @@ from ..environment.place import locate_environment
 from ..model import (
     CONFIDENCES,
     FRAMEWORKS,
+    CudnnRelease,
     Emit,
     Event,
     Evidence,
     Finding,
+    Lock,
     Outcome,
     StageResult,
     Verdict,
 )
 from ..system.redaction import clean
 from .verification import (
+    Diagnose,
     EarlyProbes,
     Options,
     Verification,
@@ -46,20 +49,33 @@ from .verification import (
 __all__ = [
     "EarlyProbes",
     "Options",
+    "add_stage",
     "check_options",
     "child_environ",
     "device_of",
     "locate_environment",
-    "prepare",
     "run_early_probes",
     "verify",
 ]
 
 
-def verify(run: Verification) -> Verdict:
-    """Prove the environment of a verification that `run_early_probes` and `prepare` made, or name the layer that is broken."""
+def verify(
+    early: EarlyProbes,
+    options: Options,
+    emit: Emit,
+    lock: Lock | None,
+    *,
+    diagnose: Diagnose,
+    releases: Sequence[CudnnRelease] = (),
+) -> Verdict:
+    """Prove the environment of the early probes, or name the layer that is broken.
+
+    `diagnose` finds causes in a text: no stage imports another. `releases` are the known cuDNN releases. Raise UsageError
+    if the environment's Python does not start.
+    """
     from . import layers
 
+    run = prepare(early, options, emit, lock, diagnose=diagnose, releases=releases)
     if run.options.quick:
         layers.run_layers(run)  # driver, runtime, libraries, cudnn
         if run.device == "cpu":
@@ -94,8 +110,7 @@ def make_verdict(run: Verification) -> Verdict:
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
     if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
         outcome = "unproven"
-    bad = ("fail", "warn") if run.options.strict else ("fail",)
-    if any(s.status in bad for s in run.stages):
+    if any(_is_bad(s, strict=run.options.strict) for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
     findings = tuple(_fill_commands(run, f) for f in _merge_causes(_explain_address_limit(run)))
     return Verdict(
@@ -114,6 +129,10 @@ def make_verdict(run: Verification) -> Verdict:
     )
 
 
+def _is_bad(stage: StageResult, *, strict: bool) -> bool:
+    return stage.status == "fail" or (strict and stage.status == "warn")
+
+
 def add_stage(
     verdict: Verdict, stage: StageResult, findings: Sequence[Finding], emit: Emit, *, strict: bool
 ) -> Verdict:
@@ -123,9 +142,8 @@ def add_stage(
     change.
     """
     emit(Event("done", "verify", f"{stage.stage}: {stage.status}: {stage.detail}"))
-    bad = ("fail", "warn") if strict else ("fail",)
     whole = dataclasses.replace(verdict, stages=(*verdict.stages, stage))
-    if stage.status not in bad or verdict.verdict in ("wrong", "fails"):
+    if not _is_bad(stage, strict=strict) or verdict.verdict in ("wrong", "fails"):
         return dataclasses.replace(whole, findings=_merge_causes([*verdict.findings, *findings]))
     fix = next((f.fix for f in findings if f.fix), None)
     return dataclasses.replace(

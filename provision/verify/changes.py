@@ -56,13 +56,13 @@ def judge_drift(run: Verification) -> None:
     if lock is None or not run.env.made_by_gpuenv:
         return
     thorough = locked or run.options.deep or broken not in (None, "driver")
-    sizes = early.sizes().result() if early.sizes and not thorough else None
+    sizes = None if thorough else early.sizes.result()
     drift = find_drift(
         Path(run.env.path), lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     )
     changes = list(drift.changes)
     if locked and run.device != "cpu":
-        changes += compare_machine(lock, early.machine().result().target)
+        changes += compare_machine(lock, early.machine.result().target)
     failure = run.failed.detail if run.failed else ""
     changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
     run.drift = tuple(changes)
@@ -319,7 +319,7 @@ _VARIANT = "variant.json"
 
 def judge_variants(run: Verification) -> None:
     """Add the stage `variants` if an installed package is a variant and the GPUs are known."""
-    saw = run.lowlevel.values("driver") if run.lowlevel else {}
+    saw = run.gpu_report.values("driver") if run.gpu_report else {}
     if not saw.get("devices"):
         return
     labels: list[str] = []

@@ -34,7 +34,7 @@ from .verification import (
     Judgement,
     LibraryPaths,
     Verification,
-    ask_driver,
+    ask_gpu,
     fail_with,
     find_low_memory,
 )
@@ -45,22 +45,22 @@ _PROBED = ("driver", "runtime", "cudnn")
 def run_layers(run: Verification) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
     if run.device == "cpu":
-        run.early.end_driver_probe()
+        run.early.end_gpu_probe()
         run.early.read_ahead()
         return run.skip(LAYERS, "not needed on the CPU")
     run.announce("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if run.early.driver_report is None:
+        if run.early.gpu_report is None:
             pending = pool.submit(_ask, run, run.environ)
         else:
             run.early.libraries.set_result(find_library_paths(run))
-            pending = run.early.driver_report
+            pending = run.early.gpu_report
         start = time.perf_counter()
         on_disk = judge_libraries(run)
         disk_seconds = time.perf_counter() - start
         run.early.read_ahead()
-        run.machine = run.early.machine().result()
-        report = run.lowlevel = pending.result()
+        run.machine = run.early.machine.result()
+        report = run.gpu_report = pending.result()
     for number, stage in enumerate(LAYERS, 1):
         if stage == "libraries":
             run.add(stage, on_disk, disk_seconds)
@@ -113,11 +113,11 @@ def _find_major(run: Verification) -> str | None:
 def _ask(run: Verification, environ: Mapping[str, str]) -> ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = find_library_paths(run)
-    return ask_driver(run.env, environ, run.options, lambda: paths)
+    return ask_gpu(run.env, environ, run.options, lambda: paths)
 
 
 def _measure(report: ProbeReport, stage: str) -> float | None:
-    """Return the seconds of a stage of the low-level probe, from the end of the stage before it."""
+    """Return the seconds of a stage of the GPU's probe, from the end of the stage before it."""
     ends = {r["stage"]: r["at"] for r in report.all("stage")}
     if stage not in ends:
         return None
@@ -368,10 +368,10 @@ _DIRECT = 3.0
 
 def run_peers(run: Verification) -> None:
     """Add the stage where several GPUs are to be verified and the stages below it passed."""
-    if run.lowlevel is None or run.broken or run.ordinal is not None:
+    if run.gpu_report is None or run.broken or run.ordinal is not None:
         return
-    ordinals = [d["index"] for d in run.lowlevel.values("driver").get("devices", ())]
-    cudart = run.lowlevel.values("runtime").get("libcudart")
+    ordinals = [d["index"] for d in run.gpu_report.values("driver").get("devices", ())]
+    cudart = run.gpu_report.values("runtime").get("libcudart")
     if len(ordinals) < 2 or not cudart:
         return
     folders = (*(f"{site}/nvidia/nccl" for site in run.paths.sites), run.paths.prefix)  # the prefix of conda

@@ -34,11 +34,11 @@ from ..model import (
     Evidence,
     Finding,
     KnownBadRelease,
+    Machine,
     Profiles,
     Satellite,
     StageResult,
     Status,
-    Verdict,
     name_few,
 )
 from ..model.values import Value
@@ -49,7 +49,6 @@ from . import fixes
 from .compilers import Lacks, find_lacks, make_lack_finding
 from .libraries import PythonPaths, make_pip_command, make_repair_command, name_nvidia_wheel
 from .probe import run_probe
-from .verification import Options
 
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
 
@@ -100,35 +99,36 @@ def judge(
     *,
     env: Environment,
     paths: PythonPaths,
-    options: Options,
+    seconds: float | None,
     environ: Mapping[str, str],
-    known: Callable[[], Profiles],
-    required: Callable[[Sequence[Package]], Collection[str]] | None = None,
-    verdict: Verdict | None = None,
-    driver: str | None = None,
+    load_profiles: Callable[[], Profiles],
+    list_wanted: Callable[[Sequence[Package]], Collection[str]] | None = None,
+    machine: Machine | None = None,
 ) -> tuple[StageResult, tuple[Finding, ...]]:
-    """Return the stage and its findings. Import the doubtful packages, but not with `--quick`.
+    """Return the stage and its findings. Import the doubtful packages for at most `seconds` each; None imports nothing.
 
-    `required` returns the packages whose failure fails the stage. With a lock these are the packages that the user or
-    the project named, and their requirements. Without a lock it is None, and these are the frameworks. `verdict` has the
-    GPUs, which with the `driver` decide whether a release has a known fault here.
+    `list_wanted` returns the packages whose failure fails the stage. With a lock these are the packages that the user or
+    the project named, and their requirements. Without a lock it is None, and these are the frameworks. The driver and the
+    GPUs of a `machine` decide whether a release has a known fault here.
     """
     start = time.perf_counter()
-    bad = _find_bad(reading, verdict, driver)
+    bad = _find_bad(reading, machine)
     if reading.unread or not (reading.files or reading.doubtful or reading.lacks or bad):
         why = reading.unread or "no package here has compiled files"
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
-    if reading.doubtful and not options.quick:
-        tried = import_packages(env.python, reading.doubtful, environ, options.timeout)
+    if reading.doubtful and seconds is not None:
+        tried = import_packages(env.python, reading.doubtful, environ, seconds)
         attempts = {a.doubtful.package: a for a in tried}
     left = [n for n in reading.doubtful if n.package not in attempts or not attempts[n.package].loads]
     failing = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
     if failing:
-        wanted = required(reading.packages) if required else _FRAMEWORK_PACKAGES
+        wanted = list_wanted(reading.packages) if list_wanted else _FRAMEWORK_PACKAGES
         failing = {p for p in failing if p.name in wanted}
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _FRAMEWORK_PACKAGES))
-    findings = _make_findings(left, attempts, env, paths, reading.packages, known() if left else Profiles())
+    findings = _make_findings(
+        left, attempts, env, paths, reading.packages, load_profiles() if left else Profiles()
+    )
     if reading.lacks:
         findings = (*findings, make_lack_finding(reading.lacks, env, paths.sites))
     findings = (*findings, *bad)
@@ -154,10 +154,11 @@ def judge(
     return stage, findings
 
 
-def _find_bad(reading: Reading, verdict: Verdict | None, driver: str | None) -> list[Finding]:
-    """Return a finding for each installed release that has a known fault on these GPUs."""
-    devices = [d for f in verdict.frameworks for d in f.devices] if verdict else []
-    gpus, versions = [(d.capability, d.name) for d in devices], {p.name: p.version for p in reading.packages}
+def _find_bad(reading: Reading, machine: Machine | None) -> list[Finding]:
+    """Return a finding for each installed release that has a known fault on a machine, or on any."""
+    target = machine.target if machine else None
+    gpus = [(g.capability, g.name) for g in target.gpus] if target else []
+    driver, versions = target.driver if target else None, {p.name: p.version for p in reading.packages}
     return [
         make_finding(
             "known_bad_release", (Evidence(bad.source, f"{bad.package} {bad.version}"),), package=f"{bad.package} {bad.version}",

@@ -549,7 +549,9 @@ def make_framework_verdict(
     reported = {d["index"]: d for d in saw.get("devices", ())}
     if run.device == "cpu":
         reported = {-1: reported.get(-1, {})}
-    read = {d["index"]: d for d in run.lowlevel.values("driver").get("devices", ())} if run.lowlevel else {}
+    read = (
+        {d["index"]: d for d in run.gpu_report.values("driver").get("devices", ())} if run.gpu_report else {}
+    )
 
     def collect(stage: str, index: int) -> tuple[GradedResult, ...]:
         return tuple(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from ..model.values import Value
 from ..profiles.wording import make_finding
-from ..system import process
 from ..system.search import find_smallest
 from .libraries import list_libraries
 from .probe import run_probe
@@ -71,7 +70,7 @@ class Suspect(Value, kw_only=False):
 
 
 def find_suspects(run: Verification, framework: str | None = None) -> list[Suspect]:
-    return list_suspects(process.environ(), run.installed.files, run.paths.user_site, framework)
+    return list_suspects(run.environ, run.installed.files, run.paths.user_site, framework)
 
 
 def list_suspects(

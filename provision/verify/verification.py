@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import UsageError
 from ..model import (
@@ -32,6 +32,7 @@ from ..model import (
     FrameworkVerdict,
     Lock,
     Machine,
+    Profiles,
     StageResult,
     Status,
 )
@@ -44,6 +45,7 @@ from .probe import ProbeReport, run_probe
 
 if TYPE_CHECKING:
     from .drift import WrongFiles
+    from .packages import Reading
 
 # cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
 # mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -65,8 +67,7 @@ class Options(Value):
     """Options of a verification. `timeout` is in seconds, for each child.
 
     `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
-    all installed ones. `cache_dir` keeps what was read of the project's files. With `locked` every
-    difference from the lock is a failure.
+    all installed ones. With `locked` every difference from the lock is a failure.
     """
 
     quick: bool = False
@@ -76,7 +77,6 @@ class Options(Value):
     timeout: float = 300.0
     strict: bool = False
     locked: bool = False
-    cache_dir: Path | None = None
 
 
 def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
@@ -107,31 +107,40 @@ def check_options(options: Options) -> None:
 # --- the early probes ----------------------------------------------------------------------------
 
 
+class Work(Generic[T]):
+    """Work of a thread, begun by `start` or by the first who asks for its result."""
+
+    def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> None:
+        self.start: Callable[[], Future[T]] = functools.cache(lambda: pool.submit(call))
+
+    def result(self) -> T:
+        return self.start().result()
+
+
 class EarlyProbes(Value):
     """The first reports of a verification, which may still be under way.
 
-    `driver_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
-    `machine` reads this machine as gpuenv sees it. It, `reading` and `sizes` start work for the time in which gpuenv
-    waits for children.
+    `gpu_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
+    `machine` is this machine as gpuenv sees it, `reading` what the stage `packages` reads, and `sizes` are the files of
+    another size than recorded. Those of them in `ahead` are read while children are waited for.
     """
 
     env: Environment
     environ: dict[str, str]
     python_paths: Future[PythonPaths]
     libraries: Future[LibraryPaths | None]
-    driver_report: Future[ProbeReport] | None
-    machine: Callable[[], Future[Machine]]
-    reading: Callable[[], Future[Any]] | None = None
-    sizes: Callable[[], Future[WrongFiles]] | None = None
+    gpu_report: Future[ProbeReport] | None
+    machine: Work[Machine]
+    reading: Work[Reading]
+    sizes: Work[WrongFiles]
+    ahead: tuple[Work[Any], ...]
 
     def read_ahead(self) -> None:
-        """Start what is to be read while children are waited for."""
-        for start in (self.sizes, self.reading):
-            if start:
-                start()
+        for work in self.ahead:
+            work.start()
 
-    def end_driver_probe(self) -> None:
-        """End the driver's probe after its first stage, because no library will be loaded."""
+    def end_gpu_probe(self) -> None:
+        """End the probe of the GPU after its first stage, because no library will be loaded."""
         if not self.libraries.done():
             self.libraries.set_result(None)
 
@@ -143,12 +152,13 @@ def run_early_probes(
     *,
     driver: bool = True,
     machine: Callable[[], Machine],
-    meanwhile: Callable[[PythonPaths], Any] | None = None,
+    profiles: Callable[[], Profiles],
+    packages: bool = False,
 ) -> Iterator[EarlyProbes]:
     """Start the first two probes. They run when the block begins, and no child is left at its end.
 
-    Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the driver's
-    probe runs. `meanwhile` is called while gpuenv waits for children. Raise UsageError for an unknown device or
+    Without `driver` only the search paths are read. `machine` reads the driver and the GPUs while the probe of the GPU
+    runs. With `packages` these are read ahead, by the rows of `profiles`. Raise UsageError for an unknown device or
     framework.
     """
     check_options(options)
@@ -156,30 +166,32 @@ def run_early_probes(
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
     pool, report = ThreadPoolExecutor(5), None
 
-    def once(call: Callable[[], Any]) -> Callable[[], Future[Any]]:
-        return functools.cache(lambda: pool.submit(call))
-
     def read_sizes() -> WrongFiles:
         from .drift import read_wrong_sizes
 
         return read_wrong_sizes(Path(env.path))
 
+    def read_packages() -> Reading:
+        from .packages import read_packages
+
+        return read_packages(env.python, paths.result(), environ, profiles())
+
     read_paths = functools.partial(read_python_paths, env, environ, options.timeout)
     paths, path_child = start_in_thread(pool, read_paths)
     try:
         if driver:
-            ask = functools.partial(ask_driver, env, environ, options, libraries.result)
-            report, driver_child = start_in_thread(pool, ask)
-            driver_child.wait()
+            ask = functools.partial(ask_gpu, env, environ, options, libraries.result)
+            report, gpu_child = start_in_thread(pool, ask)
+            gpu_child.wait()
         # Imports in this thread would delay the start of these two children.
         path_child.wait()
-        read_machine = once(machine)
+        here, reading, sizes = Work(pool, machine), Work(pool, read_packages), Work(pool, read_sizes)
         if report:
-            read_machine()
+            here.start()
+        ahead = [sizes] if env.made_by_gpuenv else []
         yield EarlyProbes(
-            env=env, environ=environ, python_paths=paths, libraries=libraries, driver_report=report, machine=read_machine,
-            reading=once(lambda: meanwhile(paths.result())) if meanwhile else None,
-            sizes=once(read_sizes) if env.made_by_gpuenv else None,
+            env=env, environ=environ, python_paths=paths, libraries=libraries, gpu_report=report, machine=here,
+            reading=reading, sizes=sizes, ahead=(*ahead, *([reading] if packages else [])),
         )  # fmt: skip
     finally:
         if not libraries.done():
@@ -205,7 +217,7 @@ def start_in_thread(
     return pool.submit(work), runs
 
 
-def ask_driver(
+def ask_gpu(
     env: Environment,
     environ: Mapping[str, str],
     options: Options,
@@ -354,7 +366,7 @@ class Verification:
     findings: list[Finding] = field(default_factory=list)
     verdicts: list[FrameworkVerdict] = field(default_factory=list)
     wrong: bool = False
-    lowlevel: ProbeReport | None = None
+    gpu_report: ProbeReport | None = None
     machine: Machine | None = None
     drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False
@@ -378,7 +390,7 @@ class Verification:
     @property
     def low_memory(self) -> Mapping[str, Any] | None:
         """The values of the stage runtime if little GPU memory is free, else None."""
-        return find_low_memory(self.lowlevel) if self.lowlevel else None
+        return find_low_memory(self.gpu_report) if self.gpu_report else None
 
     def explain(self, text: str) -> Finding | None:
         """Return the cause that the words of a process show, or None if they allow several."""
@@ -429,6 +441,7 @@ def prepare(
     options: Options,
     emit: Emit,
     lock: Lock | None,
+    *,
     diagnose: Diagnose,
     releases: Sequence[CudnnRelease] = (),
 ) -> Verification:

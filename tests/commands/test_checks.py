@@ -60,11 +60,13 @@ def project_of(env, *checks):
 
 def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=None, **options):
     """The verdict with what the checks add to one that is there already."""
-    wanted = Options(cache_dir=env.parent / "cache", **options)
-    own = read_project_checks(env, wanted, allowed=project)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
-    examined = Examination(env=locate_environment(env), lock=None, choices=Choices(), options=wanted)
+    choices = Choices(cache_dir=env.parent / "cache")
+    examined = Examination(
+        env=locate_environment(env), lock=None, choices=choices, options=Options(**options)
+    )
+    own = read_project_checks(examined, allowed=project)
     return run_checks(examined, before, own, emit, read_checks(typed))
 
 

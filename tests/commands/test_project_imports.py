@@ -10,9 +10,10 @@ from elf_files import package
 from environment_facts import own
 from framework_envs import venv
 
+from provision.actions import prove
 from provision.actions.prove import Examination, add_packages, start_probes
 from provision.config.options import Choices
-from provision.model import StageResult, Verdict
+from provision.model import Machine, StageResult, Target, TargetGpu, Verdict
 from provision.verify import Options, locate_environment, modules
 
 PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
@@ -43,10 +44,10 @@ def write(env, files):
         path.write_text(text)
 
 
-def judged(env, lock=None, stage=PASSED, **options):
-    wanted = Options(cache_dir=env.parent / "cache", **options)
+def judged(env, lock=None, stage=PASSED, profiles=(), **options):
+    choices, wanted = Choices(cache_dir=env.parent / "cache", profiles=profiles), Options(**options)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(stage,))
-    examined = Examination(env=locate_environment(env), lock=lock, choices=Choices(), options=wanted)
+    examined = Examination(env=locate_environment(env), lock=lock, choices=choices, options=wanted)
     with start_probes(examined, driver=False, packages=True) as early:
         return add_packages(examined, before, lambda _: None, early)
 
@@ -91,6 +92,40 @@ def test_the_packages_are_skipped_where_a_stage_before_the_frameworks_failed(env
     judged(env)
     stage = StageResult(stage=failed, status="fail", detail="it failed")
     assert judged(env, stage=stage).stages[-1].status == status
+
+
+KNOWN_BAD = """- table: "known_bad"
+  source: "Public issues."
+  read: "2026-11-27"
+  kept: "by hand"
+  rows:
+  - {package: "there", version: "1", effect: "avoid", why: "It fails.", source: "https://example.org/1", CONDITION}
+"""
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("condition", "device", "status"),
+    [
+        ('gpu: "9.0", board: "H200"', None, "warn"),
+        ('driver: "<600"', None, "warn"),
+        ('driver: "<500"', None, "skip"),
+        ('gpu: "9.0"', "cpu", "skip"),
+    ],
+)
+def test_driver_and_gpus_decide_whether_a_release_is_bad(
+    env, monkeypatch, tmp_path, condition, device, status, quick
+):
+    """Those of the machine: with --quick and after the commit of a create no framework has named them."""
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    (rows / "known_bad.yaml").write_text(KNOWN_BAD.replace("CONDITION", condition))
+    gpus = (TargetGpu(capability="9.0", name="NVIDIA H200"),)
+    machine = Machine(target=Target(platform="linux-x86_64", driver="580.1", gpus=gpus))
+    monkeypatch.setattr(prove, "machine_for_verdict", lambda **_: machine)
+    found = judged(env, profiles=[rows], quick=quick, device=device)
+    assert found.stages[-1].status == status
+    assert [f.cause for f in found.findings] == (["framework_bug_upgrade"] if status == "warn" else [])
 
 
 def test_quick_uses_what_is_known(env):

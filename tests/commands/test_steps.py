@@ -258,7 +258,7 @@ def test_without_recorded_names_what_nothing_requires_counts_as_named(monkeypatc
     installed = [SimpleNamespace(name=n, requires_always=lambda _, n=n: needs[n]) for n in needs]
     monkeypatch.setattr(prove, "list_named_packages", lambda *_: named)
     env = SimpleNamespace(path=str(tmp_path))
-    assert set(prove._list_required(env, el.of(), Choices(), "3.12", installed)) == required
+    assert set(prove._list_wanted(env, el.of(), Choices(), "3.12", installed)) == required
 
 
 def test_what_was_removed_before_a_failure_is_told(monkeypatch, tmp_path):

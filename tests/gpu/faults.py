@@ -116,11 +116,13 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
         runs = fault.runs if fault else tuple((f,) for f in place.frameworks)
         for frameworks in runs:
             start = time.perf_counter()
-            options = Options(frameworks=frameworks, timeout=60, cache_dir=Path(asked.cache))
+            options = Options(frameworks=frameworks, timeout=60)
             env = locate_environment(Path(python))
             verdict = verify(env, options, emit=lambda _: None, diagnose=find_causes_in_log)
             if fault and fault.packages:
-                examined = Examination(env=env, lock=None, choices=Choices(), options=options)
+                examined = Examination(
+                    env=env, lock=None, choices=Choices(cache_dir=Path(asked.cache)), options=options
+                )
                 with start_probes(examined, driver=False, packages=True) as early:
                     verdict = add_packages(examined, verdict, lambda _: None, early)
             row = judged(fault, verdict)

@@ -69,7 +69,7 @@ def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkey
     (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')\n")
     monkeypatch.chdir(tmp_path)
     before = snapshot(env)
-    verdict = judge(env, Options(device="cpu", timeout=120, cache_dir=tmp_path / "cache"))
+    verdict = judge(env, Options(device="cpu", timeout=120))
     assert snapshot(env) == before
     assert verdict.verdict == "cpu"
     assert [s.status for s in verdict.stages] == ["skip"] * 4 + [
@@ -88,7 +88,7 @@ def test_a_framework_passes_on_the_cpu_and_is_not_changed(name, tmp_path, monkey
     assert {c.case for c in device.attentions} == ({"causal_64"} if name in ("torch", "jax") else set())
     assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.results)
     assert from_plain(Verdict, json.loads(json.dumps(as_document(verdict)))) == verdict
-    quick = judge(env, Options(device="cpu", quick=True, timeout=120, cache_dir=tmp_path / "cache"))
+    quick = judge(env, Options(device="cpu", quick=True, timeout=120))
     assert (quick.verdict, stage(quick, "framework").status) == ("cpu", "pass")
     assert quick.frameworks[0].version == framework.version
     assert snapshot(env) == before
@@ -359,7 +359,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     found = locate_environment(env)
     assert found.python_version == "3.4.5"
     options = Options(device="cpu", quick=True)
-    with run_early_probes(found, options, machine=lambda: None) as begun:
+    with run_early_probes(found, options, machine=lambda: None, profiles=None) as begun:
         assert prepare(begun, options, lambda event: None, None, diagnose=None).env.python_version == real
 
 

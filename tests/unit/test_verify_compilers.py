@@ -9,9 +9,10 @@ from elf_files import package
 from framework_envs import venv
 from rows import rows
 
-from provision.model import DeviceVerdict, Environment, FrameworkVerdict, RuntimeCompiler, Verdict
+from provision import model
+from provision.model import Environment, RuntimeCompiler, Target, TargetGpu
 from provision.profiles import load
-from provision.verify import Options, compilers
+from provision.verify import compilers
 from provision.verify.libraries import PythonPaths
 from provision.verify.packages import judge, read_packages
 
@@ -47,7 +48,7 @@ class Machine:
         major, minor = cuda.split(".")
         (self.cuda / "include/cuda.h").write_text(f"#define CUDA_VERSION {major}0{minor}0\n")
 
-    def judge(self, name, verdict=None, profiles=None):
+    def judge(self, name, host=None, profiles=None):
         profiles = profiles or load()
         package(self.site, name, "1.0", [], modules={f"{name.replace('-', '_')}/__init__.py": ""})
         paths = PythonPaths(
@@ -59,11 +60,10 @@ class Machine:
             reading,
             env=self.env,
             paths=paths,
-            options=Options(),
+            seconds=300.0,
             environ=self.environ,
-            known=lambda: profiles,
-            required=None,
-            verdict=verdict,
+            load_profiles=lambda: profiles,
+            machine=host,
         )
 
 
@@ -161,10 +161,9 @@ def test_a_cache_that_cannot_be_written_is_named_with_its_variable(machine):
 )
 def test_a_release_with_a_known_fault_is_named_on_the_gpus_of_its_row(machine, capability, board, said):
     package(machine.site, "nvidia-cublas", "13.5.1.27", [], modules={"nvidia/x.py": ""})
-    device = DeviceVerdict(index=0, uuid=None, name=f"NVIDIA GeForce {board}", capability=capability)
-    framework = FrameworkVerdict(name="torch", version="2.13.0", devices=(device,))
-    verdict = Verdict(env="", python="", verdict="works", stages=(), frameworks=(framework,))
-    stage, findings = machine.judge("numpy", verdict)
+    gpus = (TargetGpu(capability=capability, name=f"NVIDIA GeForce {board}"),)
+    host = model.Machine(target=Target(platform="linux-x86_64", gpus=gpus))
+    stage, findings = machine.judge("numpy", host)
     assert [f.cause for f in findings] == ["framework_bug_upgrade"] * said
     assert stage.status == ("warn" if said else "skip")
 

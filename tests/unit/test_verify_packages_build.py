@@ -12,7 +12,6 @@ from rows import rows
 from provision.environment.loader import Package
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
-from provision.verify import Options
 from provision.verify.fixes import (
     Surroundings,
     find_cuda_major,
@@ -70,8 +69,8 @@ def fixed(tmp_path):
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         inputs = {
-            "env": value, "paths": found, "options": Options(quick=True), "environ": dict(os.environ),
-            "known": lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
+            "env": value, "paths": found, "seconds": None, "environ": dict(os.environ),
+            "load_profiles": lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
         }  # fmt: skip
         _, (finding,) = judge(read_packages(value.python, found, dict(os.environ), Profiles()), **inputs)
         assert finding.cause == "extension_built_for_other_torch_or_cuda"
@@ -128,7 +127,7 @@ def scattered(tmp_path):
     """What the stage says of `ao` 0.18.0, which finds all its libraries, beside a release of torch."""
     env, site = venv(tmp_path / "env")
 
-    def judged(row_, torch, *, init="", more=(), **options):
+    def judged(row_, torch, *, init="", more=(), quick=False):
         # A library that the package loads itself, as torch-scatter does
         mine = library(site / "ao" / "_scatter.so")
         package(site, "ao", "0.18.0", [mine], modules={"ao/__init__.py": init})
@@ -138,8 +137,8 @@ def scattered(tmp_path):
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
         inputs = {
-            "env": value, "paths": found, "options": Options(**options), "environ": dict(os.environ), "known": lambda: known,
-            "required": lambda _: {"ao"},
+            "env": value, "paths": found, "seconds": None if quick else 300.0, "environ": dict(os.environ), "load_profiles": lambda: known,
+            "list_wanted": lambda _: {"ao"},
         }  # fmt: skip
         return judge(read_packages(value.python, found, dict(os.environ), known), **inputs)
 

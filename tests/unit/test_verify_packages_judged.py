@@ -16,7 +16,7 @@ from provision.environment.distributions import Distribution
 from provision.environment.loader import Package, Problem
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.verify import Options, packages
+from provision.verify import packages
 from provision.verify.fixes import (
     LinuxDistribution,
     Surroundings,
@@ -46,7 +46,7 @@ def broken(site, tmp_path, name, *, init="from . import core\n", requires=()):
     package(site, name, "1.0", [mine], modules={f"{name}/__init__.py": init}, requires=requires)
 
 
-def stage(made, *, required=None, **options):
+def stage(made, *, required=None, seconds=300.0):
     env, site = made
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
     found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
@@ -54,10 +54,10 @@ def stage(made, *, required=None, **options):
     inputs = {
         "env": value,
         "paths": found,
-        "options": Options(**options),
+        "seconds": seconds,
         "environ": dict(os.environ),
-        "known": load,
-        "required": required,
+        "load_profiles": load,
+        "list_wanted": required,
     }
     return judge(reading, **inputs)
 
@@ -78,7 +78,7 @@ def test_with_a_lock_a_named_package_and_what_it_always_requires_fail(made, tmp_
     assert "libgpuenv_extra.so.1" in findings[0].fix and "libgpuenv_deep.so.1" in findings[0].fix
     other = lambda installed: list_required(installed, {"none"}, VERSION)  # noqa: E731
     assert stage(made, required=other)[0].status == "warn"
-    assert stage(made, required=names, quick=True)[0].status == "warn"
+    assert stage(made, required=names, seconds=None)[0].status == "warn"
 
 
 def test_without_a_lock_only_a_framework_fails(made, tmp_path):
@@ -108,7 +108,7 @@ def test_a_package_that_fails_for_another_reason_warns(made, tmp_path):
 def test_a_package_that_hangs_is_ended(made, tmp_path):
     _, site = made
     broken(site, tmp_path, "slow", init="import time\ntime.sleep(600)\n")
-    judged, findings = stage(made, required=lambda installed: {"slow"}, timeout=2.0)
+    judged, findings = stage(made, required=lambda installed: {"slow"}, seconds=2.0)
     assert judged.status == "warn"
     assert any("no answer within 2 s" in e.text for e in findings[0].evidence)
 
@@ -154,7 +154,7 @@ def test_damaged_files_are_put_back(made):
     mine = module(site / f"cut.{TAG}.so")
     package(site, "cut", "1.0", [mine])
     mine.write_bytes(mine.read_bytes()[:9000])
-    _, (finding,) = stage(made, quick=True)
+    _, (finding,) = stage(made, seconds=None)
     assert finding.cause == "package_files_damaged" and "cut==1.0" in finding.fix
 
 

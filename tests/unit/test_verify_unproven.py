@@ -29,7 +29,7 @@ class Ended:
     failed = Verification.failed
 
     def __init__(self, device, *stages):
-        self.device, self.wrong, self.lowlevel = device, False, None
+        self.device, self.wrong, self.gpu_report = device, False, None
         self.low_memory = self.lock = None
         self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
