@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config.env import find_project_folder, note_project
+from ..config.env import find_project_folder, locate_in_project, note_project
 from ..config.options import (
     NOT_SHARED,
     Choices,
@@ -16,10 +16,10 @@ from ..config.options import (
     declare_targets,
     suggest_options,
 )
-from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files
+from ..config.project import add_inputs, apply_project, is_same_inputs, list_files
 from ..errors import LockError, UsageError
 from ..lock import solve_near
-from ..lock.accept import read_old_lock
+from ..lock.accept import read_lock, read_old_lock
 from ..lock.changes import refuse_differences
 from ..lock.formats import check_choices, get_locks
 from ..lock.named import read_named_packages
@@ -35,7 +35,6 @@ from ..model import (
     Plan,
     drop_event,
     name_few,
-    normalize_name,
 )
 from ..model.declare import argument, force_option, group, option
 from ..model.values import Value
@@ -86,25 +85,25 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     locks = get_locks(choices.manager)
     locks.require()
     note_project(emit)
-    folder, name = find_project_folder(), lock_name(choices)
-    output = options.output or (Path(name) if folder == Path.cwd() else folder / name)
+    output = options.output or locate_in_project(lock_name(choices))
     if not options.check:
         refuse_to_replace(output, force=options.force)
     context = make_request(choices, emit)
     if warning := explain_cpu_choice(context, choices):
         emit(Event("warning", "resolve", warning))
-    old_lock = read_old_lock(output, choices, context.target.platform, strict=options.check)
-    names = tuple(map(normalize_name, options.packages))
+    read = read_lock if options.check else read_old_lock
+    old_lock = read(output, choices, context.target.platform)
     plan, new_lock = solve_near(
-        context, choices, emit, old_lock, None if options.upgrade and not names else names
+        context, choices, emit, old_lock, upgrade=options.upgrade, names=options.packages
     )
     if new_lock is None:
         return plan
-    files = list_files(choices, context.demands)
-    new_lock = dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
+    new_lock = add_inputs(new_lock, choices, context.demands)
     step = Event("next", "lock", _describe_next_step(choices, output))
-    if options.check and old_lock:
-        if is_same_inputs(old_lock.inputs, choices, files):
+    if options.check:
+        assert old_lock is not None  # `read_lock` raises for one that is missing
+        if is_same_inputs(old_lock.inputs, choices, list_files(choices, context.demands)):
+            # a digest of version 0.1.0 is equal, too
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         _refuse_stale(output, old_lock, new_lock)
         builds = [f"{b.framework} {b.version}" for b in old_lock.plan.builds]

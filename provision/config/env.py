@@ -86,7 +86,6 @@ def _has_table(path: Path, *, alone: bool) -> bool:
         raise DataError(f"{path} is invalid: {error.text}", hint="correct its syntax") from error
 
 
-DEFAULT_ENV = Path(".venv")
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -104,8 +103,13 @@ def find_project_folder() -> Path:
 
 def find_project_env() -> Path:
     """Return the path of the project's environment, relative if the project is the current folder."""
+    return locate_in_project(".venv")
+
+
+def locate_in_project(name: str) -> Path:
+    """Return the path of a file in the project's folder, relative if that is the current folder."""
     folder = find_project_folder()
-    return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
+    return Path(name) if folder == Path.cwd() else folder / name
 
 
 def find_active_env() -> tuple[str, Path] | None:

@@ -16,6 +16,7 @@ from .. import __version__
 from ..errors import DataError, UsageError
 from ..index.config import is_pytorch
 from ..model import (
+    Lock,
     PackageSources,
     Profiles,
     ProjectConfig,
@@ -360,6 +361,11 @@ def digest_inputs(c: Choices, files: list[str], *, as_first: bool = False) -> st
             counted.pop(later, None)
     counted_text = json.dumps(counted, sort_keys=True) + digest_files(files, exact=as_first)
     return hashlib.sha256(counted_text.encode()).hexdigest()
+
+
+def add_inputs(lock: Lock, c: Choices, demands: ProjectRequirements) -> Lock:
+    """Return a lock with the digest of the requirements that it is for."""
+    return dataclasses.replace(lock, inputs=digest_inputs(c, list_files(c, demands)))
 
 
 def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:

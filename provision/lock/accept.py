@@ -136,13 +136,10 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
             )
 
 
-def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
-    """Return the existing lock. With `strict` raise LockError if it cannot be read, otherwise return None."""
-    if not strict and (not path.exists() or is_stream(path)):
+def read_old_lock(path: Path, choices: Choices, platform: str) -> Lock | None:
+    """Return the lock that a new one replaces, or None if there is none that can be read."""
+    if not path.exists() or is_stream(path):
         return None
-    try:
+    with contextlib.suppress(LockError):
         return read_lock(path, choices, platform)
-    except LockError:
-        if strict:
-            raise
-        return None
+    return None

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from .. import fleet
 from ..config import rows
-from ..config.env import find_project_folder
+from ..config.env import locate_in_project
 from ..config.hosts import FleetHosts, read_hosts
 from ..config.options import Choices
-from ..config.project import apply_project, digest_inputs, list_files
+from ..config.project import add_inputs, apply_project
 from ..errors import LockError, ResolveError, UsageError
 from ..fleet.classes import group_hosts
 from ..fleet.kinds import HostGroup, feature_release
@@ -29,15 +29,14 @@ from ..model import (
     Request,
     RequestContext,
     Target,
-    drop_event,
     make_lock_name,
     name_few,
 )
 from ..model.values import Value
 from ..resolve import plan_request
+from ..wheels.releases import SourceArchives
 from . import solve_near
 from .accept import read_old_lock
-from .archives import source_rules
 from .attempt import check_index
 from .formats import check_choices, get_locks
 from .named import read_named_packages
@@ -176,7 +175,7 @@ class FleetPackages:
             return 0
         known = {b.version for b in context.profiles.builds if b.framework == name}
         if not known:
-            files = source_rules(context.sources, drop_event, no_code=True).archives.wheel_files(name)
+            files = SourceArchives(context.sources).wheel_files(name)
             known = {str(v) for f in files if (v := version_of(f.name, name))}
         return len({r for v in (*known, newer) if first < (r := feature_release(v)) <= last})
 
@@ -197,8 +196,7 @@ class FleetPackages:
 
     def path(self, classes: Sequence[HostClass]) -> Path:
         """Return the lock file of a plan, relative if the project is the current folder."""
-        name, folder = make_lock_name(self.choices.manager, classes[0].id), find_project_folder()
-        return Path(name) if folder == Path.cwd() else folder / name
+        return locate_in_project(make_lock_name(self.choices.manager, classes[0].id))
 
     def _key(self, context: RequestContext, classes: Sequence[HostClass]) -> _Key:
         """Return the key of a question: near to a lock that exists, or without one."""
@@ -235,8 +233,8 @@ class FleetPackages:
         path = self.path(classes)
         text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
-        old_lock = read_old_lock(path, self.choices, context.target.platform, strict=False)
-        return solve_near(context, self.choices, emit, old_lock, None if self.upgrade else ())
+        old_lock = read_old_lock(path, self.choices, context.target.platform)
+        return solve_near(context, self.choices, emit, old_lock, upgrade=self.upgrade)
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
         """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""
@@ -253,8 +251,7 @@ class FleetPackages:
                     f"{named}: no build is compatible with the requested packages", hint=plan.hint
                 )
             lock = new_lock
-        inputs = digest_inputs(self.choices, list_files(self.choices, context.demands))
-        return replace(lock, inputs=inputs, classes=classes)
+        return replace(add_inputs(lock, self.choices, context.demands), classes=classes)
 
     def events(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""

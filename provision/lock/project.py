@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import recall, rows
 from ..config.env import find_project_folder
 from ..config.options import BuildOptions, Choices
-from ..config.project import apply_project, digest_inputs, is_same_inputs, list_files, read_requirements
+from ..config.project import add_inputs, apply_project, is_same_inputs, list_files, read_requirements
 from ..config.sources import has_same_limit
 from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
@@ -52,7 +52,7 @@ def read_or_solve_lock(
     if new_lock is None:
         return plan, None
     get_locks(choices.manager).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
-    return plan, dataclasses.replace(new_lock, inputs=digest_inputs(choices, files))
+    return plan, add_inputs(new_lock, choices, context.demands)
 
 
 def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
@@ -133,8 +133,7 @@ class SolvedRequest(Value):
     def write(self) -> Lock:
         """Write the lock with the digest of the project's current requirements, and return it."""
         now = apply_project(self.choices)
-        digest = digest_inputs(now, list_files(now, self.context.demands))
-        digested = dataclasses.replace(self.lock, inputs=digest)
+        digested = add_inputs(self.lock, now, self.context.demands)
         get_locks(now.manager).write_lock(self.path, digested)
         return digested
 
