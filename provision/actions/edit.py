@@ -156,7 +156,7 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from ..lock import changes, project
 
-    choices, env_lock = _recall_choices(path, options.choices), changes.read_lock_inside(path)
+    choices, env_lock = _recall_choices(path, options.choices), record.read_lock_inside(path)
     command = "add" if edit.add else "drop"
     if file is None:
         from .build import EnvironmentBuild
@@ -192,9 +192,9 @@ def _change_project(
 
     Return the options for the environment, and the lock.
     """
-    from ..lock import changes, project
+    from ..lock import project
 
-    env_lock = changes.read_lock_inside(env)
+    env_lock = record.read_lock_inside(env)
     edit.check(apply_project(choices).with_, file, emit)
     solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
     near = solved.project_lock or env_lock

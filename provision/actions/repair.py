@@ -16,7 +16,6 @@ from ..environment.activate import activate_line
 from ..environment.managers import RepairWork, find_work, get_manager, join_work
 from ..environment.place import locate_environment
 from ..errors import BuildError, UsageError, VerifyError
-from ..lock.changes import measure_free_space
 from ..model import (
     Emit,
     Event,
@@ -31,6 +30,7 @@ from ..model import (
 from ..model.declare import checks_option, dry_run_option, env_argument, group, option, quick_option
 from ..model.values import Value
 from ..system import process
+from ..system.files import measure_free_space
 
 if TYPE_CHECKING:
     from .build import EnvironmentBuild

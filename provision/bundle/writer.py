@@ -20,7 +20,6 @@ from ..index.config import pip_settings
 from ..index.downloads import Download
 from ..index.http import Http
 from ..lock.archives import forbid_builds
-from ..lock.changes import measure_free_space
 from ..lock.formats import get_locks
 from ..lock.pinned import lock_plan
 from ..model import (
@@ -39,7 +38,7 @@ from ..model import (
     format_bytes,
 )
 from ..system import process
-from ..system.files import hash_file, write_file, writing
+from ..system.files import hash_file, measure_free_space, write_file, writing
 from . import (
     README,
     files,

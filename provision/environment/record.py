@@ -149,6 +149,11 @@ def read_lock(env: Path) -> Lock:
     return pylock.read_env_lock(env / MARK)
 
 
+def read_lock_inside(env: Path) -> Lock | None:
+    """Return the lock inside an environment, or None if gpuenv did not make it."""
+    return read_lock(env) if made_by_gpuenv(env) else None
+
+
 def read_plan(env: Path) -> Plan | None:
     from ..model import Plan
 

@@ -18,11 +18,11 @@ from packaging.version import Version
 
 from ..errors import LockError
 from ..model import Emit, Event, LockedPackage, PackageSources, Plan, RequirementLine
+from ..requirements.quote import try_requirement
 from ..system.redaction import clean
 from ..wheels.pylock import is_source
 from ..wheels.releases import SourceArchives, select_applying
 from ..wheels.sdist import SourceArchive
-from .named import requirement
 
 _MOST_VERSIONS = 8
 """The most archives of one package to read in a search."""
@@ -259,7 +259,7 @@ def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> lis
     texts = [n.text for n in needs if n.package == name]
     extras: set[str] = set()
     for text in (*texts, *plan.packages):
-        need = requirement(text)
+        need = try_requirement(text)
         extras |= need.extras if need and canonicalize_name(need.name) == name else set()
     return sorted(extras)
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import place, record
 from ..errors import LockError
 from ..model import Emit, Event, Lock, LockedPackage, format_bytes
-from ..system.files import find_existing
+from ..system.files import measure_free_space
 
 if TYPE_CHECKING:
     from ..model import PackageChange, Preview
-
-
-def read_lock_inside(env: Path) -> Lock | None:
-    """Return the lock inside an environment, or None if gpuenv did not make it."""
-    return record.read_lock(env) if place.made_by_gpuenv(env) else None
 
 
 def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
@@ -74,11 +67,6 @@ def emit_preview(emit: Emit, env: Path, old: Lock | None, lock: Lock) -> None:
         emit(Event("log", "build", f"  {', '.join(words)}"))
     for name in sorted(names - {p.name for p in packages}):
         emit(Event("log", "build", f"  {name}: removed"))
-
-
-def measure_free_space(path: Path) -> int:
-    """Return the free bytes of the disk of a path. The path need not exist."""
-    return shutil.disk_usage(find_existing(path)).free
 
 
 def _version(package: LockedPackage | None) -> str | None:

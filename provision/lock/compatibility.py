@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from ..index.wheel_names import applies, cpython_markers
 from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite, ToolkitRelease
 from ..model.values import Value
+from ..requirements.quote import try_requirement
 from ..resolve.question import Question
 from ..resolve.satellites import (
     SatelliteRows,
@@ -27,7 +28,6 @@ from ..resolve.satellites import (
 )
 from ..system.versions import major, meets, public, version
 from .compile import Answer
-from .named import requirement
 from .pages import find_pages
 
 
@@ -190,7 +190,7 @@ def stated_bounds(requires: Sequence[str], platform: str, python: str) -> dict[s
     """Return the bounds in Requires-Dist for a platform and a Python, by package. Those of an extra do not count."""
     markers = cpython_markers(platform, python)
     bounds: dict[str, str] = {}
-    for need in filter(None, map(requirement, requires)):
+    for need in filter(None, map(try_requirement, requires)):
         if applies(need.marker, markers):
             name = str(canonicalize_name(need.name))
             bounds[name] = ",".join(filter(None, (bounds.get(name, ""), str(need.specifier))))

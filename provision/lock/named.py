@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
 from ..model import FRAMEWORKS, RequestContext, RequirementLine
 from ..model.values import Value
+from ..requirements.quote import try_requirement
 from ..system.versions import is_exact
-
-
-def requirement(text: str) -> Requirement | None:
-    """Return a requirement, or None for a folder, an editable package or what is none."""
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
 
 
 class NamedPackage(Value):
@@ -55,7 +48,7 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     asked = (RequirementLine(text=p, name=p, origin=p) for p in context.request.packages)
     lines: dict[str, list[tuple[Requirement, RequirementLine]]] = {}
     for line in (*asked, *context.demands.needs):
-        need = requirement(line.text) if line.name and not (line.is_direct or line.override) else None
+        need = try_requirement(line.text) if line.name and not (line.is_direct or line.override) else None
         if need and applies(need.marker, environment):
             lines.setdefault(str(canonicalize_name(need.name)), []).append((need, line))
     packages = []

@@ -35,6 +35,7 @@ from ..model import (
     WheelPage,
     format_label,
 )
+from ..requirements.quote import try_requirement
 from ..resolve.choice import candidates
 from ..resolve.objections import objections
 from ..resolve.satellites import SatelliteRows, objection
@@ -43,7 +44,7 @@ from ..system.versions import meets
 from ..system.wheel_file import parse_wheel
 from ..wheels.releases import IndexMetadata, SourceArchives
 from .builds import FittingBuilds
-from .named import NamedPackage, requirement
+from .named import NamedPackage
 
 _MOST_RELEASES = 24
 """The most releases of a package whose pages are read."""
@@ -104,7 +105,7 @@ class Pages:
 
     def require(self, text: str, plan: Plan) -> str:
         """Return a requirement with the address of the wheel for a plan, or the unchanged requirement without one."""
-        need = requirement(text)
+        need = try_requirement(text)
         wheel = self.choose(need, plan.builds, plan.python or "") if need and not need.url else None
         if need is None or wheel is None:
             return text

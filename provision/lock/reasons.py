@@ -19,13 +19,14 @@ from ..model import (
     format_bytes,
     requirement_name,
 )
+from ..requirements.quote import try_requirement
 from ..resolve.objections import objections
 from ..resolve.satellites import lone_companions
 from ..system.versions import meets, public, version
 from .attempt import find_exceeded
 from .builds import name_builds
 from .compile import Answer
-from .named import NamedPackage, requirement
+from .named import NamedPackage
 from .search_state import Outcome, Refusal, Solution, State
 
 _OLD = 2 * 365
@@ -441,7 +442,7 @@ def _explain_not_built(state: State, named: NamedPackage, locked: LockedPackage,
     if not (rules.forbidden_by or rules.only_binary):
         return None
     if newer := state.find_newer(locked):
-        for need in map(requirement, state.read_requirements(newer) or ()):
+        for need in map(try_requirement, state.read_requirements(newer) or ()):
             name = canonicalize_name(need.name) if need and not need.marker else ""
             if need and (option := rules.forbids(name)):
                 found = rules.archives.releases(name, need.specifier, plan)

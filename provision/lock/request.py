@@ -41,9 +41,8 @@ from ..model import (
     normalize_name,
 )
 from ..requirements.lines import may_apply
-from ..requirements.quote import parse_requirement, suggest_version
+from ..requirements.quote import parse_requirement, suggest_version, try_requirement
 from .formats import get_locks
-from .named import requirement
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
 Brought = tuple[Sequence[str], Sequence[str]]
@@ -179,7 +178,7 @@ def _check_traps(
     pages = any("://" in place for place in sources.find_links)
     warnings = []
     for text, where in texts:
-        need = requirement(text)
+        need = try_requirement(text)
         if need is None or need.url or not may_apply(need.marker, markers_of(platform)):
             continue
         for row in (row for name, row in traps if name == canonicalize_name(need.name)):

@@ -23,12 +23,13 @@ from ..model import (
     normalize_name,
     requirement_name,
 )
+from ..requirements.quote import try_requirement
 from ..system.redaction import redact
 from ..system.versions import major, meets, version
 from .archives import source_rules
 from .attempt import attempt_or_refuse, first_candidate
 from .builds import FittingBuilds
-from .named import NamedPackage, requirement
+from .named import NamedPackage
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .search_state import Refusal, Solution, State
 
@@ -241,7 +242,7 @@ def _drop_bounds(context: RequestContext, name: str) -> RequestContext:
     """Return a request without the bounds of one package."""
 
     def free(text: str) -> str:
-        need = requirement(text)
+        need = try_requirement(text)
         if need is None or need.url or canonicalize_name(need.name) != name:
             return text
         need.specifier = SpecifierSet()

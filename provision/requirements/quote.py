@@ -38,6 +38,16 @@ def take_first_line(error: Exception) -> str:
     return quote_text((str(error).splitlines() or [type(error).__name__])[0])
 
 
+def try_requirement(text: str) -> Requirement | None:
+    """Return a requirement, or None for a folder, an editable package or what is none."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
 def parse_requirement(text: str) -> Requirement:
     """Parse a PEP 508 requirement. Raises ValueError for any text that is not one."""
     from packaging.requirements import Requirement

@@ -18,6 +18,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,6 +98,11 @@ def find_existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+def measure_free_space(path: Path) -> int:
+    """Return the free bytes of the disk of a path. The path need not exist."""
+    return shutil.disk_usage(find_existing(path)).free
 
 
 def write_file(
