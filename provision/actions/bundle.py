@@ -29,7 +29,7 @@ from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks
-from ..lock.formats import check_choices, get_locks
+from ..lock.formats import check_choices, get_format
 from ..lock.project import read_or_solve_lock
 from ..lock.request import make_request
 from ..model import (
@@ -131,7 +131,7 @@ def _lock_one(
     check_choices(choices)
     path = folder / begun.lock if begun else lock_file
     if path is None:
-        get_locks(choices.manager).require()
+        get_format(choices.manager).require()
         context = make_request(choices, emit)
         plan, solved = read_or_solve_lock(context, choices, emit, allow_md5=options.allow_md5)
         if solved is None:
@@ -145,7 +145,7 @@ def _lock_one(
     of_lock = dataclasses.replace(choices, manager=find_lock_manager(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
     lock = read_lock(path, of_lock, platform)
-    get_locks(of_lock.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
+    get_format(of_lock.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     return LockForBundle(
         lock=lock, sources=read_sources(choices), profiles=rows.load(choices), choices=choices,
         options_digest=options_digest,
@@ -174,15 +174,15 @@ def _lock_fleet(
 
     Raises UsageError, LockError, ResolveError.
     """
-    fleet, packages, tasks = plan_locks(
+    fleet, locker, tasks = plan_locks(
         options.targets, options.choices, emit, upgrade=False, plans=options.plans
     )
     if not tasks:
         return [], fleet
     hosts = [as_plain(one) for one in (*fleet.classes, *fleet.unserved)]
-    own = packages.choices
+    own = locker.choices
     options_digest = _digest_options(own, hosts)
-    names = {packages.path(classes).name for _, classes in tasks}
+    names = {locker.path(classes).name for _, classes in tasks}
     begun = (
         before is not None
         and _can_continue(folder, before, options_digest)
@@ -192,11 +192,9 @@ def _lock_fleet(
         emit(Event("note", "bundle", "continuing with the locks of this unfinished bundle"))
     locks = []
     for context, classes in tasks:
-        file = packages.path(classes).name
+        file = locker.path(classes).name
         lock = (
-            read_lock(folder / file, own, context.target.platform)
-            if begun
-            else packages.lock(context, classes)
+            read_lock(folder / file, own, context.target.platform) if begun else locker.lock(context, classes)
         )
         elsewhere = dataclasses.replace(own, planned=context.target)
         locks.append(

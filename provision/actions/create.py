@@ -173,7 +173,7 @@ def _complete_choices(options: CreateOptions, choices: Choices, emit: Emit) -> t
 
     Raises UsageError, DataError.
     """
-    from ..lock.formats import check_choices, get_locks
+    from ..lock.formats import check_choices, get_format
 
     lock_file = options.lock
     if options.bundle:
@@ -185,7 +185,7 @@ def _complete_choices(options: CreateOptions, choices: Choices, emit: Emit) -> t
         choices = apply_project(choices)
     choices = dataclasses.replace(choices, manager=find_lock_manager(lock_file, choices.manager))
     check_choices(choices)
-    get_locks(choices.manager).require()
+    get_format(choices.manager).require()
     return choices, lock_file
 
 

@@ -17,7 +17,7 @@ from ..config.options import BuildOptions, Choices, make_absolute
 from ..config.project import apply_project, list_stack_packages
 from ..environment import place, record
 from ..errors import ResolveError, UsageError
-from ..lock.formats import NAMES, check_choices, get_locks
+from ..lock.formats import NAMES, check_choices, get_format
 from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name, requirement_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
@@ -229,7 +229,7 @@ def _request_lock(choices: Choices, lock: Lock) -> Choices:
     They name its frameworks and all other packages that the plan does not include. Raises UsageError for a
     package that only a file can request.
     """
-    if not get_locks(lock.manager).PLANS_FIRST:
+    if not get_format(lock.manager).PLANS_FIRST:
         raise UsageError(
             "the environment was built from a conda lock, which does not record the requested packages",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",

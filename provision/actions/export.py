@@ -20,7 +20,7 @@ from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, assert_known, render, warnings
 from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
 from ..export.subject import Subject, extras_of
-from ..lock.formats import get_locks
+from ..lock.formats import get_format
 from ..model import (
     CONDA_LOCK,
     LOCK_NAMES,
@@ -87,7 +87,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
             f"--lock: --format {form} exports one lock", hint="export each lock to a file of its own"
         )
     file = str(source.written or source.file)
-    get_locks(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
+    get_format(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
     beside = require_folder("--output", output) if output else Path.cwd()
     # These run in the project's folder, even if their own file is elsewhere.
     in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
@@ -248,5 +248,5 @@ def lock_text(source: ExportSource) -> str:
         return redact_addresses(unsigned(source.written.read_text(encoding="utf-8")))
     with make_scratch("export") as scratch:
         path = scratch / "lock"
-        get_locks(source.lock.manager).write_lock(path, source.lock)
+        get_format(source.lock.manager).write_lock(path, source.lock)
         return unsigned(path.read_text(encoding="utf-8"))

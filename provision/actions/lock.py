@@ -21,7 +21,7 @@ from ..errors import LockError, UsageError
 from ..lock import solve_near
 from ..lock.accept import read_lock, read_old_lock
 from ..lock.changes import refuse_differences
-from ..lock.formats import check_choices, get_locks
+from ..lock.formats import check_choices, get_format
 from ..lock.named import read_named_packages
 from ..lock.project import lock_name
 from ..lock.request import make_request
@@ -82,8 +82,8 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         raise UsageError(f"unexpected argument {options.packages[0]!r}", hint=hint)
     choices = apply_project(choices)
     check_choices(choices)
-    locks = get_locks(choices.manager)
-    locks.require()
+    lock_format = get_format(choices.manager)
+    lock_format.require()
     note_project(emit)
     output = options.output or locate_in_project(lock_name(choices))
     if not options.check:
@@ -111,7 +111,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
         emit(Event("summary", "lock", f"{output} is up to date ({content})"))
         emit(step)
         return old_lock
-    locks.write_lock(output, new_lock)
+    lock_format.write_lock(output, new_lock)
     warn_of_host_compiler(emit, new_lock.plan, choices)
     emit(step)
     # The note is on this machine, so it is not in the file.
@@ -123,8 +123,8 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
 
     Nothing is written where a host would go back, unless that is allowed.
     """
-    from ..lock.existing import refuse_downgrades, warn_of_unused
     from ..lock.fleet import plan_locks
+    from ..lock.fleet_locks import refuse_downgrades, warn_of_unused
 
     note_project(emit)
     for name, value in (
@@ -137,20 +137,20 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
                 f"{name} is for the lock of one target, and --target names several",
                 hint="give one --target; with several each plan has its own lock",
             )
-    fleet, packages, tasks = plan_locks(
+    fleet, locker, tasks = plan_locks(
         options.targets, options.choices, emit, upgrade=options.upgrade, plans=options.plans
     )
-    paths = [packages.path(classes) for _, classes in tasks]
+    paths = [locker.path(classes) for _, classes in tasks]
     for path in paths:
         refuse_to_replace(path, force=options.force)
-    solved = [packages.lock(*task) for task in tasks]
+    solved = [locker.lock(*task) for task in tasks]
     folder = find_project_folder()
     if not options.allow_downgrade:
         named = {n.name for context, _ in tasks for n in read_named_packages(context)}
         refuse_downgrades(folder, solved, named)
     locks = []
     for place, (path, new_lock) in enumerate(zip(paths, solved, strict=True)):
-        get_locks(packages.choices.manager).write_lock(path, new_lock)
+        get_format(locker.choices.manager).write_lock(path, new_lock)
         locks.append(FleetLock(file=str(path), plan=place, lock=new_lock))
     for text in warn_of_unused(folder, paths):
         emit(Event("warning", "lock", text))
@@ -187,7 +187,7 @@ def _describe_next_step(choices: Choices, output: Path) -> str:
     """Return the command that installs the lock on its target."""
     target = choices.target_name or choices.target
     named = f" --target {shlex.quote(str(target))}" if target else ""
-    manager = "" if choices.config else get_locks(choices.manager).OPTION
+    manager = "" if choices.config else get_format(choices.manager).OPTION
     is_project_lock = output.name == lock_name(choices)
     which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"

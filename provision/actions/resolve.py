@@ -28,7 +28,7 @@ from ..config.sources import list_index_addresses
 from ..errors import ResolveError, UsageError
 from ..index.places import add_configured_indexes
 from ..lock import solve_near
-from ..lock.formats import check_choices, get_locks
+from ..lock.formats import check_choices, get_format
 from ..lock.request import make_request
 from ..model import (
     CudaCompiler,
@@ -81,7 +81,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     """
     note_project(emit)
     if options.locks:
-        from ..lock.existing import check_locks
+        from ..lock.fleet_locks import check_locks
 
         return check_locks(options.locks, options.targets, options.choices)
     choices = apply_single_target(options.choices, options.targets, options.plans)
@@ -93,7 +93,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
         _refuse_channels(choices)
     context = make_request(choices, emit, no_code=True)
     local, lock = context.sources.offline or context.sources.no_index, None
-    if not get_locks(choices.manager).PLANS_FIRST:
+    if not get_format(choices.manager).PLANS_FIRST:
         plan = _solve_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
         plan, lock = solve_near(context, choices, emit)
@@ -111,12 +111,12 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
 def _plan_fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     from ..lock import fleet
 
-    packages = fleet.FleetPackages(options.choices, emit)
+    locker = fleet.FleetLocker(options.choices, emit)
     answer = fleet.plan_targets(
-        options.targets, options.choices, emit, no_code=True, packages=packages, plans=options.plans
+        options.targets, options.choices, emit, no_code=True, locker=locker, plans=options.plans
     )
     planned_fleet = answer.fleet
-    for event in packages.events(answer.requests):
+    for event in locker.events(answer.requests):
         emit(event)
     if options.pip:
         choices = apply_project(options.choices)
@@ -192,7 +192,7 @@ def add_pip(
 
 def _refuse_channels(choices: Choices) -> None:
     """Raise UsageError for a manager whose builds are packages of conda channels."""
-    if not get_locks(choices.manager).PLANS_FIRST:
+    if not get_format(choices.manager).PLANS_FIRST:
         raise UsageError(
             f"--pip: the builds of --manager {choices.manager} come from its channels, and pip cannot install them",
             hint="leave out --pip, or use --manager venv",

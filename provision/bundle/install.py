@@ -11,7 +11,7 @@ from ..config.target import choose_device, described_target, get_minor_version
 from ..errors import LockError, UsageError
 from ..fleet.classes import is_same_class
 from ..lock.accept import check_lock
-from ..lock.formats import get_locks
+from ..lock.formats import get_format
 from ..model import Bundle, BundlePlan, Emit, Event, Machine, Plan, Target, format_bytes
 from ..wheels import pylock
 from . import find_newer_glibc, is_archive_for, list_archives, read, refuse_unlisted, verify
@@ -59,7 +59,7 @@ def _check_machine(folder: Path, manifest: Bundle, choices: Choices) -> None:
             hint=f"create a bundle for this glibc: gpuenv bundle DIR --glibc {here.glibc}",
         )
     minor = get_minor_version(choices.python)
-    if minor and not get_locks(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
+    if minor and not get_format(manifest.manager).BRINGS_PYTHON and minor != manifest.python:
         raise LockError(
             f"the bundle {folder} is for Python {manifest.python}, not {minor}",
             hint=f"create a bundle for this Python: gpuenv bundle DIR --python {minor}",

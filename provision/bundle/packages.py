@@ -22,7 +22,7 @@ from ..index.places import list_indexes
 from ..index.wheel_names import expand_address
 from ..lock.archives import forbid_builds
 from ..lock.compile import Answer
-from ..lock.formats import get_locks
+from ..lock.formats import get_format
 from ..lock.pinned import lock_plan
 from ..model import (
     Emit,
@@ -177,7 +177,7 @@ def solve_own_packages(
     """
     emit(Event("start", "bundle", "solving the packages of gpuenv itself"))
     wanted = [
-        *wheels.own_requirements(*get_locks(locked.lock.manager).EXTRAS),
+        *wheels.own_requirements(*get_format(locked.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",
         "pip",
     ]

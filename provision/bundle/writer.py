@@ -20,7 +20,7 @@ from ..index.config import pip_settings
 from ..index.downloads import Download
 from ..index.http import Http
 from ..lock.archives import forbid_builds
-from ..lock.formats import get_locks
+from ..lock.formats import get_format
 from ..lock.pinned import lock_plan
 from ..model import (
     Bundle,
@@ -84,7 +84,7 @@ class BundleWriter:
         contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
         # The Python of each lock. A conda lock has one, so its Python is for gpuenv.
         pythons = [
-            (minors[0] if get_locks(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
+            (minors[0] if get_format(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
             for plan in (locked.lock.plan for locked in self.locks)
         ]
         found = {python: self._find_archive(*python) for python in pythons}
@@ -151,8 +151,8 @@ class BundleWriter:
             write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
         for one in contents:
-            path, locks = self.folder / one.locked.file_name, get_locks(one.lock.manager)
-            locks.write_lock(path, one.lock, alone=True)
+            path, lock_format = self.folder / one.locked.file_name, get_format(one.lock.manager)
+            lock_format.write_lock(path, one.lock, alone=True)
         begun = self._manifest((*list_files(self.folder, names), *planned), archives)
         write_manifest(self.folder, begun)
         return begun

@@ -14,7 +14,7 @@ from ..environment import place, record
 from ..environment.distributions import read_distributions
 from ..environment.install import (
     describe_copies,
-    install_wheels,
+    install_packages,
     reinstall_wheels,
     uninstall,
 )
@@ -40,7 +40,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], settings: BuildSettings
             link(dataclasses.replace(lock, packages=named), scratch / "conda", settings, distrust=True)
         if wheels:
             some = dataclasses.replace(lock, packages=wheels)
-            install_wheels(
+            install_packages(
                 UvInstall(some, settings.env, settings.sources, settings.emit, target=scratch / "wheels")
             )
 
@@ -177,7 +177,7 @@ def install_wheels_on_top(
         )
     if wheels:
         some = dataclasses.replace(lock, packages=tuple(_find_missing(wheels, prefix)))
-        install_wheels(UvInstall(some, prefix, settings.sources, settings.emit))
+        install_packages(UvInstall(some, prefix, settings.sources, settings.emit))
 
 
 def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:

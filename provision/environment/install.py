@@ -41,39 +41,39 @@ if TYPE_CHECKING:
     from .managers import BuildSettings
 
 
-def install_wheels(whole: UvInstall) -> None:
-    """Install packages into an environment of any kind, and nothing else. Raises BuildError.
+def install_packages(job: UvInstall) -> None:
+    """Install packages into an environment of any kind, and the links that TensorFlow needs. Raises BuildError.
 
-    Packages with a hash are first, and those that cannot have one last.
+    Packages with a hash are first, and those that cannot have one, which are built, last. With a `target` only fetch them.
     """
-    lock, path, sources, target, emit = whole.lock, whole.path, whole.sources, whole.target, whole.emit
+    lock, path, sources, target, emit = job.lock, job.path, job.sources, job.target, job.emit
     refuse_builds(lock, sources)
     hashed = [p for p in lock.packages if not p.unhashed]
     words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event("start", "build", words, total=len(lock.packages)))
     if hashed:
-        _install_hashed(whole)
+        _install_hashed(job)
     if target:
         return
-    _install_unhashed(whole)
+    _install_unhashed(job)
     for site_packages in find_sites(path):
         if linked := link_missing_libraries(site_packages):
             text = f"links created for the libraries, so that TensorFlow's loader finds them: {', '.join(linked)}"
             emit(Event("note", "build", text))
-    _note_copies(whole)
+    _note_copies(job)
     emit(Event("done", "build", f"{len(lock.packages)} packages installed"))
 
 
-def _note_copies(whole: UvInstall) -> None:
+def _note_copies(job: UvInstall) -> None:
     """Say what was copied because uv cannot link files of a cache on another file system."""
-    cache, env = installer_cache(whole.sources), whole.path
+    cache, env = installer_cache(job.sources), job.path
     asked = uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
     if asked or not cache.exists() or cache.stat().st_dev == env.stat().st_dev:
         return
-    names = {normalize_name(p.name) for p in whole.lock.packages if is_wheel(p)}
+    names = {normalize_name(p.name) for p in job.lock.packages if is_wheel(p)}
     found = (one for one in list_installed(env) if one.name in names)
     size = sum(int(row) for one in found for row in _ROW_SIZE.findall(one.record_text))
-    whole.emit(Event("note", "build", describe_copies(size, cache, env)))
+    job.emit(Event("note", "build", describe_copies(size, cache, env)))
 
 
 def describe_copies(size: int, cache: Path, env: Path) -> str:
@@ -105,38 +105,38 @@ def refuse_builds(lock: Lock, sources: PackageSources) -> None:
         )
 
 
-def _install_hashed(whole: UvInstall) -> None:
+def _install_hashed(job: UvInstall) -> None:
     """Install packages with hashes: wheels of the cache, then wheels of the indexes, then source archives.
 
     Packages of the PyTorch index come only from it, and all others never.
     """
-    lock, sources = whole.lock, whole.sources
+    lock, sources = job.lock, job.sources
     hashed = [p for p in lock.packages if not p.unhashed]
     wheels = tuple(p for p in hashed if is_wheel(p))
-    missing = _install_cached(whole, wheels)
+    missing = _install_cached(job, wheels)
     if missing:
         total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
         files = sum(len(wanted.lock.packages) for wanted in missing)
         text = f"downloading up to {format_bytes(total)} ({_count(files)})"
-        whole.emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
+        job.emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total)
     for wanted in missing:
         done = wanted.install(offline=False)
         if not done.ok:
             raise explain_install_failure(done, lock)
     for package in (p for p in hashed if not is_wheel(p)):
-        _build(whole.select((package,)))
+        _build(job.select((package,)))
 
 
-def _install_cached(whole: UvInstall, wheels: tuple[LockedPackage, ...]) -> list[UvInstall]:
+def _install_cached(job: UvInstall, wheels: tuple[LockedPackage, ...]) -> list[UvInstall]:
     """Install wheels without the network, and return what is missing. Raises BuildError.
 
     For the same release uv prefers an index's answer in its cache to a folder, and names a file that it cannot fetch.
     So without a network, files of folders are installed without any index, and the rest from the cache.
     """
-    sources, missing, local = whole.sources, [], list_local_files(whole.sources)
+    sources, missing, local = job.sources, [], list_local_files(job.sources)
     parts = []
-    for some in split_pytorch(wheels, whole.lock.plan):
+    for some in split_pytorch(wheels, job.lock.plan):
         there = tuple(p for p in some if sources.no_index or file_name(p) in local)
         rest = [p for p in some if p not in there]
         variants = tuple(filter(is_variant, rest))
@@ -145,14 +145,14 @@ def _install_cached(whole: UvInstall, wheels: tuple[LockedPackage, ...]) -> list
         if not packages:
             continue
         wanted = dataclasses.replace(
-            whole.select(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
+            job.select(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
         )
         done = wanted.install(offline=True)
         if not done.ok and only_files and cache_is_damaged(done.stderr):
-            whole.emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
+            job.emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
             done = wanted.install_uncached()
         if not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
-            raise explain_install_failure(done, whole.lock, offline=sources.offline)
+            raise explain_install_failure(done, job.lock, offline=sources.offline)
         if not done.ok:
             missing.append(wanted)
     return missing
@@ -192,16 +192,16 @@ def _has_undeclared(log: str, wanted: UvInstall) -> bool:
     return bool(name) and find_distribution(folders, normalize_name(name)) is not None
 
 
-def _install_unhashed(whole: UvInstall) -> None:
+def _install_unhashed(job: UvInstall) -> None:
     """Install folders and commits, last and without dependencies, which the lock has. Raises BuildError."""
-    rows = [format_unhashed(p) for p in whole.lock.packages if p.unhashed]
+    rows = [format_unhashed(p) for p in job.lock.packages if p.unhashed]
     if not rows:
         return
-    whole.emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
-    wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
-    done = wanted.install(offline=whole.sources.offline)
+    job.emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
+    wanted = dataclasses.replace(job, requirements="\n".join(rows) + "\n")
+    done = wanted.install(offline=job.sources.offline)
     if not done.ok:
-        raise explain_install_failure(done, whole.lock)
+        raise explain_install_failure(done, job.lock)
 
 
 # --- taking out and putting back -------------------------------------------------------------------
@@ -240,11 +240,11 @@ def reinstall_wheels(
             shutil.rmtree(one.folder)
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
-        install_wheels(UvInstall(some, env, settings.sources, settings.emit, reinstall=True))
+        install_packages(UvInstall(some, env, settings.sources, settings.emit, reinstall=True))
         return
     cache = env / MARK / "fetched"
     fresh_sources = dataclasses.replace(settings.sources, cache_dir=str(cache))
-    install_wheels(UvInstall(some, env, fresh_sources, settings.emit, reinstall=True))
+    install_packages(UvInstall(some, env, fresh_sources, settings.emit, reinstall=True))
     shutil.rmtree(cache, ignore_errors=True)
     uv.run_uv(
         ["cache", "clean", *(p.name for p in wheels)], settings.sources, python=None, settings=_SETTINGS

@@ -15,7 +15,7 @@ from ..system.files import write_file, writing
 from ..system.redaction import clean
 from ..wheels import pylock
 from . import record
-from .install import install_wheels, reinstall_wheels, uninstall
+from .install import install_packages, reinstall_wheels, uninstall
 from .managers import BuildSettings, RepairWork, compare_locks
 from .place import MARK
 from .transaction import build_in_draft
@@ -33,7 +33,7 @@ def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
     make_venv(prefix, settings.python(), settings.sources, prompt=settings.env.name)
     _name_place(prefix, settings.env)
     make_relocatable(prefix)
-    install_wheels(UvInstall(lock, prefix, settings.sources, settings.emit))
+    install_packages(UvInstall(lock, prefix, settings.sources, settings.emit))
 
 
 def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
@@ -42,7 +42,7 @@ def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
     uninstall(prefix, step.out)
     if step.into:
         some = dataclasses.replace(new, packages=step.into)
-        install_wheels(UvInstall(some, prefix, settings.sources, settings.emit))
+        install_packages(UvInstall(some, prefix, settings.sources, settings.emit))
 
 
 def reinstall(lock: Lock, work: RepairWork, prefix: Path, settings: BuildSettings, *, fresh: bool) -> None:

@@ -233,12 +233,12 @@ def find_merging_change(
 def find_package_merge(group: PlannedGroup, mask: int, packages: Packages | None) -> str | None:
     """Return the change of hosts that makes one plan of kinds whose packages conflict, or None."""
     classes = group.classes(mask)
-    if packages is None or packages.solve(group.request(mask), classes) is None:
+    if packages is None or packages.explain_refusal(group.request(mask), classes) is None:
         return None  # a solver found the conflict, and its reasons name no property of hosts
 
     def serves(targets: Sequence[Target]) -> bool:
         changed = joint_request(group.base, targets, ())
-        return group.can_share(targets) and packages.solve(changed, classes) is None
+        return group.can_share(targets) and packages.explain_refusal(changed, classes) is None
 
     return find_merging_change(group.fitting, classes, serves)
 

@@ -251,7 +251,7 @@ def _group_by_cudnn(fitting: PlatformBuilds, targets: Sequence[Target], build: B
 class Packages(Protocol):
     """What the named packages say of a request for several targets. Each returns an objection or None."""
 
-    def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
+    def explain_refusal(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None."""
 
     def newest(self, context: RequestContext) -> Mapping[str, str]:
@@ -267,7 +267,7 @@ class Packages(Protocol):
 class HostGroup(Value, kw_only=False):
     """Host classes of one platform and device, and their request. The request's target is not used."""
 
-    request: RequestContext
+    context: RequestContext
     classes: tuple[HostClass, ...]
 
 
@@ -350,8 +350,8 @@ class PlannedGroup(Value, kw_only=False):
         if packages is None:
             return []
 
-        def solve(mask: int) -> str | None:
-            return packages.solve(self.request(mask), self.classes(mask))
+        def explain_refusal(mask: int) -> str | None:
+            return packages.explain_refusal(self.request(mask), self.classes(mask))
 
         def loses(mask: int) -> str | None:
             whole = self.request(mask)
@@ -361,7 +361,7 @@ class PlannedGroup(Value, kw_only=False):
             )
 
         many = len(self.members) > MOST_QUESTIONS  # each would be solved alone
-        return [solve] if lost is None or many else [solve, loses]
+        return [explain_refusal] if lost is None or many else [explain_refusal, loses]
 
 
 def joint_request(
@@ -379,9 +379,9 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
     """
     planned = _plan_group(part, packages, lost)
     left = planned.list_uncovered(c.mask for c in planned.candidates)
-    if left and part.request.pythons_known and not part.request.sources.offline:
-        request = part.request.request
-        anywhere = dataclasses.replace(part.request, request=dataclasses.replace(request, pythons=()))
+    if left and part.context.pythons_known and not part.context.sources.offline:
+        request = part.context.request
+        anywhere = dataclasses.replace(part.context, request=dataclasses.replace(request, pythons=()))
         wider = _plan_group(HostGroup(anywhere, part.classes), packages, lost)
         if len(wider.list_uncovered(c.mask for c in wider.candidates)) < len(left):
             planned = wider
@@ -391,7 +391,7 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 
 
 def _plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
-    base, classes = part.request, part.classes
+    base, classes = part.context, part.classes
     fitting = PlatformBuilds(base.request, base.profiles, base.supply, classes[0].target.platform)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:

@@ -28,7 +28,7 @@ from ..model import (
 from ..system import grants, process, untrusted
 from ..system.files import is_stream
 from ..system.versions import meets
-from .formats import get_locks
+from .formats import get_format
 from .request import read_named
 
 
@@ -40,14 +40,14 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     """
     cache = get_cache_dir(choices)
     machine = detect.detect(detect.MACHINE | {"pythons"}, cache=cache)
-    plan, locks = lock.plan, get_locks(lock.manager)
+    plan, lock_format = lock.plan, get_format(lock.manager)
     if plan.platform != machine.target.platform:
         raise LockError(
             f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
-            hint=f"create a lock for this platform: gpuenv lock{locks.OPTION} --platform {machine.target.platform}",
+            hint=f"create a lock for this platform: gpuenv lock{lock_format.OPTION} --platform {machine.target.platform}",
         )
     elsewhere = described_target(choices)
-    if plan.device == "cuda" and elsewhere is None and not locks.assumed_gpu():
+    if plan.device == "cuda" and elsewhere is None and not lock_format.assumed_gpu():
         try:
             detect.judge_device("cuda", machine)
         except MachineError as error:
@@ -59,14 +59,14 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
-    locks = get_locks(lock.manager)
-    if locks.PLANS_FIRST and lock.plan.device == "cpu":
+    lock_format = get_format(lock.manager)
+    if lock_format.PLANS_FIRST and lock.plan.device == "cpu":
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locks.check(lock, context)
+    lock_format.check(lock, context)
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:
@@ -75,7 +75,7 @@ def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock
     Raises LockError, and GrantError for an address with a variable that the user did not grant.
     """
     platform = platform or choices.platform or detect.detect(()).target.platform
-    lock = get_locks(choices.manager).read_lock(path, platform, choices)
+    lock = get_format(choices.manager).read_lock(path, platform, choices)
     if not choices.bundle:  # its packages come from its folder
         check_grants(lock, path, choices)
     return lock

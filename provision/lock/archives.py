@@ -53,7 +53,7 @@ class SourceRules:
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def builds(self) -> bool:
+    def may_build(self) -> bool:
         """Whether uv may build what it considers."""
         return not (self.no_code or self.forbidden_by)
 
@@ -72,7 +72,7 @@ class SourceRules:
         """
         names = self._list_indexed(needs)
         only_binary = set(only_binary)
-        if self.builds and ":all:" not in only_binary:
+        if self.may_build and ":all:" not in only_binary:
             words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
         else:
             words = ["--only-binary", ":all:"]
@@ -119,7 +119,7 @@ class SourceRules:
         from .uv_errors import find_unusable  # most solves need no words of uv
 
         self.refused |= find_unusable(error.log or "")
-        if self.builds:
+        if self.may_build:
             self._refuse_forbidden(error, plan)
             if error.failed is None or not self._read_unbuilt(error.failed, needs):
                 return False

@@ -161,7 +161,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     return Query(
         plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
         prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
-        python=find_python(plan.python or "", context.machine, own_cache(context.sources)), judge=state.fitting.question,
+        python=find_python(plan.python or "", context.machine, own_cache(context.sources)), variants_for=state.fitting.question,
     )  # fmt: skip
 
 

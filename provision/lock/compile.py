@@ -106,7 +106,7 @@ class Query:
     `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
     those of the project among the roots, for messages. `limits` are constraints. `prefer` are versions that stay if they
     can. `only_binary` are packages of which no source is taken (":all:" for all
-    but those in `built`). `python` is the interpreter that starts build code, of any version. `judge` chooses variants of
+    but those in `built`). `python` is the interpreter that starts build code, of any version. `variants_for` chooses variants of
     wheels; without it uv ignores them. `alone` leaves out what the roots require.
     """
 
@@ -122,7 +122,7 @@ class Query:
     only_binary: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     python: str | None = None
-    judge: Question | None = None
+    variants_for: Question | None = None
     alone: bool = False
 
     # What its runs found: chosen variants, releases without a variant that fits, and all releases with variants. `_plain` says
@@ -208,8 +208,8 @@ class Query:
             # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
             beside = (n for n, v in versions.items() if (n, v) in self._tables and n not in self._variants)
             variant = next(beside, None) if done.ok else uv_errors.find_variant(done.stderr)
-            if variant and self.judge and not self._plain:
-                self._choose_variant(variant, self.judge)
+            if variant and self.variants_for and not self._plain:
+                self._choose_variant(variant, self.variants_for)
             elif done.ok:
                 if not self.rules.read_archives(versions, self.needs, self.plan):
                     return done.stdout
@@ -231,7 +231,7 @@ class Query:
         roots = {requirement_name(r): r for r in self._dependencies()}
         words = ["pip", "compile", self._write("pyproject.toml", self._project())]
         # uv builds an editable even where builds are forbidden, and no other folder.
-        editable = self.rules.builds
+        editable = self.rules.may_build
         lines = [
             f"-e {n.text}" if n.editable and n.local and editable else n.text
             for n in self.rules.drop_unread(needs) if not n.constraint
@@ -265,9 +265,9 @@ class Query:
             packages = [{"name": name, "version": version} for name, version in self.prefer.items()]
             document = {"lock-version": "1.0", "created-by": "gpuenv", "packages": packages}
             words += ["--output-file", self._write(VENV_LOCK, tomli_w.dumps(document))]
-        if self.judge and not self._plain:
+        if self.variants_for and not self._plain:
             # Variants are considered as the target would, and not the machine that uv runs on.
-            variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_make_variables(self.judge)}
+            variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_make_variables(self.variants_for)}
         settings = uv.Settings(
             only_wheels=has_only_files(sources), git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
             on_line=self._note_line,
@@ -288,7 +288,7 @@ class Query:
         """Name the package whose build code uv runs, once, and note the releases with variants."""
         if table := _TABLE.match(line):
             self._tables.add((str(canonicalize_name(table[1])), unquote(table[2]).replace("_", "-")))
-        if self.rules.builds and (match := _BUILDING.match(line)) and match[1] not in self._named:
+        if self.rules.may_build and (match := _BUILDING.match(line)) and match[1] not in self._named:
             self._named.add(match[1])
             text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
             self.emit(Event("note", "lock", text))
@@ -353,7 +353,7 @@ class Query:
 
     # --- variants of wheels --------------------------------------------------------------------------
 
-    def _choose_variant(self, name: str, judge: Question) -> None:
+    def _choose_variant(self, name: str, question: Question) -> None:
         """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
         done = self._run("requirements.txt")
         if not done.ok:
@@ -363,7 +363,7 @@ class Query:
         package = Requirement(f"{name}[{','.join(Requirement(root).extras)}]=={release}")
         try:
             self._variants[name] = choose_variant(
-                judge, self.plan, self.sources, index, package, self._folder / "variants"
+                question, self.plan, self.sources, index, package, self._folder / "variants"
             )
         except ResolveError as error:
             self._left_out[f"{name}!={release}"] = error.message

@@ -38,7 +38,7 @@ from ..wheels.releases import SourceArchives
 from . import solve_near
 from .accept import read_old_lock
 from .attempt import check_index
-from .formats import check_choices, get_locks
+from .formats import check_choices, get_format
 from .named import read_named_packages
 from .request import make_request
 from .search_state import drop_pytorch
@@ -46,7 +46,7 @@ from .uv_errors import first_reason, is_named
 
 
 def plan_targets(
-    targets: Sequence[Path], choices: Choices, emit: Emit, *, no_code: bool, packages: FleetPackages,
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, no_code: bool, locker: FleetLocker,
     plans: str | None,
 ) -> fleet.FleetAnswer:  # fmt: skip
     """Return the fewest plans for the hosts of all targets, or those that --plans asks for.
@@ -57,25 +57,25 @@ def plan_targets(
     groups, left_out, notes = read_hosts(targets, choices, rows.load(choices))
     for group in groups:
         check_choices(group.choices)
-        if not get_locks(group.choices.manager).PLANS_FIRST:
+        if not get_format(group.choices.manager).PLANS_FIRST:
             raise UsageError(
                 f"--manager {group.choices.manager}: several targets are supported only with --manager venv",
                 hint="give one --target, or --manager venv",
             )
     classes = _classes(groups)
     parts = [part for group, members in classes for part in _parts(group, members, emit, no_code=no_code)]
-    named = any(part.request.request.packages or part.request.demands.needs for part in parts)
-    asked = packages if named else None
-    answer = fleet.plan_fleet(parts, packages.plan, left_out, asked, plans)
+    named = any(part.context.request.packages or part.context.demands.needs for part in parts)
+    asked = locker if named else None
+    answer = fleet.plan_fleet(parts, locker.plan, left_out, asked, plans)
     if not no_code and (open_parts := _leave_out_closed(parts, answer, emit)):
-        answer = fleet.plan_fleet(open_parts, packages.plan, left_out, asked, plans)
+        answer = fleet.plan_fleet(open_parts, locker.plan, left_out, asked, plans)
     if plans and plans.isdecimal() and len(answer.fleet.plans) > int(plans):
         raise ResolveError(
             f"--plans {plans}: the hosts need at least {answer.fleet.at_least} plans",
             hint="--plans fewest has the fewest plans, and says why they are not one",
         )
     if named:
-        text = f"packages: {len(packages.solved)} sets of hosts solved"
+        text = f"packages: {len(locker.solved)} sets of hosts solved"
         emit(Event("done", "resolve", text))
     configured = tuple(
         replace(p, plan=add_configured_indexes(p.plan, r.sources, r.demands.needs))
@@ -120,7 +120,7 @@ def _leave_out_closed(
             check_index(context.sources, one.plan)
         except LockError as error:
             emit(Event("warning", "lock", f"{error.message}; continuing without this index"))
-            return [replace(part, request=drop_pytorch(part.request)) for part in parts]
+            return [replace(part, context=drop_pytorch(part.context)) for part in parts]
     return None
 
 
@@ -136,10 +136,11 @@ class SolvedPlan(Value, kw_only=False):
 
 
 @dataclasses.dataclass
-class FleetPackages:
-    """The answers to questions on the named packages. Each question is solved once in a run.
+class FleetLocker:
+    """Solves the locks of a fleet, and explains where the named packages have none. Each question is solved once in a run.
 
-    A lock of some classes is solved near to the one that exists, with all versions moving if `upgrade` is true. With None it is new.
+    A lock of some classes is solved near to the one that exists, with all versions moving if `upgrade` is true. None is
+    for `resolve`, which reads no lock.
     """
 
     choices: Choices
@@ -179,7 +180,7 @@ class FleetPackages:
             known = {str(v) for f in files if (v := version_of(f.name, name))}
         return len({r for v in (*known, newer) if first < (r := feature_release(v)) <= last})
 
-    def solve(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
+    def explain_refusal(self, context: RequestContext, classes: Sequence[HostClass]) -> str | None:
         """Return why no lock with the packages serves all classes, or None. Raises LockError for a silent index."""
         answer = self.answer(context, classes)
         return answer if isinstance(answer, str) else None
@@ -280,15 +281,15 @@ def _describe(error: LockError, context: RequestContext) -> str:
 
 def plan_locks(
     targets: Sequence[Path], choices: Choices, emit: Emit, *, upgrade: bool, plans: str | None
-) -> tuple[Fleet, FleetPackages, list[tuple[RequestContext, tuple[HostClass, ...]]]]:
-    """Return the fleet, the packages that lock its plans, and the request and classes of each, most hosts first.
+) -> tuple[Fleet, FleetLocker, list[tuple[RequestContext, tuple[HostClass, ...]]]]:
+    """Return the fleet, what locks its plans, and the request and classes of each, most hosts first.
 
     Raises UsageError, LockError, ResolveError.
     """
-    packages = FleetPackages(apply_project(choices), emit, upgrade)
-    answer = plan_targets(targets, choices, emit, no_code=False, packages=packages, plans=plans)
-    if packages.refusals and not answer.fleet.plans:
-        raise packages.refusals[0]
+    locker = FleetLocker(apply_project(choices), emit, upgrade)
+    answer = plan_targets(targets, choices, emit, no_code=False, locker=locker, plans=plans)
+    if locker.refusals and not answer.fleet.plans:
+        raise locker.refusals[0]
     by_id = {c.id: c for c in answer.fleet.classes}
     classes = (tuple(by_id[i] for i in plan.classes) for plan in answer.fleet.plans)
-    return answer.fleet, packages, list(zip(answer.requests, classes, strict=True))
+    return answer.fleet, locker, list(zip(answer.requests, classes, strict=True))

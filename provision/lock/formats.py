@@ -20,8 +20,8 @@ from ..model import (
 )
 
 
-class Locks:
-    """The locks of venv. Those of conda override what differs."""
+class LockFormat:
+    """The lock format of venv. That of conda overrides what differs."""
 
     OPTION = ""
     """The option for this manager after a space, or an empty text for the default manager."""
@@ -83,8 +83,8 @@ class Locks:
                 )
 
 
-class CondaLocks(Locks):
-    """The locks of conda."""
+class CondaFormat(LockFormat):
+    """The lock formats of conda."""
 
     OPTION = " --manager conda"
     PLANS_FIRST = False
@@ -137,20 +137,20 @@ class CondaLocks(Locks):
         locks.check_target(lock, asked.virtual, asked.bounds)
 
 
-_LOCKS = {"venv": Locks(), "conda": CondaLocks()}
-NAMES = tuple(_LOCKS)
+_FORMATS = {"venv": LockFormat(), "conda": CondaFormat()}
+NAMES = tuple(_FORMATS)
 """The names of all managers."""
 
 
-def get_locks(manager: str) -> Locks:
-    """Return the locks of a manager."""
-    return _LOCKS[manager]
+def get_format(manager: str) -> LockFormat:
+    """Return the lock format of a manager."""
+    return _FORMATS[manager]
 
 
 def check_choices(choices: Choices) -> None:
     """Raise UsageError for invalid options, and for those that the chosen manager does not have."""
     check_values(choices)
-    chosen = get_locks(choices.manager)
+    chosen = get_format(choices.manager)
     check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
     if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
         raise UsageError(

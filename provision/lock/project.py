@@ -19,7 +19,7 @@ from ..model.values import Value
 from . import solve_near
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
-from .formats import check_choices, get_locks
+from .formats import check_choices, get_format
 from .request import make_request
 from .stack import apply_lock, explain_other_stack, is_of_plan, read_same_stack_request
 
@@ -42,7 +42,7 @@ def read_or_solve_lock(
     if project_lock and same and has_same_limit(choices, project_lock):
         why = _explain_unfit(project_lock, choices, context)
         if why is None:
-            get_locks(choices.manager).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
+            get_format(choices.manager).check_hashes(project_lock, lock_name(choices), allow_md5=allow_md5)
             return project_lock.plan, project_lock
         emit(Event("warning", "lock", f"{lock_name(choices)} is not used: {why}"))
         project_lock = None
@@ -51,7 +51,7 @@ def read_or_solve_lock(
     plan, new_lock = solve_near(context, choices, emit, near or project_lock)
     if new_lock is None:
         return plan, None
-    get_locks(choices.manager).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
+    get_format(choices.manager).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
     return plan, add_inputs(new_lock, choices, context.demands)
 
 
@@ -74,7 +74,7 @@ def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
         emit(Event("warning", "lock", text))
         return False
     changed = list_differences(old, lock)
-    get_locks(choices.manager).write_lock(find_project_folder() / name, lock)
+    get_format(choices.manager).write_lock(find_project_folder() / name, lock)
     emit(Event("note", "lock", f"{name} is renewed: {', '.join(changed) or 'the same packages'}"))
     return True
 
@@ -134,7 +134,7 @@ class SolvedRequest(Value):
         """Write the lock with the digest of the project's current requirements, and return it."""
         now = apply_project(self.choices)
         digested = add_inputs(self.lock, now, self.context.demands)
-        get_locks(now.manager).write_lock(self.path, digested)
+        get_format(now.manager).write_lock(self.path, digested)
         return digested
 
 
@@ -154,7 +154,7 @@ def solve_with_packages(
     """
     of_env = apply_project(env_choices)
     check_choices(of_env)
-    get_locks(of_env.manager).require()
+    get_format(of_env.manager).require()
     project_lock = _read_project_lock(of_env)
     env_lock = env_lock if env_lock and env_lock.manager == of_env.manager else None
     before = _share_options(env_choices, project_lock)
@@ -228,7 +228,7 @@ def find_named_lock(
             f"{path.name} is missing in {path.parent}, and {option} installs from this lock file", hint=hint
         )
     lock = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed on this machine
-    get_locks(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
+    get_format(choices.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
     if options.locked and not file:
         _refuse_outdated(path, lock, choices, emit)
     return lock

@@ -42,7 +42,7 @@ from ..model import (
 )
 from ..requirements.lines import may_apply
 from ..requirements.quote import parse_requirement, suggest_version, try_requirement
-from .formats import get_locks
+from .formats import get_format
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
 Brought = tuple[Sequence[str], Sequence[str]]
@@ -55,7 +55,7 @@ def make_request(choices: Choices, emit: Emit, *, no_code: bool = False) -> Requ
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
     DataError.
     """
-    assumed = get_locks(choices.manager).assumed_gpu()
+    assumed = get_format(choices.manager).assumed_gpu()
     by_configuration = assumed and choices.device == "auto" and not choices.elsewhere
     try:
         context = _read_context(choices, emit, no_code=no_code)
@@ -74,7 +74,7 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
 
     With `no_code` packages that need source code are left out. Raises UsageError, MachineError, DataError.
     """
-    plans_first = get_locks(c.manager).PLANS_FIRST  # conda channels use other names
+    plans_first = get_format(c.manager).PLANS_FIRST  # conda channels use other names
     data = load(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data)

@@ -10,7 +10,7 @@ from ..environment import place, record
 from ..errors import BuildError, MachineError, ResolveError, UsageError
 from ..model import Emit, Lock, Plan, RequestContext
 from ..system.versions import minor
-from .formats import get_locks
+from .formats import get_format
 from .request import make_request
 
 RECREATE = "rebuild the environment with --recreate. The old environment is kept until the new one works"
@@ -45,7 +45,7 @@ def apply_target(choices: Choices, plan: Plan) -> Choices:
 def _add_stack(choices: Choices, plan: Plan) -> Choices:
     """Return the options with Python and CUDA of `plan`, unless they name others. The conda solver keeps CUDA
     similar."""
-    planned = get_locks(plan.manager).PLANS_FIRST
+    planned = get_format(plan.manager).PLANS_FIRST
     cuda = _cuda(plan) if planned and choices.device != "cpu" else None
     return dataclasses.replace(choices, python=choices.python or plan.python, cuda=choices.cuda or cuda)
 

@@ -70,11 +70,11 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
 FETCH = """
 from pathlib import Path
 from provision.wheels import pylock as lock
-from provision.environment.install import install_wheels
+from provision.environment.install import install_packages
 from provision.environment.uv_install import UvInstall
 from provision.model import PackageSources
 env = Path(".venv")
-install_wheels(
+install_packages(
     UvInstall(lock.read_env_lock(env / ".gpuenv"), env, PackageSources(default=INDEX), lambda _event: None, target=Path("fetched"))
 )
 """

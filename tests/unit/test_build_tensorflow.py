@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from programs import run_program
 
-from provision.environment.install import install_wheels, link_missing_libraries
+from provision.environment.install import install_packages, link_missing_libraries
 from provision.environment.uv_install import UvInstall
 from provision.model import Lock, PackageSources, Plan, Target
 from provision.profiles.measure.builds import read_search_path
@@ -65,7 +65,7 @@ def test_an_installation_links_and_names_the_libraries(site, tmp_path):
         builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cuda", target=target
     )
     lock = Lock(manager="venv", target=target, plan=plan, packages=())
-    install_wheels(UvInstall(lock, tmp_path / "env", PackageSources(), emit=events.append))
+    install_packages(UvInstall(lock, tmp_path / "env", PackageSources(), emit=events.append))
     assert [e.text.rpartition(": ")[2] for e in events if e.kind == "note"] == ["libcusolver.so.11"]
 
 

@@ -15,7 +15,7 @@ from provision.config.options import Choices
 from provision.fleet.classes import group_hosts
 from provision.fleet.kinds import HostGroup
 from provision.lock.builds import FittingBuilds
-from provision.lock.fleet import FleetPackages, SolvedPlan
+from provision.lock.fleet import FleetLocker, SolvedPlan
 from provision.model import (
     AvailableWheels,
     FleetHost,
@@ -124,7 +124,7 @@ def planned(packages, targets, plans="fewest"):
 
 
 @dataclasses.dataclass
-class Made(FleetPackages):
+class Made(FleetLocker):
     """Packages without an index: a lock has the newest build that goes with them."""
 
     packages: Mapping[str, Sequence[tuple[Sequence[str], str]]] = dataclasses.field(default_factory=dict)

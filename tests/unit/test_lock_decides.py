@@ -22,7 +22,7 @@ from provision.lock import (
     changes,
     channels,
     compile as solver,
-    existing,
+    fleet_locks,
     measured,
     pinned,
     project,
@@ -305,10 +305,10 @@ def test_a_name_of_a_package_that_is_nowhere_is_to_be_removed():
 
 def test_hosts_get_the_glibc_of_the_options():
     one = HostClass(id="a", target=LOCK.target, device="cuda", hosts=("h",))
-    changed = existing._apply_options(one, Choices(glibc="2.39", driver="590.1"))
+    changed = fleet_locks._apply_options(one, Choices(glibc="2.39", driver="590.1"))
     assert (changed.glibc, changed.driver) == ("2.39", "590.1")
     windows = dataclasses.replace(one, target=dataclasses.replace(LOCK.target, platform="windows-x86_64"))
-    assert existing._apply_options(windows, Choices(glibc="2.39")).glibc == LOCK.target.glibc
+    assert fleet_locks._apply_options(windows, Choices(glibc="2.39")).glibc == LOCK.target.glibc
 
 
 def test_a_preview_names_what_would_be_removed(tmp_path):

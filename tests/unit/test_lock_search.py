@@ -15,7 +15,7 @@ from provision.lock.archives import source_rules
 from provision.lock.attempt import _make_query, first_candidate
 from provision.lock.builds import FittingBuilds
 from provision.lock.compile import Answer
-from provision.lock.fleet import FleetPackages
+from provision.lock.fleet import FleetLocker
 from provision.lock.named import NamedPackage
 from provision.lock.pinned import TwoBuildsError
 from provision.lock.search_state import Refusal, Solution, State
@@ -322,11 +322,11 @@ def test_a_plan_of_a_fleet_without_builds_is_refused_and_a_silent_index_ends_it(
         emit=drop_event, refusals=[], solved={}, _solve_near=solve_near, _key=lambda *_: None, choices=None
     )
     context = state("torch").context
-    assert FleetPackages._solve(fleet, context, ()).endswith(": use another")
+    assert FleetLocker._solve(fleet, context, ()).endswith(": use another")
     with pytest.raises(LockError, match="a: no build is compatible") as refused:
-        FleetPackages.lock(fleet, context, (SimpleNamespace(id="a"),))
+        FleetLocker.lock(fleet, context, (SimpleNamespace(id="a"),))
     assert refused.value.hint == "use another"
     with pytest.raises(LockError) as raised:
-        FleetPackages._solve(fleet, context, ())
+        FleetLocker._solve(fleet, context, ())
     assert raised.value is closed and fleet.refusals == []
-    assert isinstance(FleetPackages._solve(fleet, context, ()), str) and fleet.refusals == [absent]
+    assert isinstance(FleetLocker._solve(fleet, context, ()), str) and fleet.refusals == [absent]

@@ -30,7 +30,7 @@ from ..model import (
 from ..system.versions import version
 from ..wheels import pylock
 from .accept import check_lock
-from .formats import get_locks
+from .formats import get_format
 
 _OF_THE_LOCKS = ("target", "driver_os", "gpu", "gpus", "platform")
 
@@ -167,7 +167,7 @@ def _read_all(folder: Path, choices: Choices) -> tuple[list[tuple[Path, Lock]], 
         if path.name not in LOCK_NAMES.values() and not find_lock_target(path.name):
             continue
         try:
-            locks = get_locks(find_lock_manager(path, "venv")).read_locks(path, choices)
+            locks = get_format(find_lock_manager(path, "venv")).read_locks(path, choices)
         except LockError as error:
             left_out.append(f"not checked: {error.message}")
             continue
