@@ -37,8 +37,8 @@ class BuildSettings(Value):
     env: Path
     sources: PackageSources
     emit: Emit
+    python: Callable[[], str]
     channels: tuple[str, ...] = ()
-    python: Callable[[], str] = str
     distrust: bool = False
 
 

@@ -85,7 +85,7 @@ class Answer(Value):
 
     @functools.cached_property
     def required_by(self) -> dict[str, tuple[str, ...]]:
-        """The packages that require each package."""
+        """The packages that require each package. Its first use may run uv, and raise LockError."""
         return self.annotations()[1]
 
     @functools.cached_property

@@ -37,8 +37,8 @@ _KEPT = "the existing lock has {locked}; to upgrade it: gpuenv lock --upgrade {p
 def list_held_back(state: State, chosen: Solution) -> list[HeldBackPackage]:
     """Return what is not in its newest release: frameworks, named packages that bind one, and older wheels."""
     asked = zip(state.context.request.frameworks, state.fitting.chains, strict=True)
-    rows = [row for wanted, chain in asked if (row := _framework(state, chosen, wanted, chain))]
-    rows += [_package(state, chosen, name) for name in chosen.behind]
+    rows = [row for wanted, chain in asked if (row := _explain_framework(state, chosen, wanted, chain))]
+    rows += [_explain_package(state, chosen, name) for name in chosen.behind]
     listed = {row.package for row in rows}
     return [*rows, *(row for row in _older_wheels(state, chosen) if row.package not in listed)]
 
@@ -65,7 +65,7 @@ def list_passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, st
     The builds of an index that does not respond are among them, unless this index is the reason.
     """
     for wanted, chain in zip(state.context.request.frameworks, state.fitting.chains, strict=True):
-        build, _, usable = _find_newer(state, chosen, wanted, chain)
+        build, _, usable = _list_newer_builds(state, chosen, wanted, chain)
         closed = (
             () if _find_unreachable(state, chosen, chain, usable) else [b for b in usable if b not in chain]
         )
@@ -77,11 +77,11 @@ def list_passed_over(state: State, chosen: Solution) -> Iterator[tuple[Build, st
                 yield one, because
 
 
-def _framework(
+def _explain_framework(
     state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
 ) -> HeldBackPackage | None:
     """Return why a framework is not in the newest version within its bounds."""
-    build, newer, usable = _find_newer(state, chosen, wanted, chain)
+    build, newer, usable = _list_newer_builds(state, chosen, wanted, chain)
     if not newer or state.context.request.cuda:
         return None
     newest = newer[0].version
@@ -104,7 +104,7 @@ def _framework(
     )
 
 
-def _find_newer(
+def _list_newer_builds(
     state: State, chosen: Solution, wanted: FrameworkRequest, chain: Sequence[Build]
 ) -> tuple[Build, list[Build], list[Build]]:
     """Return the chosen build of a framework, the newer ones within the bounds and of its kind, and those that fit.
@@ -175,17 +175,17 @@ def _find_clash(state: State, build: Build) -> str | None:
     )
 
 
-def _package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
+def _explain_package(state: State, chosen: Solution, name: str) -> HeldBackPackage:
     """Return why a named package is not in its newest release."""
     newest = state.newest.by_name[name]
     locked = chosen.answer.versions[name]
     return HeldBackPackage(
-        package=name, locked=locked, newest=newest.version, because=_why_older(state, chosen, newest) or _explain_older(state, name, locked),
+        package=name, locked=locked, newest=newest.version, because=_explain_not_newest(state, chosen, newest) or _explain_older(state, name, locked),
         alternative=_describe_cost(state, chosen, name, newest.version),
     )  # fmt: skip
 
 
-def _why_older(state: State, chosen: Solution, newest: LockedPackage) -> str | None:
+def _explain_not_newest(state: State, chosen: Solution, newest: LockedPackage) -> str | None:
     """Return what excludes the newest release of a named package: first what is fixed, then what was solved."""
     name, stated = newest.name, state.read_bounds(newest)
     frameworks = {b.framework: b.version for b in chosen.builds}

@@ -50,8 +50,9 @@ Brought = tuple[Sequence[str], Sequence[str]]
 
 
 def make_request(choices: Choices, emit: Emit, *, no_code: bool = False) -> RequestContext:
-    """Return the request of the options. With `no_code` no source code runs.
+    """Return the request of the options. Where they name no framework, uv says which ones the packages require.
 
+    With `no_code` no source code runs.
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
     DataError.
     """

@@ -350,7 +350,9 @@ def test_one_file_is_never_brought_by_conda_and_by_a_wheel(tmp_path):
     twice = LockedPackage(
         name="PyTorch", version="2.8.0", url="https://h/pytorch-2.8.0-py3-none-any.whl", sha256="0" * 64
     )
-    settings = BuildSettings(env=tmp_path, sources=PackageSources(), emit=drop_event)
+    settings = BuildSettings(
+        env=tmp_path, sources=PackageSources(), emit=drop_event, python=lambda: sys.executable
+    )
     with pytest.raises(BuildError, match="PyTorch as a conda package and as a wheel"):
         build.install_wheels_on_top(lock, [twice], tmp_path, settings)
     (tmp_path / "lib/python3.12/site-packages/demo-1.0.dist-info").mkdir(parents=True)
