@@ -135,6 +135,64 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     )  # fmt: skip
 
 
+def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
+    """Return the frameworks and packages of --framework and --with.
+
+    There may be none if the project's files can name them. Raises UsageError.
+    """
+    wanted: dict[str, FrameworkRequest] = {}
+    packages = []
+    for text in c.framework:
+        need = _requirement("--framework", text)
+        name = canonicalize_name(need.name)
+        if need.url:
+            raise UsageError(
+                f"--framework {text!r}: expected a name with bounds, not an address",
+                hint="write --framework 'torch>=2.6'; add --find-links FOLDER for your own wheels",
+            )
+        if name in FRAMEWORKS:
+            wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
+        elif name in TORCH_COMPANIONS:
+            packages.append(text)
+        else:
+            # the framework of programs that use a package, such as jax for flax
+            implied = {normalize_name(row.package): row.implies for row in data.imports}
+            alias = FRAMEWORK_ALIASES.get(name) or implied.get(name)
+            hint = f"Did you mean {alias}?" if alias else suggest_value(name, FRAMEWORKS)
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}", hint=hint)
+    along = [_requirement("--with", text) for text in c.with_]
+    _refuse_bounds_of_nvcc(along)
+    packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
+    if not wanted and not (c.requirement or c.project):
+        hint = _make_cpu_hint([str(need) for need in along])
+        file = f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
+        raise UsageError(
+            f"{file}, and no --framework given",
+            hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
+        )
+    return tuple(wanted.values()), tuple(packages)
+
+
+def _refuse_bounds_of_nvcc(needs: Sequence[Requirement]) -> None:
+    for need in needs:
+        if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
+            raise UsageError(
+                f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
+                hint="choose the CUDA: --with nvcc --cuda 13.0",
+            )
+
+
+def _requirement(option: str, text: str) -> Requirement:
+    if meant := suggest_version(text):
+        raise UsageError(
+            f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
+        )
+    try:
+        return parse_requirement(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error
+
+
 def _require_brought(demands: ProjectRequirements, brought: Brought) -> Sequence[str]:
     """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
     frameworks, unread = brought
@@ -331,61 +389,3 @@ def _leave_out_gpu_packages(
     return dataclasses.replace(
         demands, needs=tuple(n for n in demands.needs if n not in out), left_out=(*demands.left_out, *notes)
     )
-
-
-def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
-    """Return the frameworks and packages of --framework and --with.
-
-    There may be none if the project's files can name them. Raises UsageError.
-    """
-    wanted: dict[str, FrameworkRequest] = {}
-    packages = []
-    for text in c.framework:
-        need = _requirement("--framework", text)
-        name = canonicalize_name(need.name)
-        if need.url:
-            raise UsageError(
-                f"--framework {text!r}: expected a name with bounds, not an address",
-                hint="write --framework 'torch>=2.6'; add --find-links FOLDER for your own wheels",
-            )
-        if name in FRAMEWORKS:
-            wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
-        elif name in TORCH_COMPANIONS:
-            packages.append(text)
-        else:
-            # the framework of programs that use a package, such as jax for flax
-            implied = {normalize_name(row.package): row.implies for row in data.imports}
-            alias = FRAMEWORK_ALIASES.get(name) or implied.get(name)
-            hint = f"Did you mean {alias}?" if alias else suggest_value(name, FRAMEWORKS)
-            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}", hint=hint)
-    along = [_requirement("--with", text) for text in c.with_]
-    _refuse_bounds_of_nvcc(along)
-    packages += [str(need) for need in along if not need.url]  # a URL is one of the project's requirements
-    if not wanted and not (c.requirement or c.project):
-        hint = _make_cpu_hint([str(need) for need in along])
-        file = f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
-        raise UsageError(
-            f"{file}, and no --framework given",
-            hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
-        )
-    return tuple(wanted.values()), tuple(packages)
-
-
-def _refuse_bounds_of_nvcc(needs: Sequence[Requirement]) -> None:
-    for need in needs:
-        if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
-            raise UsageError(
-                f"--with {str(need)!r}: nvcc cannot have bounds, because its version must match the CUDA of the build",
-                hint="choose the CUDA: --with nvcc --cuda 13.0",
-            )
-
-
-def _requirement(option: str, text: str) -> Requirement:
-    if meant := suggest_version(text):
-        raise UsageError(
-            f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
-        )
-    try:
-        return parse_requirement(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error
