@@ -292,7 +292,7 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
     project = "its dependencies are installed, with their bounds"
     project = f"only its dependencies: {findings.not_installed}" if findings.not_installed else project
     project = f"{findings.computed} {_COMPUTES}" if findings.computed else project
-    unknown = [package or module for module, (package, _) in findings.undeclared.items()]
+    unknown = dict.fromkeys(package or module for module, (package, _) in findings.undeclared.items())
     rows = [
         ("frameworks", chosen),
         ("requirements", findings.requirements.items()),

@@ -201,8 +201,8 @@ class Scan(FolderFindings):
     def _choose_extra(self, seen: Mapping[str, ImportedModule]) -> None:
         """Choose the extra that names a framework where the project's dependencies bring none.
 
-        Of several, those of the framework that most programs import; of these, that for a GPU, or the first one that a document
-        installs. Otherwise the user chooses.
+        Of several, those of the framework that most programs import; of these, that for a GPU; of several, the first one that a
+        document installs. Otherwise the user chooses.
         """
         implying = {canonicalize_name(row.package) for row in self.known.imports.values() if row.implies}
         if not self.project or implying & self.named.keys():
@@ -234,7 +234,9 @@ class Scan(FolderFindings):
         installed = re.findall(
             rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(self.folder))
         )
-        shown = [e for words in installed for e in map(str.strip, words.split(",")) if e in brings]
+        shown = [
+            e for words in installed for e in map(str.strip, words.split(",")) if e in (for_gpu or brings)
+        ]
         chosen = next((option for option in (list(brings), for_gpu, shown[:1]) if len(option) == 1), None)
         if chosen:
             self.extras = chosen

@@ -102,7 +102,8 @@ def _cudas(question: Question) -> Steps:
     known = {b.cuda for b in question.profiles.builds if b.framework in names and b.cuda}
     fitting = [c for c in sorted(known, key=version) if has_builds(change_request(question, cuda=c))]
     others = f", or use one of {', '.join(fitting)}" if fitting else ""
-    yield f"remove --cuda{others}", change_request(question, cuda=None)
+    here = f" (or cuda in {question.request.file})" if question.request.file else ""
+    yield f"remove --cuda{here}{others}", change_request(question, cuda=None)
 
 
 def _drivers(question: Question) -> Steps:

@@ -231,6 +231,12 @@ CASES = {
          "mine/__init__.py": "import onnxruntime\n"},
         {"frameworks": ("onnxruntime",), "project": ".", "extras": ("gpu",)}, "extra gpu, pyproject.toml line 8",
     ),
+    "several extras for a GPU, and one for the CPU that a document installs first": (
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncpu = ['onnxruntime']\ngpu = ['onnxruntime-gpu']\n"
+         "gpu-cu11 = ['onnxruntime-gpu<1.20']\n", "README.md": "pip install -e '.[cpu]'\npip install -e '.[gpu]'\n",
+         "mine/__init__.py": "import onnxruntime\n"},
+        {"frameworks": ("onnxruntime",), "project": ".", "extras": ("gpu",)}, "extra gpu, pyproject.toml line 8",
+    ),
     "several extras": (
         {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncu126 = ['torch']\ncu128 = ['torch']\n",
          "mine/__init__.py": "import torch\n"},
@@ -340,6 +346,10 @@ CASES = {
          "a.py": "import numpy\nif x():\n    import mlflow\ntry:\n    import wandb\nexcept ImportError:\n    wandb = None\n"
          'def f():\n    import onnx\n"""\nimport clearml\n"""\n'},
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared numpy\n",
+    ),
+    "two modules of one package that is not declared": (
+        {"requirements.txt": "torch\n", "a.py": "import torch, attr, attrs\n"},
+        {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared attrs\n",
     ),
     "nothing declared": (
         {"train.py": "import torch, numpy as np, os, data\nif True:\n    import wandb\nfrom PIL import (\n  Image, # x\n)\n",

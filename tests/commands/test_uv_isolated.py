@@ -183,8 +183,9 @@ def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuen
 
 MAY_NAME_IT = {
     "index/uv.py": 3,
+    "actions/profiles.py": 1,
 }
-"""Where the program is named: by what starts it."""
+"""Where the program is named: by what starts it, and in a message."""
 
 
 def test_one_module_starts_uv_and_git_and_build_programs_are_started_through_uv_alone():

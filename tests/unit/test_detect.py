@@ -378,6 +378,7 @@ def test_this_machine_makes_a_valid_document():
     assert isinstance(from_plain(Machine, document), Machine)
     assert any(python["version"].startswith("3.") for python in document["pythons"])
     assert set(package.__all__) == {
+        "MACHINE",
         "PARTS",
         "WITH_CUDA",
         "detect",

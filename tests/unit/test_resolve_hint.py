@@ -202,6 +202,12 @@ def test_the_smallest_change_is_named(asked, machine, hint):
     keeps_its_promise(asking, plan.hint)
 
 
+def test_a_cuda_of_the_project_is_named_with_its_file():
+    request, *machine = question("torch", driver="580.95.05", gpus=["12.1"], cuda="12.6")
+    plan = resolve(dataclasses.replace(request, file="gpuenv.yaml"), *machine, KNOWN)
+    assert plan.hint.startswith("remove --cuda (or cuda in gpuenv.yaml), or use one of 12.9")
+
+
 @rows(
     ("asked", "machine", "wanted"),
     [
