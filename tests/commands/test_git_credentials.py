@@ -5,7 +5,6 @@ import functools
 import http.server
 import subprocess
 import threading
-from pathlib import Path
 
 import project_packages
 import pytest
@@ -101,6 +100,9 @@ def test_git_is_let_in_without_a_password_on_its_command_line(gpuenv, index, rep
     gpuenv.env |= {"PIP_INDEX_URL": index.url, "GIT_USER": "us3r", "GIT_PASSWORD": "s3cr3t-pw"}
     server = f"http://{repository.partition('/')[0]}"
     gpuenv.env["GPUENV_GRANT"] = f"GIT_USER={server} GIT_PASSWORD={server}"
+    scratch = gpuenv.folder / "scratch"  # another run of the tests has its own
+    scratch.mkdir()
+    gpuenv.env["TMPDIR"] = str(scratch)
     (gpuenv.work / "r.txt").write_text(f"fromgit @ git+http://{form}@{repository}\n")
     ran = ok(gpuenv("create", *CPU, "-r", "r.txt", "--no-verify"))
     lines = recorded.read_text()
@@ -108,4 +110,4 @@ def test_git_is_let_in_without_a_password_on_its_command_line(gpuenv, index, rep
     assert "s3cr3t-pw" not in ran.out + ran.err
     written = [p for p in (gpuenv.work / ".venv" / ".gpuenv").rglob("*") if p.is_file()]
     assert written and not [p for p in written if b"s3cr3t-pw" in p.read_bytes()]
-    assert not list(Path(gpuenv.env.get("TMPDIR", "/tmp")).glob("gpuenv-scratch-*/git-credentials"))
+    assert not list(scratch.glob("gpuenv-scratch-*/git-credentials"))
