@@ -192,8 +192,9 @@ class EnvironmentBuild:
     def transaction(self, packages: Sequence[LockedPackage] = ()) -> Iterator[Path]:
         """Yield the prefix of a new environment, or of a copy of the one that changes. It is committed when the block ends.
 
-        If the block raises, what was there stays. So it does after a failed proof, which is no error: the build is then
-        `rolled_back`. `packages` are downloaded first, otherwise those that the lock changes.
+        If the block raises an error, the environment stays as it was. After a failed proof it stays as well, and the block ends
+        without an error: the build is then `rolled_back`. `packages` are downloaded first, otherwise those that the lock
+        changes.
         """
         lock, emit, bundle = self.lock, self.emit, self.choices.bundle
         manager = get_manager(lock.manager)

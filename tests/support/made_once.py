@@ -40,7 +40,7 @@ def create(gpuenv: Command, index: Index, *argv: str) -> None:
             (folder / "url").write_text(held.url)
 
     kept = once(f"made-{key}", make)
-    subprocess.run(["cp", "-a", f"{kept}/work/.", gpuenv.work], check=True)
+    subprocess.run(["cp", "-aT", kept / "work", gpuenv.work], check=True)
     names = {
         (kept / "url").read_text(): index.url,
         str(kept / "work"): str(gpuenv.work),
