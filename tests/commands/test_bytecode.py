@@ -12,8 +12,8 @@ def compiled(env: Path, module: str) -> Path:
     return site / module / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
 
 
-def test_uvs_variable_decides(tmp_path):
-    gpuenv = jax_env(tmp_path / "copy")
+def test_uvs_variable_decides(gpuenv, index):
+    jax_env(gpuenv, index)
     assert not compiled(gpuenv.work / ".venv", "jax").exists()
     gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
     ok(gpuenv("create", *JAX, "--recreate", "--no-verify"))

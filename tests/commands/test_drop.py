@@ -4,30 +4,23 @@ import re
 
 import pytest
 from environment_facts import HERE, installed, ok, refused
-from loopback import Index, serving
-from made_env import JAX, jax_env
+from made_env import JAX, jax_env, jax_index
 from rows import rows
 
-CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 YAML = "# ours\nframeworks: [jax]\ndevice: cpu\nindex: pypi\npackages:\n  - kept  # stays\n"
 TABLE = '[project]\nname = "x"  # ours\nversion = "1"\n\n[tool.gpuenv]\nframeworks = ["jax"]\ndevice = "cpu"\nindex = "pypi"\npackages = ["kept"]\n'
 
 
 @pytest.fixture
-def go(gpuenv):
-    plan = gpuenv("resolve", "--framework", "jax", "--json", *CPU)
-    with serving(Index()) as index:
-        index.add_plan(plan.json)
-        for name in ("kept", "more", "base"):
-            index.add(name, "1.0")
-        index.add("needs-base", "1.0", requires=("base",))
-        gpuenv.env["PIP_INDEX_URL"] = index.url
-        yield gpuenv
+def go(gpuenv, index):
+    jax_index(gpuenv, index)
+    return gpuenv
 
 
 @pytest.mark.parametrize(("name", "text"), [("gpuenv.yaml", YAML), ("pyproject.toml", TABLE)])
-def test_drop_takes_back_what_add_did(tmp_path, name, text):
-    go = jax_env(tmp_path / "copy", YAML)
+def test_drop_takes_back_what_add_did(gpuenv, index, name, text):
+    go = gpuenv
+    jax_env(go, index, YAML)
     file, lock, env = go.work / name, go.work / "pylock.toml", go.work / ".venv"
     (go.work / "gpuenv.yaml").unlink()
     file.write_text(text)
@@ -52,8 +45,9 @@ def test_drop_takes_back_what_add_did(tmp_path, name, text):
     assert ran.json["environment"]["changed"] is False
 
 
-def test_what_another_package_requires_stays_and_is_named(tmp_path):
-    go = jax_env(tmp_path / "copy", YAML)
+def test_what_another_package_requires_stays_and_is_named(gpuenv, index):
+    go = gpuenv
+    jax_env(go, index, YAML)
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
@@ -62,8 +56,9 @@ def test_what_another_package_requires_stays_and_is_named(tmp_path):
     assert "- base" not in (go.work / "gpuenv.yaml").read_text()
 
 
-def test_a_package_of_the_command_line_is_dropped_from_the_environment(tmp_path):
-    go = jax_env(tmp_path / "copy")
+def test_a_package_of_the_command_line_is_dropped_from_the_environment(gpuenv, index):
+    go = gpuenv
+    jax_env(go, index)
     ok(go("create", *JAX, "--with", "kept", "--with", "more", "--no-verify"))
     before = installed(go.work / ".venv")
     ok(go("drop", "more", "--no-verify"))

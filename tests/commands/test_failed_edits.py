@@ -2,31 +2,24 @@
 
 import pytest
 from environment_facts import HERE, installed, ok
-from loopback import Index, serving, wheel_bytes
-from made_env import jax_env
+from loopback import wheel_bytes
+from made_env import jax_env, jax_index
 
 YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
 
 
 @pytest.fixture
-def made(tmp_path):
+def made(gpuenv, index):
     """A project with the environment that it asks for."""
-    return jax_env(tmp_path / "copy", YAML)
+    jax_env(gpuenv, index, YAML)
+    return gpuenv
 
 
 @pytest.fixture
-def go(gpuenv):
-    plan = gpuenv(
-        "resolve", "--framework", "jax", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
-    )
-    with serving(Index()) as index:
-        gpuenv.index = index
-        index.add_plan(plan.json)
-        for name, version in (("kept", "1.0"), ("kept", "2.0"), ("more", "1.0")):
-            index.add(name, version)
-        gpuenv.env["PIP_INDEX_URL"] = index.url
-        (gpuenv.work / "gpuenv.yaml").write_text(YAML)
-        yield gpuenv
+def go(gpuenv, index):
+    jax_index(gpuenv, index)
+    (gpuenv.work / "gpuenv.yaml").write_text(YAML)
+    return gpuenv
 
 
 def files(go):
@@ -34,11 +27,11 @@ def files(go):
 
 
 @pytest.mark.parametrize("locked", [True, False])
-def test_a_failed_download_restores_the_projects_files(made, locked):
+def test_a_failed_download_restores_the_projects_files(made, index, locked):
     if locked:
         ok(made("lock"))
     before, packages = files(made), installed(made.work / ".venv")
-    made.index.faults["more-1.0-py3-none-any.whl"] = "500"
+    index.faults["more-1.0-py3-none-any.whl"] = "500"
     ran = made("add", "more", "--no-verify")
     assert ran.code not in (0, 2) and files(made) == before and installed(made.work / ".venv") == packages
     assert "restored, because the change failed" in ran.err and "/.venv is as it was before" in ran.err
@@ -65,15 +58,15 @@ def test_add_keeps_a_bound_that_the_project_states(made):
     assert installed(made.work / ".venv")["kept"] == "1.0"
 
 
-def test_add_never_replaces_cpu_builds_by_those_of_cuda(go):
+def test_add_never_replaces_cpu_builds_by_those_of_cuda(go, index):
     """The PyTorch index does not respond, and torchvision of the default index is compiled for its CUDA build."""
     go.env["GPUENV_INDEX_PYTORCH"] = "http://127.0.0.1:9/whl"
     plan = go(
         "resolve", "--framework", "torch", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
     )
-    go.index.add_plan(plan.json)
-    go.index.add("torchvision", "0.28.0")
-    go.index.add("needs-vision", "1.0", requires=("torchvision>=0.9",))
+    index.add_plan(plan.json)
+    index.add("torchvision", "0.28.0")
+    index.add("needs-vision", "1.0", requires=("torchvision>=0.9",))
     wheels = go.work / "wheels"
     wheels.mkdir()
     tag = f"cp{HERE.replace('.', '')}"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import uv
-from environment_facts import HERE, ok, own, refused
-from made_env import JAX, jax_env
+from environment_facts import ok, own, refused
+from made_env import JAX, jax_env, jax_index
 from programs import run_program
 
 from provision.environment import kernel
@@ -72,17 +72,14 @@ print(json.dumps(answer))
 @pytest.fixture
 def jax(gpuenv, index):
     """`gpuenv create` of tiny wheels, ipykernel among them."""
-    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
-    index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    index.add("ipykernel", "7.4.0")
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-    return lambda *more: gpuenv("create", *ask, "--no-verify", *more)
+    jax_index(gpuenv, index)
+    return lambda *more: gpuenv("create", *JAX, "--no-verify", *more)
 
 
 @pytest.fixture
-def made(tmp_path):
+def made(gpuenv, index):
     """An environment without a kernel, and `create` of the same."""
-    gpuenv = jax_env(tmp_path / "copy", "", "--with", "ipykernel")
+    jax_env(gpuenv, index, "", "--with", "ipykernel")
     return gpuenv, lambda *more: gpuenv("create", *JAX, "--with", "ipykernel", "--no-verify", *more)
 
 
@@ -223,8 +220,8 @@ def test_a_jupyter_folder_that_cannot_be_written_gives_a_warning(made):
     assert "warning: no Jupyter kernel was made" in ran.err and "/proc/nowhere" in ran.err
 
 
-def test_a_lock_without_ipykernel_says_how_to_get_it(tmp_path):
-    gpuenv = jax_env(tmp_path / "copy")
+def test_a_lock_without_ipykernel_says_how_to_get_it(gpuenv, index):
+    jax_env(gpuenv, index)
     shutil.copy(gpuenv.work / ".venv" / ".gpuenv" / "pylock.toml", gpuenv.work / "pylock.toml")
     ran = gpuenv("create", "--locked", "--no-verify", "--kernel")
     assert ran.code == 2 and "gpuenv lock --with ipykernel" in " ".join(ran.err.split())

@@ -8,7 +8,7 @@ import pytest
 import tomllib
 from environment_facts import HERE, installed, ok, refused
 from loopback import Index, serving, wheel_bytes
-from made_once import create
+from made_env import create
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 

@@ -10,7 +10,7 @@ import pytest
 from command import Command
 from environment_facts import HERE, installed, ok, own
 from loopback import Index, serving
-from made_once import create
+from made_env import create
 from programs import run_program
 
 from provision.environment import registry
