@@ -229,7 +229,7 @@ def _add_machine(case: Case) -> list[Evidence]:
     facts, machine, shown = case.facts, case.circumstances.machine, list[Evidence]()
     if machine is None or case.names_other_driver():
         return shown
-    if machine.context.container and not facts.all("container"):
+    if machine.context.container and facts.first("container") in (None, "other"):
         shown.append(Evidence("a container", "machine"))
         facts.add("container", machine.context.container, shown[0])
     if not case.lines:

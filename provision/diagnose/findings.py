@@ -53,7 +53,7 @@ def _drop_gpu_causes(candidates: Iterable[Candidate], case: Case) -> Iterator[Ca
         title = f"This environment is for the CPU, but a package in it requires {missing}"
         yield candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu")
     # groups of messages of a program that requires a GPU and ends without one
-    shows = case.find_message("cpu_build", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
+    shows = case.find_message("cpu_build_words", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
     if shows:
         title = "This environment is for the CPU, but the program requests a GPU"
         yield candidate("cpu_only_build", 80, shows[:1], title, device="cpu")

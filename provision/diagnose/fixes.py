@@ -65,9 +65,7 @@ def make_fix(found: Candidate, case: Case, slots: Mapping[str, str]) -> str:
         name, equals, value = condition.partition("=")
         if name in slots and (not equals or value == slots[name]):
             return True
-        return bool(
-            case.find_condition(condition) or (condition == "container" and case.facts.all(condition))
-        )
+        return bool(case.find_condition(condition))
 
     fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
     said = find_proposal(case, found)

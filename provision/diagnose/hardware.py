@@ -291,7 +291,7 @@ def judge_platform(case: Case) -> Iterator[Candidate]:
         for line in case.lines
         if _NO_GPUS.search(line.text) or ('device_type: "CPU"' in line.text and not has_gpu)
     )
-    shows = case.find_message("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") or tuple(listed)
+    shows = case.find_message("sees_no_gpu", "dlopen", "cpu_build_words", "jax_fell_back") or tuple(listed)
     if not shows or not native or facts.holds("os=wsl"):
         return
     for name in ("tensorflow", "jax"):
@@ -321,7 +321,7 @@ def judge_no_gpu(case: Case, found: Sequence[Candidate]) -> Iterator[Candidate]:
     shows = [e for e in ends if last is None or (e.line or 0) >= last.number]
     if not shows:
         return
-    if case.find_message("container"):
+    if case.facts.holds("container"):
         without = 90 if case.facts.holds("gpu_flag=no") else 60
         weights = {"container_without_gpu": without, "driver_missing": 40, "visible_devices_invalid": 38}
     elif case.facts.holds("system=wsl"):

@@ -63,10 +63,10 @@ def check_tables(profiles: Profiles) -> None:
 
 
 def find_mistakes(profiles: Profiles) -> list[str]:
-    """Return mistakes in the tables: an unknown name, an invalid pattern, or a cause whose last fix has a
+    """Return mistakes in the tables: an unknown or ambiguous name, an invalid pattern, or a cause whose last fix has a
     condition or a slot."""
     causes, messages = {c.cause for c in profiles.causes}, {m.name for m in profiles.messages}
-    wrong: list[str] = []
+    wrong = [f"{name}: a fact has the name of this message" for name in sorted(messages & CONDITIONS)]
 
     def refuse(row: str, values: Iterable[str], known: Collection[str], what: str) -> None:
         wrong.extend(f"{row}: {value} {what}" for value in values if value not in known)

@@ -123,6 +123,10 @@ def test_causes_with_other_fixes_are_apart(lines, cause):
     assert found(*lines)[0].cause == cause
 
 
+def test_the_machine_s_container_decides_as_that_of_a_text_does():
+    assert [f.cause for f in found(NO_CUDA, machine=DOCKER)] == [f.cause for f in found("docker:", NO_CUDA)]
+
+
 def test_a_platform_is_named_only_with_a_sign_of_it():
     names = [
         f.cause for f in found("Error: libcuda.so: cannot open shared object file: No such file or directory")
@@ -162,3 +166,9 @@ def test_a_fix_that_can_stay_unfilled_is_refused(row, problem):
     wrong = FailureFix(name="n", cause="nv_cache_corrupt", **row)
     assert find_mistakes(KNOWN) == []
     assert problem in " ".join(find_mistakes(dataclasses.replace(KNOWN, fixes=(*KNOWN.fixes, wrong))))
+
+
+def test_a_message_with_the_name_of_a_fact_is_refused():
+    message = KNOWN.messages[0]._replace(name="container")
+    wrong = find_mistakes(dataclasses.replace(KNOWN, messages=(*KNOWN.messages, message)))
+    assert wrong == ["container: a fact has the name of this message"]
