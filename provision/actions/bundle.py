@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import shlex
 from pathlib import Path
 
 from ..bundle import README, assert_writable, is_whole, list_locks, read_existing, refuse_edited
@@ -98,7 +99,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
         writer = BundleWriter(folder, before, locks, emit, unserved)
         manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    step = f"gpuenv create ENV --bundle {shown}  # on the target; {shown}/{README} describes how to install gpuenv there"
+    step = f"gpuenv create ENV --bundle {shlex.quote(str(shown))}  # on the target; {shown}/{README} describes how to install gpuenv there"
     emit(Event("next", "bundle", step))
     return manifest
 
@@ -115,16 +116,17 @@ def _lock_one(
 ) -> LockForBundle | Plan:
     """Return the lock for a bundle of one target, or the plan without builds if no build fits.
 
-    The lock is that of --lock if it is named. An interrupted bundle with the same options continues with
-    its lock. Raises LockError, UsageError.
+    The lock is that of --lock, or of this folder where nothing else is asked for. An interrupted bundle whose lock was
+    solved continues with it. Raises LockError, UsageError.
     """
     lock_file = options.lock
-    options_digest = _digest_options(choices, str(lock_file))
-    begun = before if _can_continue(folder, before, options_digest) else None
     plain = dataclasses.replace(Choices(), **{name: getattr(choices, name) for name in _BESIDE})
-    if lock_file is None and begun is None and choices == plain and locate_project_file() is None:
+    if lock_file is None and choices == plain and locate_project_file() is None:
         here = Path.cwd() / make_lock_name(choices.manager)
         lock_file = here if here.exists() else None
+    options_digest = _digest_options(choices, str(lock_file))
+    # A lock that is a file is read again: it may have changed.
+    begun = before if lock_file is None and _can_continue(folder, before, options_digest) else None
     read_user_grants(choices)
     if not lock_file:
         choices = apply_project(choices)

@@ -88,7 +88,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         )
     file = str(source.written or source.file)
     get_format(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
-    beside = require_folder("--output", output) if output else Path.cwd()
+    beside = require_folder("--output", output).resolve() if output else Path.cwd()
     # These run in the project's folder, even if their own file is elsewhere.
     in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
     folder = Path.cwd() if in_project else beside  # the paths in the export start from it
@@ -97,7 +97,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     lock_file = place_lock(source.file, folder, beside)
-    copied = form in INSTALL_GPUENV and to_file and lock_file != source.file.absolute()
+    copied = form in INSTALL_GPUENV and to_file and lock_file != make_absolute(source.file)
     if copied:
         refuse_to_replace(lock_file, force=options.force)
     more = [_source(drop_event, options.env, other, choices).lock for other in options.lock[1:]]
@@ -117,9 +117,8 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     text = render(form, subject)
     if form in INSTALL_GPUENV and not copied and not lock_file.exists():
         kind = Path(make_lock_name(source.lock.manager)).stem
-        command = shlex.join(
-            ["gpuenv", "export", str(source.env), "--format", kind, "--output", str(lock_file)]
-        )
+        where = [str(source.env)] if source.built else ["--lock", file]
+        command = shlex.join(["gpuenv", "export", *where, "--format", kind, "--output", str(lock_file)])
         warned.insert(
             0,
             f"{lock_file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}",
@@ -137,16 +136,19 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         emit(Event("note", "export", f"{lock_file.name}: written to the same folder"))
     if output:
         write_named(output, "--output", text, beside=form in WITHOUT_COMMENTS)
-    if output and (step := NEXT.get(form)):
-        name, parent = shlex.quote(output.name), shlex.quote(str(output.parent))
-        step = step.format(shlex.quote(str(output)), folder=parent, name=name)
-        emit(Event("next", "export", step.removeprefix("cd . && ")))
+        if step := NEXT.get(form):
+            step = step.format(
+                shlex.quote(str(output)),
+                folder=shlex.quote(str(output.parent)),
+                name=shlex.quote(output.name),
+            )
+            emit(Event("next", "export", step.removeprefix("cd . && ")))
     return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 
 def place_lock(file: Path, folder: Path, beside: Path) -> Path:
     """Return the path of the lock that an export names: the lock itself if it is inside `folder`, else a copy `beside`."""
-    path = file.absolute()
+    path = make_absolute(file)
     inside = path.is_relative_to(folder) and (path.exists() or beside == folder == path.parent)
     return path if inside else beside / file.name
 

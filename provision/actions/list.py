@@ -6,12 +6,14 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..environment import record, registry
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 from ..model.values import Value
+
+T = TypeVar("T")
 
 _SECONDS = 3.0  # time for measuring: the 25000 files of a torch environment take 0.2 s if they are cached
 _FRESH = 600.0  # seconds until a size is measured again
@@ -31,30 +33,27 @@ def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # n
 
 def _describe_env(env: Path, size: registry.Size | None) -> ListedEnvironment:
     """Return an environment as described by its `.gpuenv/` folder. Damaged parts stay unknown."""
-    plan = _read_or_empty(record.read, env, "plan.json")
-    verdict = _read_or_empty(record.read_last_verdict, env).get("verdict") or {}
-    builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
+    plan, verdict = _read_or_none(record.read_plan, env), _read_or_none(record.read_verdict, env)
+    builds = plan.builds if plan else ()
     return ListedEnvironment(
         path=str(env).encode("utf-8", "backslashreplace").decode(),  # invalid UTF-8 as hex
-        manager=plan.get("manager"),
-        frameworks=tuple(
-            ListedFramework(name=b["framework"], version=b["version"], cuda=b["cuda"]) for b in builds
-        ),
-        cuda=next((b["cuda"] for b in builds if b["cuda"]), None),
-        cudnn=plan.get("cudnn"),
-        python=plan.get("python"),
-        verdict=verdict.get("verdict"),
+        manager=plan.manager if plan else None,
+        frameworks=tuple(ListedFramework(name=b.framework, version=b.version, cuda=b.cuda) for b in builds),
+        cuda=plan.cuda if plan else None,
+        cudnn=plan.cudnn if plan else None,
+        python=plan.python if plan else None,
+        verdict=verdict.verdict if verdict else None,
         verified=record.find_verified_time(env),
         bytes=size.bytes if size else None,
         shared_bytes=size.shared if size else None,
     )
 
 
-def _read_or_empty(read: Callable[..., dict[str, Any]], *what: Any) -> dict[str, Any]:
+def _read_or_none(read: Callable[..., T], *what: Any) -> T | None:
     try:
         return read(*what)
     except GpuenvError:
-        return {}
+        return None
 
 
 def _measure_sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
@@ -63,7 +62,7 @@ def _measure_sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     Measuring stops after some seconds. Sizes are kept in the environment, and unmeasured environments come
     first.
     """
-    kept = {env: document for env in envs if (document := _read_or_empty(record.read, env, _SIZE))}
+    kept = {env: document for env in envs if (document := _read_or_none(record.read, env, _SIZE))}
     sizes = {
         env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
         for env, x in kept.items()

@@ -135,8 +135,6 @@ def _folders(choices: Choices) -> list[Path]:
 
 
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
-    problems: list[str] = []
-    tables = []
     known = {Path(f).stem for f in FILES}
     for name in names:
         if name not in known:
@@ -144,19 +142,8 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
                 f"no profile {name!r}: expected one of {', '.join(sorted(known))}",
                 hint=suggest_value(name, sorted(known)),
             )
-    for folder in folders:
-        for path in sorted(folder.glob("*.yaml")):
-            if path.name in FILES and (not names or path.stem in names):
-                read, wrong = read_file(path)
-                problems += wrong
-                tables += [] if wrong else [_table(path, t) for t in read]
-    if problems := list(dict.fromkeys(problems)):
-        raise DataError(
-            f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
-            problems=tuple(problems),
-            hint="correct these rows",
-        )
-    return ProfileTables(tables=tuple(tables))
+    read = profiles.read_tables(folders)
+    return ProfileTables(tables=tuple(_table(p, t) for p, t in read if not names or p.stem in names))
 
 
 def _table(path: Path, table: Table) -> ProfileTable:

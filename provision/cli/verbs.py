@@ -63,7 +63,7 @@ COMMANDS = {
     "export": CommandEntry("Convert a lock for Docker, conda, Slurm and other tools."),
     "bundle": CommandEntry("Collect all files for an installation without a network."),
     "cache dir": CommandEntry("Print the folder of the cache."),
-    "cache prune": CommandEntry("Remove files older than a month, and those of removed environments."),
+    "cache prune": CommandEntry("Remove files that were not used for a month."),
     "cache clean": CommandEntry("Remove all cached files."),
     "profiles list": CommandEntry("List the files of data, with their number of rows and date."),
     "profiles show": CommandEntry("Show the rows of one or more files, with their sources."),

@@ -127,50 +127,49 @@ def _list_yaml_files(folder: Path) -> list[Path]:
         ) from e
 
 
+def read_tables(folders: Sequence[Path]) -> list[tuple[Path, Table]]:
+    """Return the tables of the folders, each with its file. Raises DataError with every mistake."""
+    tables: list[tuple[Path, Table]] = []
+    problems: list[str] = []
+    for folder in folders:
+        files, own = _list_yaml_files(folder), folder == directory()
+        problems += [f"{p.name}: unknown file" for p in files if p.name not in FILES]
+        missing = set(FILES) - {p.name for p in files} if own else set()
+        problems += [f"{name}: missing in {folder}" for name in sorted(missing)]
+        seen: dict[tuple[Any, ...], str] = {}
+        for path in (path for path in files if path.name in FILES):
+            found, wrong = read_file(path)
+            problems += wrong if own else [f"{folder / p}" for p in wrong]
+            for table in (t for t in found if t.head.get("table") in KINDS):
+                tables.append((path, table))
+                kind = KINDS[table.head["table"]]
+                keys = {(kind.into, *row_key(kind, table.head, row)) for row in table.rows if kind.into}
+                problems += sorted(
+                    f"{path.name}: {' '.join(map(str, k[1:]))} is also in {seen[k]}"
+                    for k in keys & seen.keys()
+                )
+                seen |= dict.fromkeys(keys, path.name)
+    if problems:
+        raise DataError(
+            f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
+            problems=tuple(problems),
+            hint="correct these rows, then run `gpuenv profiles check`",
+        )
+    return tables
+
+
 def parse(folders: Sequence[Path]) -> dict[str, str]:
     """Return the rows of the folders as JSON, values in field order, by field of Profiles.
 
     Later folders replace rows of equal key. Raises DataError with every mistake.
     """
     merged: _Merged = {k.into: {} for k in KINDS.values() if k.into}
-    problems: list[str] = []
-    for i, folder in enumerate(folders):
-        files = _list_yaml_files(folder)
-        problems += [f"{p.name}: unknown file" for p in files if p.name not in FILES]
-        missing = set(FILES) - {p.name for p in files} if i == 0 else set()
-        problems += [f"{name}: missing in {folder}" for name in sorted(missing)]
-        tables: list[tuple[str, Table]] = []
-        for path in files:
-            if path.name in FILES:
-                found, wrong = read_file(path)
-                tables += [(path.name, t) for t in found if t.head.get("table") in KINDS]
-                problems += [f"{folder / p}" for p in wrong] if i else wrong
-        problems += _merge(tables, merged)
-    if problems:
-        raise DataError(
-            f"The profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
-            problems=tuple(problems),
-            hint="Correct these rows, then run `gpuenv profiles check`.",
-        )
-    return {into: json.dumps([*rows.values()], separators=(",", ":")) for into, rows in merged.items()}
-
-
-def _merge(tables: list[tuple[str, Table]], merged: _Merged) -> list[str]:
-    """Add one folder's rows. A key in two of its tables is a mistake."""
-    problems = []
-    seen: dict[tuple[Any, ...], str] = {}
-    for file, table in tables:
+    for _, table in read_tables(folders):
         kind = KINDS[table.head["table"]]
-        if not kind.into:
-            continue
-        rows = {row_key(kind, table.head, row): row for row in table.rows}
-        keys = [(kind.into, *key) for key in rows]
-        problems += [f"{file}: {' '.join(map(str, k[1:]))} is also in {seen[k]}" for k in keys if k in seen]
-        seen.update(dict.fromkeys(keys, file))
-        columns = kind.columns
-        for key, row in rows.items():
-            merged[kind.into][key] = [_value(kind, name, table.head, row) for name in columns]
-    return sorted(problems)
+        for row in table.rows if kind.into else ():
+            values = [_value(kind, name, table.head, row) for name in kind.columns]
+            merged[kind.into][row_key(kind, table.head, row)] = values
+    return {into: json.dumps([*rows.values()], separators=(",", ":")) for into, rows in merged.items()}
 
 
 def _value(kind: Kind, name: str, head: dict[str, str], row: Row) -> Any:

@@ -53,7 +53,8 @@ def show_created(screen: Screen, result: CreateResult) -> None:
         show_verdict(screen, result.verdict)
     elif result.environment:
         where = " on a machine that has the GPU" if result.plan and result.plan.device == "cuda" else ""
-        screen.wrapped(f"unproven. To verify, run `gpuenv verify {result.environment.path}`{where}", first="")
+        path = shlex.quote(result.environment.path)
+        screen.wrapped(f"unproven. To verify, run `gpuenv verify {path}`{where}", first="")
 
 
 def _describe_update(packages: Sequence[PackageChange]) -> str:

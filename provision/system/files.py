@@ -336,7 +336,7 @@ def write_output(path: Path, content: str | bytes, *, durable: bool = False) -> 
 
 def is_stream(path: Path) -> bool:
     """Return whether a path is a pipe, a terminal or another device, which cannot be replaced."""
-    text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
+    text = _name_output(path)
     if text in _NAMED or re.fullmatch(_DESCRIPTORS, text):
         return True
     try:
@@ -346,10 +346,15 @@ def is_stream(path: Path) -> bool:
     return stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
 
 
+def _name_output(path: Path) -> str:
+    """Return the absolute path of an output file, which follows no link: `-` is standard output."""
+    return "/dev/stdout" if str(path) == "-" else os.path.abspath(path)  # noqa: PTH100
+
+
 def is_stdout(path: Path) -> bool:
     """Return whether a path is standard output."""
     try:
-        return is_stream(path) and os.path.samestat(path.stat(), os.fstat(1))
+        return is_stream(path) and os.path.samestat(Path(_name_output(path)).stat(), os.fstat(1))
     except OSError:
         return False
 
@@ -361,7 +366,7 @@ def _stream(path: Path) -> int | None:
     """
     if not is_stream(path):
         return None
-    text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
+    text = _name_output(path)
     descriptor = re.fullmatch(_DESCRIPTORS, text)
     if text in _NAMED or descriptor:
         return os.dup(int(descriptor[1]) if descriptor else _NAMED[text])

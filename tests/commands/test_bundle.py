@@ -202,7 +202,7 @@ def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step
     assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
     assert "0 B to download (0 of " in ran.err and " free\n" in ran.err
     assert "the bundle has no Python" in ran.err
-    assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
+    assert ran.out.splitlines()[-1].startswith(f"gpuenv create ENV --bundle '{again.folder}'")
 
 
 def test_a_second_run_fetches_missing_or_changed_files_and_removes_old_ones(again):
@@ -329,6 +329,13 @@ def test_a_bundle_is_made_of_the_named_lock_and_needs_a_lock_or_a_framework(site
     site.index.add("pip", "99.0")
     ok(site.make("--lock", "other.toml", ask=()))
     assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
+    begun = manifest(site.out) | {"complete": False}
+    (site.out / "gpuenv-bundle.json").write_text(json.dumps(begun))
+    site.lock("--output", "other.toml", "--upgrade", "--force")
+    ok(site.make("--lock", "other.toml", ask=()))
+    assert (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists(), (
+        "the lock that is named is that of now"
+    )
     assert "no --framework given" in refused(site.make(ask=()), 2).json["error"]["message"]
 
 

@@ -3,6 +3,7 @@ here: an image is built on a machine without the GPU, so the command that it hol
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 import shutil
@@ -85,6 +86,10 @@ def test_a_file_is_written_whole_and_the_next_step_named(gpuenv, held):
     assert ran.out.splitlines()[-1] == "docker build -t app -f Dockerfile ."
     assert (gpuenv.work / "Dockerfile").read_text() == gpuenv("export", "--format", "dockerfile").out
     assert [p.name for p in gpuenv.work.iterdir() if p.name.startswith(".")] == []
+    assert (
+        gpuenv("export", "--format", "dockerfile", "-o", "-").out
+        == gpuenv("export", "--format", "dockerfile").out
+    )
     made = gpuenv("export", "--format", "dockerfile", "-o", "Dockerfile", "--json").json
     assert made["path"] == "Dockerfile"
 
@@ -180,18 +185,21 @@ def test_the_lock_is_named_from_the_exports_folder(gpuenv):
     ran = gpuenv("export", "--lock", "locks/pylock.cluster.toml", "--format", "dockerfile")
     assert 'COPY ["locks/pylock.cluster.toml", "/opt/lock/pylock.cluster.toml"]' in ran.out
     (gpuenv.work / ".devcontainer").mkdir()
-    ok(
-        gpuenv(
-            "export",
-            "--lock",
-            "locks/pylock.cluster.toml",
-            "--format",
-            "dockerfile",
-            "-o",
-            "locks/Dockerfile",
-        )
-    )
+    ask = ("export", "--format", "dockerfile", "--lock")
+    ok(gpuenv(*ask, "locks/pylock.cluster.toml", "-o", "locks/Dockerfile"))
     assert 'COPY ["pylock.cluster.toml", ' in (gpuenv.work / "locks" / "Dockerfile").read_text()
+    # A path that leads out of the folder is no path in it.
+    aside = gpuenv.folder / "aside"
+    aside.mkdir()
+    (gpuenv.work / "locks" / "pylock.cluster.toml").rename(aside / "pylock.toml")
+    told = gpuenv(*ask, os.path.relpath(aside / "pylock.toml", gpuenv.work)).err
+    assert gpuenv(*shlex.split(told[told.index("gpuenv export ") :])[1:]).code == 0, (
+        "its lock is written here"
+    )
+    (gpuenv.work / "pylock.toml").unlink()
+    ok(gpuenv(*ask, os.path.relpath(aside / "pylock.toml", gpuenv.work), "-o", "locks/../Dockerfile"))
+    assert 'COPY ["pylock.toml", ' in (gpuenv.work / "Dockerfile").read_text()
+    assert (gpuenv.work / "pylock.toml").exists()
 
 
 def test_a_workflow_runs_in_the_projects_folder_wherever_it_lies_itself(gpuenv):

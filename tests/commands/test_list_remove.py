@@ -20,6 +20,8 @@ from provision.environment import place, registry
 from provision.errors import BuildError
 from provision.show import result as shown
 
+WORKS = '{"verdict": {"env": "a", "python": "b", "verdict": "works"}, "under": {}}'
+
 
 def pretended(env: Path, version="2.14.1", files=3):
     """An environment as `create` leaves it, without the packages."""
@@ -27,7 +29,8 @@ def pretended(env: Path, version="2.14.1", files=3):
     mark.mkdir(parents=True)
     build = {"framework": "torch", "version": version, "cuda": "12.6", "index": "pypi", "requirements": []}
     plan = {"schema": "gpuenv.plan/1", "builds": [{**build, "cudnn": "9.10.2.21"}], "cudnn": "9.10.2.21",
-            "python": "3.12", "manager": "venv"}  # fmt: skip
+            "python": "3.12", "manager": "venv", "platform": "linux-x86_64", "device": "cuda",
+            "target": {"platform": "linux-x86_64"}}  # fmt: skip
     (mark / "plan.json").write_text(json.dumps(plan))
     site = env / "lib" / "python3.12" / "site-packages" / "torch"
     site.mkdir(parents=True)
@@ -255,8 +258,15 @@ def test_an_entry_that_cannot_be_removed_is_an_error_and_no_home_means_no_list(m
 
 
 def test_a_damaged_environment_is_listed_with_what_is_known(gpuenv, made):
-    (made[0] / ".gpuenv" / "plan.json").write_text("{")
-    (made[1] / ".gpuenv" / "verdict.json").write_text('{"verdict": {"verdict": "works"}, "under": {}}')
+    (made[1] / ".gpuenv" / "verdict.json").write_text(WORKS)
+    for plan, verdict in (
+        ('{"builds": [{}]}', '{"verdict": 5}'),
+        ('{"builds": 5, "python": [1]}', "[]"),
+        ("{", "{"),
+    ):
+        (made[0] / ".gpuenv" / "plan.json").write_text(plan)
+        (made[0] / ".gpuenv" / "verdict.json").write_text(verdict)
+        assert listed(gpuenv)[str(made[0])]["verdict"] is None
     envs = listed(gpuenv)
     assert envs[str(made[0])]["frameworks"] == [] and envs[str(made[0])]["bytes"] > 0
     assert envs[str(made[1])]["verdict"] == "works" and envs[str(made[1])]["verified"].endswith("+00:00")
@@ -279,7 +289,7 @@ def test_the_table_fits_80_columns_and_loses_nothing(gpuenv, made, data):
         gpuenv.work / ("a-folder-with-a-name-that-is-far-too-long-for-one-row" * 2) / "b" / "env"
     )
     registry.add(deep)
-    (deep / ".gpuenv" / "verdict.json").write_text('{"verdict": {"verdict": "wrong"}}')
+    (deep / ".gpuenv" / "verdict.json").write_text(WORKS.replace("works", "wrong"))
     ran = gpuenv("list")
     rows = ran.out.splitlines()
     assert ran.code == 0 and max(map(len, rows)) <= 80, ran.out

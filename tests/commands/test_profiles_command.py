@@ -47,11 +47,12 @@ def test_check_names_file_row_and_key_of_every_mistake(gpuenv):
     rows = '  - {capability: 9.9, generation: "X"}\n  - {capability: "9.8", generation: "X", colour: "red"}\n'
     (folder / "gpus.yaml").write_text(head + rows)
     (folder / "torch.yaml").write_text("- {a: 1}\n")
+    (folder / "gpu.yaml").write_text("")
     ran = gpuenv("profiles", "check", folder, "--json")
     assert ran.code == 3
     told = "\n".join(ran.json["error"]["problems"])
     assert re.search(r"gpus.yaml.*capability", told) and re.search(r"gpus.yaml.*colour", told)
-    assert "torch.yaml" in told
+    assert "torch.yaml" in told and "gpu.yaml: unknown file" in told
     assert f"{len(ran.json['error']['problems'])} mistakes" in ran.json["error"]["message"]
     ran = gpuenv("profiles", "check", "--profiles", folder, "--json")
     assert ran.code == 3 and "\n".join(ran.json["error"]["problems"]) == told

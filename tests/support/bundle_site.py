@@ -91,7 +91,7 @@ def bundle(made):
 def again(made, tmp_path):
     """The same site with a copy of its bundle, so that what is done to it stays here."""
     made.index.forget()
-    copy = shutil.copytree(made.out, tmp_path / "copy")
+    copy = shutil.copytree(made.out, tmp_path / "a copy")
 
     def make(*more):
         return made.gpuenv("bundle", copy, *more)

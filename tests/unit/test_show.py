@@ -9,6 +9,7 @@ from provision.model import (
     Bundle,
     BundleFile,
     BundlePlan,
+    CreateResult,
     DeviceVerdict,
     Driver,
     Environment,
@@ -177,6 +178,10 @@ LIBRARY = LibraryFile(soname="libcudnn.so.9", path="/usr/lib/libcudnn.so.9", ver
             False,
             ["  restored  a 2, which was missing", "  restored  b 1 -> 2", "  removed   c 3: it overwrote b", "  left      d 4: not in the lock",
              "/e: 2 packages restored, 1 removed"],
+        ),
+        (
+            CreateResult(environment=Environment(path="/an env", manager="venv", python="p", changed=True)), False,
+            ["unproven. To verify, run `gpuenv verify '/an env'`"],
         ),
     ],
 )  # fmt: skip
