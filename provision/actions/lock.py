@@ -91,8 +91,12 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     context = make_request(choices, emit)
     if warning := explain_cpu_choice(context, choices):
         emit(Event("warning", "resolve", warning))
-    read = read_lock if options.check else read_old_lock
-    old_lock = read(output, choices, context.target.platform)
+    platform = context.target.platform
+    old_lock = (
+        read_lock(output, choices, platform)
+        if options.check
+        else read_old_lock(output, choices, platform, emit)
+    )
     plan, new_lock = solve_near(
         context, choices, emit, old_lock, upgrade=options.upgrade, names=options.packages
     )

@@ -12,7 +12,7 @@ from ..config import rows
 from ..config.grants import read_user_grants
 from ..config.options import Choices, get_cache_dir
 from ..config.target import described_target
-from ..errors import LockError, MachineError, MissingVariableError
+from ..errors import LockError, MachineError, MissingVariableError, OtherPlatformError
 from ..model import (
     AvailableWheels,
     Emit,
@@ -136,10 +136,14 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
             )
 
 
-def read_old_lock(path: Path, choices: Choices, platform: str) -> Lock | None:
-    """Return the lock that a new one replaces, or None if there is none that can be read."""
+def read_old_lock(path: Path, choices: Choices, platform: str, emit: Emit) -> Lock | None:
+    """Return the lock that a new one replaces, or None if there is none for the platform, or a damaged one, which is named."""
     if not path.exists() or is_stream(path):
         return None
-    with contextlib.suppress(LockError):
+    try:
         return read_lock(path, choices, platform)
-    return None
+    except OtherPlatformError:
+        return None
+    except LockError as error:
+        emit(Event("warning", "lock", f"{error.message}; its versions are not kept"))
+        return None

@@ -234,7 +234,7 @@ class FleetLocker:
         path = self.path(classes)
         text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
-        old_lock = read_old_lock(path, self.choices, context.target.platform)
+        old_lock = read_old_lock(path, self.choices, context.target.platform, emit)
         return solve_near(context, self.choices, emit, old_lock, upgrade=self.upgrade)
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:

@@ -249,8 +249,8 @@ class CondaEnvironment:
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
     version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
-    place of each. `left` lists what was not carried over. `exact` counts the entries with a build string, which exports of
-    an environment have.
+    place of each. `left` lists what was not carried over. `exact` counts the entries with a release (numpy=1.26.4, with
+    its build or not), which nearly all of an export of an environment have.
     """
 
     folder: Path
@@ -362,7 +362,7 @@ class CondaEnvironment:
         conda = spec[1].lower() if spec else ""
         bounds, build = convert_specifier(spec[2]) if spec else (None, None)
         row = self.known.conda.get(conda)
-        self.exact += bool(build)
+        self.exact += bool(build) or bool(spec and re.fullmatch(r"=[^=*|,]+", spec[2]))
         if conda == "python" and bounds is not None:
             self.python = self.python or _find_minor(bounds) or bounds or None
             self.origins.setdefault("python", origin)

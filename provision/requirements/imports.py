@@ -56,15 +56,16 @@ def find_imports(
     submodules: Collection[str] = (),
     known: Collection[str] = (),
     removed: Collection[RemovedNames] = (),
+    listed: Collection[str] = (),
 ) -> dict[str, ImportedModule]:
     """Return the modules that programs of a folder import, without Python's own and the project's.
 
     Each is the first part of a dotted name. Modules of `submodules` ("torch.utils.tensorboard") are returned as well.
     A name is the project's if any of its files or folders has it, because programs change sys.path. A `known` name is
     that of a package, unless the program's folder or one above, outside of packages, has a file of this name. A use of a
-    `removed` name ("tf.Session") counts as its import.
+    `removed` name ("tf.Session") counts as its import. `listed` as for `list_programs`.
     """
-    programs = list(list_programs(folder))
+    programs = list(list_programs(folder, listed))
     if all(is_side for _, is_side in programs):  # where there is nothing else, people run the notebooks
         programs = [(name, is_side and not name.endswith(".ipynb")) for name, is_side in programs]
     own = _list_own_names(folder, (name for name, _ in programs))
@@ -107,10 +108,11 @@ def _list_own_names(folder: Path, names: Iterator[str]) -> set[str]:
     return own
 
 
-def list_programs(folder: Path) -> Iterator[tuple[str, bool]]:
+def list_programs(folder: Path, listed: Collection[str] = ()) -> Iterator[tuple[str, bool]]:
     """Yield the relative paths of programs and notebooks, nearest first, each with whether it is no main program.
 
-    Environments and hidden folders are left out.
+    Environments and hidden folders are left out. A folder that states its own requirements is another project, unless
+    this one has `listed` a file of it.
     """
     folders, read = [(folder, "", False)], 0
     for visited, (place, prefix, is_below_side) in enumerate(folders):
@@ -123,7 +125,8 @@ def list_programs(folder: Path) -> Iterator[tuple[str, bool]]:
         names = {entry.name for entry in entries}
         if names & {"pyvenv.cfg", "conda-meta"} and prefix:
             continue
-        apart = bool(prefix) and "__init__.py" not in names and any(map(DECLARES.fullmatch, names))
+        declares = {f"{prefix}{name}" for name in names if DECLARES.fullmatch(name)}
+        apart = bool(prefix and declares) and "__init__.py" not in names and declares.isdisjoint(listed)
         is_side = is_below_side or apart
         for entry in entries:
             if entry.name.startswith("."):

@@ -34,7 +34,7 @@ from .tree import find_root
 from .uv import read_uv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ..model import CpuOnlyFramework, ProjectRequirements, RequirementLine, VersionBound
@@ -63,7 +63,7 @@ class Scan(FolderFindings):
         self._read_conda_file()
         self._read_commands()
         read_uv(self, self.folder)
-        seen = find_project_imports(self.folder, self.known)
+        seen = find_project_imports(self.folder, self.known, self.requirements)
         if not self.frameworks:
             self._choose_extra(seen)
         self._decide_by_imports(seen)
@@ -262,10 +262,14 @@ class Scan(FolderFindings):
         if read.is_export and (self.frameworks or self.named):
             self.left[name] = "an export of one machine's environment"
             return
+        if read.is_export:
+            self.remarks.append(
+                f"{name} is an export of one machine's environment: keep only the packages that the project requires"
+            )
         had_project = self.project
-        self._take_over(read, name)
-        for included in read.included:
+        for included in read.included:  # before the rest, which they may contradict: pip has the last word
             self._include(included, name)
+        self._take_over(read, name)
         if self.project and not had_project:
             self._include(None, name)
 
@@ -594,11 +598,14 @@ _CREATES = re.compile(
 )
 
 
-def find_project_imports(folder: Path, known: PackageFacts) -> dict[str, ImportedModule]:
-    """Return the modules of packages that a project's programs import."""
+def find_project_imports(
+    folder: Path, known: PackageFacts, listed: Collection[str] = ()
+) -> dict[str, ImportedModule]:
+    """Return the modules of packages that a project's programs import. `listed` are its requirement files."""
     names = {m for m, row in known.imports.items() if not row.common}
     names |= {*PROJECT_FRAMEWORKS, "onnxruntime", *(name.replace("-", "_") for name in known.companions)}
-    return find_imports(folder, [module for module in known.imports if "." in module], names, known.removed)
+    submodules = [module for module in known.imports if "." in module]
+    return find_imports(folder, submodules, names, known.removed, listed)
 
 
 def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts) -> dict[str, list[str]]:

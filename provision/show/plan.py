@@ -122,8 +122,10 @@ def list_objections(plan: Plan) -> Iterator[str]:
         taken = chosen.get(framework)
         newer = [r for r in best.values() if taken is None or Version(r.version) > taken]
         objections = [r for r in newer if r.reasons[0].code not in ("not_requested", "yanked")]
-        if not objections and not plan.builds and newer:  # no release is what was requested
-            objections = [min(newer, key=lambda r: (len(r.reasons), r.reasons[0].text.startswith(framework)))]
+        if newer and not plan.builds and all(r.reasons[0].code == "requirement_conflict" for r in objections):
+            # No release is what was requested: the nearest one, also beside those outside a file's bounds.
+            nearest = min(newer, key=lambda r: (r in objections, len(r.reasons), r.reasons[0].text.startswith(framework)))  # fmt: skip
+            objections = [r for r in newer if r in objections or r is nearest]
         for _, neighbours in groupby(objections, key=_make_group_key):
             group = list(neighbours)
             first, last = group[0], group[-1]

@@ -71,6 +71,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
                   - conda-forge::opencv=4.5
                   - numpy=1.19.2=py38h54aff64_0
                   - pandas=1.3|1.4
+                  - pillow=8.0
                   - ffmpeg
                   - libunknown-thing=3
                   - pip:
@@ -82,7 +83,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
                     - -e .
                 variables: {A: b}
                 """,
-            "more.txt": "tqdm\n",
+            "more.txt": "tqdm\npillow>=9\n",
             "setup.py": "from setuptools import setup\nsetup(name='x', install_requires=['torch', 'numpy', 'einops'])\n",
         },
     )
@@ -310,8 +311,8 @@ CASES = {
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared rya\n",
     ),
     "a file that the README installs": (
-        {"README.md": "# Mine\npip install -r big/requirements.txt\n", "big/requirements.txt": "jax\n",
-         "other/requirements.txt": "torch\n"},
+        {"README.md": "# Mine\npip install -r big/requirements.txt\n", "big/requirements.txt": "timm\n",
+         "big/a.py": "import jax\n", "other/requirements.txt": "torch\n", "other/a.py": "import torch\n"},
         {"frameworks": ("jax",), "requirements": ("big/requirements.txt",)}, "not read other/requirements.txt",
     ),
     "a file that setup.py reads": (
@@ -371,13 +372,13 @@ CASES = {
     ),
     "an export of one machine beside a declaration": (
         {"requirements.txt": "torch\n",
-         "environment.yaml": "dependencies:\n- python=3.9\n- vc=14.3=h64f974e_17\n" + "- tqdm=4.66.1=py39_0\n" * 20},
+         "environment.yaml": "dependencies:\n- python=3.9\n- vc=14.3=h64f974e_17\n- six\n" + "- tqdm=4.66.1\n" * 19},
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
         "not read environment.yaml (an export of one machine's environment)",
     ),
     "an export of one machine alone": (
         {"environment.yaml": "dependencies:\n- pytorch=2.6.0=cuda\n" + "- tqdm=4.66.1=py39_0\n" * 21},
-        {"frameworks": ("torch==2.6.0",), "packages": ("tqdm==4.66.1",)}, "",
+        {"frameworks": ("torch==2.6.0",), "packages": ("tqdm==4.66.1",)}, "environment.yaml is an export of one machine's",
     ),
     "the environment that the README creates": (
         {"README.md": "conda env create -f env/mine.yml\n", "setup.py": _SETUP.format("install_requires=['torch', 'tqdm']"),

@@ -163,8 +163,11 @@ def test_merge_markers_in_a_lock_are_named_with_the_command_that_ends_them(made)
         told = ran.json["error"]
         assert ran.code == 6 and "pylock.toml has merge conflict markers (line 1)" in told["message"], argv
         assert "gpuenv lock" in told["hint"] and lock.read_text() == marked, argv
-    ok(go("lock", *CPU))  # without --force
+    ran = ok(go("lock", *CPU))  # without --force
     assert "<<<" not in lock.read_text()
+    assert "pylock.toml has merge conflict markers (line 1); its versions are not kept" in " ".join(
+        ran.err.split()
+    )
     ok(go("create", "--locked", *CPU, "--no-verify"))
 
 

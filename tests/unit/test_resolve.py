@@ -245,6 +245,16 @@ def test_the_objection_to_a_build_that_fits_is_said_in_place_of_that_to_another_
         ]
 
 
+def test_the_reason_against_the_requested_release_stands_beside_the_bound_of_a_file():
+    request, target = question("torch", **R580, gpus=["9.0"], cuda="12.8")
+    bound = VersionBound(name="torch", specifier="==2.4.1", origin="r.txt line 1")
+    said = list(list_objections(resolve(dataclasses.replace(request, bounds=(bound,)), target, KNOWN)))
+    assert [s for s in said if "2.4.1:" in s] == [
+        "not torch 2.4.1: CUDA 12.8 was requested; this build is for CUDA 12.4"
+    ]
+    assert len(said) == 3 and said[0].endswith(": r.txt line 1 requires torch==2.4.1")
+
+
 def test_an_older_cuda_than_the_release_offers_has_a_reason():
     said = "CUDA 12.1, not 12.4, because driver 535.129.03 supports CUDA 12.2: "
     machine = {"driver": "535.129.03", "gpus": ["A100"], "python": "3.11"}
