@@ -94,6 +94,11 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
             if isinstance(locked, Plan):
                 return locked
             locks = [locked]
+        if other := [p for one in locks if not (p := one.lock.plan.platform).startswith("linux")]:
+            raise UsageError(
+                f"a bundle is installed by gpuenv, which runs on Linux, but the lock is for {other[0]}",
+                hint="lock for Linux: --platform linux-x86_64",
+            )
         if options.dry_run:
             return preview(folder, locks, emit)
         writer = BundleWriter(folder, before, locks, emit, unserved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,6 +23,9 @@ from ..lock.stack import refuse_cuda_for_cpu
 from ..model import CreateResult, Emit, Event, Lock, Preview, make_lock_name, requirement_name
 from ..model.declare import BUILD, checks_option, dry_run_option, env_option, group, verify_option
 from ..model.values import Value
+
+if TYPE_CHECKING:
+    from ..lock.project import SolvedRequest
 
 # Options of `add` and `drop` that replace the recorded ones of the environment.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -154,7 +158,7 @@ def _restore(before: Mapping[Path, bytes | None], emit: Emit) -> None:
 
 def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | None, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
-    from ..lock import changes, project
+    from ..lock import changes
 
     choices, env_lock = _recall_choices(path, options.choices), record.read_lock_inside(path)
     command = "add" if edit.add else "drop"
@@ -167,9 +171,8 @@ def _preview(edit: PackageEdit, options: EditOptions, path: Path, file: Path | N
         if not plan.builds:
             raise ResolveError("no build fits", hint=plan.hint)
         return changes.preview_lock(command, path, env_lock, build.lock)
+    solved = _solve_project(emit, choices, file, edit, env_lock)
     have = apply_project(choices).with_
-    edit.check(have, file, emit)
-    solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
     same = edit.change(have) == list(have) and not changes.list_changes(solved.project_lock, solved.lock)
     writes = () if same else (file, solved.path)
     return changes.preview_lock(command, path, env_lock or solved.project_lock, solved.lock, writes)
@@ -192,18 +195,24 @@ def _change_project(
 
     Return the options for the environment, and the lock.
     """
-    from ..lock import project
-
-    env_lock = record.read_lock_inside(env)
-    edit.check(apply_project(choices).with_, file, emit)
-    solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
-    near = solved.project_lock or env_lock
-    if near:
-        refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
+    solved = _solve_project(emit, choices, file, edit, record.read_lock_inside(env))
     edit.write(file)
     choices = dataclasses.replace(choices, with_=[text for text in choices.with_ if edit.change([text])])
     choices = dataclasses.replace(choices, typed=recall.list_typed(choices))
     return apply_project(choices), solved.write()
+
+
+def _solve_project(
+    emit: Emit, choices: Choices, file: Path, edit: PackageEdit, env_lock: Lock | None
+) -> SolvedRequest:
+    """Solve the project's lock with the change. Raises UsageError, LockError, ResolveError."""
+    from ..lock import project
+
+    edit.check(apply_project(choices).with_, file, emit)
+    solved = project.solve_with_packages(choices, env_lock, edit.change, edit.description, emit)
+    if near := solved.project_lock or env_lock:
+        refuse_cuda_for_cpu(near.plan, solved.lock.plan, edit.description)
+    return solved
 
 
 def _change_recorded(emit: Emit, choices: Choices, env: Path, edit: PackageEdit) -> Choices:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import platform
+import pwd
 import re
 import socket
 import sys
@@ -155,15 +157,10 @@ def _words(sources: PackageSources) -> tuple[str, ...]:
 def _find_personal_data() -> PersonalData:
     """Return the names that would identify the owner of this machine."""
     environ = process.environ()
-    homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}
+    homes = {environ.get("HOME", "")}
     users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER")}
-    try:
-        import pwd
-
+    with contextlib.suppress(KeyError):  # a user id that is not in the user database
         account = pwd.getpwuid(os.getuid())
-    except (ImportError, KeyError):
-        pass  # Windows, or a user id that is not in the user database
-    else:
         homes.add(account.pw_dir)
         users |= {account.pw_name, account.pw_gecos.partition(",")[0]}
     homes |= {os.path.realpath(h) for h in homes if h}

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from ..errors import BuildError, LockError, UsageError
 from ..index.downloads import has_hashes, part_path
 from ..index.wheel_names import glibc_of
-from ..model import Bundle, BundleFile, BundlePlan, BundlePython, Target, as_document, from_plain, name_few
+from ..model import Bundle, BundleFile, BundlePlan, BundlePython, as_document, from_plain, name_few
 from ..system import trust
 from ..system.files import (
     find_existing,
@@ -212,14 +212,13 @@ _MOST_HOSTS = 20
 
 def readme(bundle: Bundle) -> str:
     """Return README.txt with the commands and their requirements."""
-    windows = bundle.target.platform.startswith("windows")
     plans: list[str] = []
     for plan in bundle.plans:
         plans += ["", f"{plan.lock}: {', '.join(plan.frameworks)} for {plan.device}, Python {plan.python}"]
         for one in plan.classes:
             more = len(one.hosts) - _MOST_HOSTS
             hosts = ", ".join(one.hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")
-            plans += [f"  class {one.id}: {_describe(one.target)}", f"    {hosts}"]
+            plans += [f"  class {one.id}: {one.target.words}", f"    {hosts}"]
     for missing in bundle.unserved if plans else ():
         plans += ["", f"Nothing for {missing.host or ', '.join(missing.classes)}: {missing.reason}"]
     every: tuple[Bundle | BundlePlan, ...] = bundle.plans or (bundle,)
@@ -233,12 +232,12 @@ def readme(bundle: Bundle) -> str:
             f"Python {archive.version} is included, and is used if the machine has no Python {major}.{minor}."
         )
         pythons += ["", said]
-        if not windows and (int(major), int(minor)) >= (3, 10):
+        if (int(major), int(minor)) >= (3, 10):
             pythons.append(_WITHOUT_PYTHON)
     values = {
         "plans": "\n".join(plans), "count": str(sum(len(c.hosts) for p in bundle.plans for c in p.classes)),
         "gpuenv": bundle.gpuenv, "frameworks": ", ".join(bundle.frameworks), "device": bundle.device,
-        "machine": _describe(bundle.target), "python": str(bundle.python), "windows": windows,
+        "machine": bundle.target.words, "python": str(bundle.python),
         "wanted": "'gpuenv[conda]'" if bundle.manager == "conda" else "gpuenv",
         "pythons": "\n".join(pythons), "notes": bundle.notes,
     }  # fmt: skip
@@ -246,10 +245,3 @@ def readme(bundle: Bundle) -> str:
 
 
 _WITHOUT_PYTHON = "Without any Python on the machine, unpack the archive with tar xzf, and use python/bin/python3 instead of python3."
-
-
-def _describe(target: Target) -> str:
-    """Return a machine in words: "linux-x86_64, driver 580.95.05, NVIDIA B200 (10.0)"."""
-    gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus)
-    driver = f"driver {target.driver}" if target.driver else ""
-    return ", ".join(filter(None, (target.platform, driver, gpus)))

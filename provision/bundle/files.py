@@ -96,7 +96,6 @@ def collect(http: Http, items: Sequence[Download], on_progress: Callable[[int, s
 _BUILDS = {
     "linux-x86_64": ("linux", "x86_64", "gnu"),
     "linux-aarch64": ("linux", "aarch64", "gnu"),
-    "windows-x86_64": ("windows", "x86_64", "none"),
 }
 _TIMEOUT = 1800.0
 
@@ -170,7 +169,7 @@ def unpack_archive(folder: Path, archive: BundlePython, sha256: str, env: Path) 
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
         variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
         done = _run(["python", "install", archive.key, "--no-bin", "--install-dir", str(home)], variables)
-    path = home / archive.key / ("python.exe" if system == "windows" else "bin/python3")
+    path = home / archive.key / "bin/python3"
     if not done.ok or not path.exists():
         raise BuildError(
             f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",

@@ -123,13 +123,13 @@ def choose_lock(folder: Path, manifest: Bundle, choices: Choices, emit: Emit) ->
         if why is None:
             text = f"this machine is of host class {own.get(plan.lock)}: installing {plan.lock} of the bundle"
             if plan.lock not in own:
-                text = f"no host class of the bundle has machines like this one ({_describe(target)}): installing {plan.lock}, which fits this machine"
+                text = f"no host class of the bundle has machines like this one ({target.words}): installing {plan.lock}, which fits this machine"
             emit(Event("note", "lock", text))
             return plan.lock
         objections[plan.lock] = why
     rows = [f"{', '.join(c.id for c in p.classes)} ({p.lock}): {objections[p.lock]}" for p in manifest.plans]
     raise LockError(
-        f"no lock of the bundle {folder} fits this machine ({_describe(target)}). Its classes are {'; '.join(rows)}",
+        f"no lock of the bundle {folder} fits this machine ({target.words}). Its classes are {'; '.join(rows)}",
         hint="run `gpuenv detect --json > HOST.json` here, then `gpuenv bundle DIR` with one more --target HOST.json",
     )
 
@@ -148,15 +148,3 @@ def _find_objection(
         return error.message
     newer = find_newer_glibc(map(get_bundle_path, lock.packages), target.glibc)
     return f"{newer} needs a newer glibc than {target.glibc}" if newer else None
-
-
-def _describe(target: Target) -> str:
-    """Return a machine in words: "linux-x86_64, glibc 2.35, driver 580.95.05, GPU 9.0"."""
-    gpus = sorted({g.capability for g in target.gpus})
-    words = [
-        target.platform,
-        f"glibc {target.glibc}" if target.glibc else "",
-        f"driver {target.driver}" if target.driver else "no driver",
-        f"GPU {', '.join(gpus)}" if gpus else "",
-    ]
-    return ", ".join(filter(None, words))

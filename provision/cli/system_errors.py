@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource  # imported here: without a free file descriptor it could not be imported later
 import sys
 import tempfile
 from pathlib import Path
@@ -12,9 +13,6 @@ from pathlib import Path
 from ..errors import BuildError, GpuenvError, LockError, MachineError, UsageError
 from ..system import process
 from ..system.redaction import clean_line
-
-if sys.platform != "win32":
-    import resource  # imported here: without a free file descriptor it could not be imported later
 
 _NO_MEMORY = (
     r"(?i)cannot allocate memory|can't start new thread|failed to map segment|memory allocation of \d+ bytes failed"
@@ -134,8 +132,6 @@ def _choose_memory_hint() -> str:
 
 def _describe_limit(name: str) -> str:
     """Return the soft limit as text, or "" if there is none."""
-    if sys.platform == "win32":
-        return ""
     soft = resource.getrlimit(getattr(resource, name))[0]
     if soft == resource.RLIM_INFINITY:
         return ""

@@ -176,7 +176,7 @@ class BundlePython(Value):
     """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), version and path."""
 
     FORMS: ClassVar = {
-        "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-(linux|windows)-[a-z0-9_]+-(gnu|none)",
+        "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-linux-[a-z0-9_]+-gnu",
         "version": r"[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*",
     }
 

@@ -49,6 +49,12 @@ class Target(Value):
         names = " ".join(g.name or "" for g in self.gpus).lower()
         return None if "geforce" in names or "titan" in names else self.forward_compat
 
+    @property
+    def words(self) -> str:
+        """The machine in words: "linux-x86_64, glibc 2.35, driver 580.95.05, NVIDIA B200 (10.0)"."""
+        named = [f"{k} {v}" for k, v in (("glibc", self.glibc), ("driver", self.driver)) if v]
+        return ", ".join([self.platform, *named, *(f"{g.name or 'GPU'} ({g.capability})" for g in self.gpus)])
+
 
 class Gpu(Value):
     """One physical GPU. `index` is NVML's, and `memory_mib` the whole memory in MiB.

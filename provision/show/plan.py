@@ -50,7 +50,7 @@ def show_plan(
         if index := _describe_index(build):
             screen.wrapped(f"from {index}", indent="    ", first="  ")
     if not plan.builds:
-        screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_describe_target(plan)}")
+        screen.line(screen.colour("no build fits", "red") + f"  {plan.target.words}")
     if explain:
         _show_sets(screen, plan)
         _show_table(screen, plan)
@@ -93,12 +93,6 @@ def _name_index(url: str) -> str:
     from ..index.uv import own_index  # imported late, because most values are shown without it
 
     return "PyPI" if url == own_index() else url
-
-
-def _describe_target(plan: Plan) -> str:
-    words = [f"driver {plan.target.driver}"] if plan.target.driver else []
-    words += [f"{g.name or 'GPU'} ({g.capability})" for g in plan.target.gpus]
-    return ", " + ", ".join(words) if words else ""
 
 
 def list_objections(plan: Plan) -> Iterator[str]:

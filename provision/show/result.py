@@ -129,11 +129,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
 
 
 def _describe_bundle(plan: Bundle | BundlePlan) -> str:
-    target = plan.target
-    gpus = ", ".join(g.name or f"compute capability {g.capability}" for g in target.gpus)
-    driver = f"driver {target.driver}" if target.driver else ""
-    meant = ", ".join(filter(None, (target.platform, f"Python {plan.python}", driver, gpus)))
-    return f"{', '.join(plan.frameworks)} for {plan.device}: {meant}"
+    return f"{', '.join(plan.frameworks)} for {plan.device}: Python {plan.python}, {plan.target.words}"
 
 
 def show_listing(screen: Screen, listing: EnvironmentList) -> None:

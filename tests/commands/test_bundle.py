@@ -190,6 +190,20 @@ def test_a_bundle_for_another_machine_has_that_machines_files(site):
     assert "GH200" in (site.out / "README.txt").read_text()
     ran = site.gpuenv("create", "--bundle", "out", "--json")
     assert ran.code == 6 and re.search("linux-aarch64; .*linux-x86_64", ran.json["error"]["message"])
+    ask = (
+        "-f",
+        "torch",
+        "--python",
+        "3.12",
+        "--index",
+        "pypi",
+        "--device",
+        "cpu",
+        "--platform",
+        "windows-x86_64",
+    )
+    site.index.add_plan(site.gpuenv("resolve", *ask, "--json").json)
+    assert "runs on Linux" in refused(site.make("--dry-run", ask=ask), 2).json["error"]["message"]
 
 
 # --- again, and interrupted ----------------------------------------------------------------------

@@ -81,10 +81,11 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go, index):
     assert "the PyTorch index, which has the CPU" in ran.json["error"]["message"]
     (go.work / "gpuenv.yaml").write_text(text + "index: pypi\n")
     before = files(go)
-    ran = go("add", "needs-vision", "--json")
-    assert ran.code == 5 and files(go) == before, ran.out
-    assert "with needs-vision only the CUDA" in ran.json["error"]["message"]
-    assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]
+    for more in ((), ("--dry-run",)):
+        ran = go("add", "needs-vision", "--json", *more)
+        assert ran.code == 5 and files(go) == before, ran.out
+        assert "with needs-vision only the CUDA" in ran.json["error"]["message"]
+        assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]
 
 
 def test_a_lock_that_is_not_in_the_cache_is_not_available_offline(go):

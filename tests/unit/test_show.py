@@ -167,7 +167,7 @@ LIBRARY = LibraryFile(soname="libcudnn.so.9", path="/usr/lib/libcudnn.so.9", ver
                    files=(BundleFile(path="wheels/a.whl", size=1 << 20),),
                    plans=(BundlePlan(lock="a.toml", target=LINUX, device="cpu", frameworks=("jax",), python="3.12",
                                      classes=(HostClass(id="c", target=LINUX, device="cpu", hosts=("one", "two")),)),)),
-            True, ["a.toml: jax for cpu: linux-x86_64, Python 3.12", "for c (2 hosts)", "  wheels/a.whl"],
+            True, ["a.toml: jax for cpu: Python 3.12, linux-x86_64", "for c (2 hosts)", "  wheels/a.whl"],
         ),
         (
             RepairResult(
