@@ -238,7 +238,7 @@ def _request_lock(choices: Choices, lock: Lock) -> Choices:
     They name its frameworks and all other packages that the plan does not include. Raises UsageError for a
     package that only a file can request.
     """
-    if not get_format(lock.manager).PLANS_FIRST:
+    if not get_format(lock.manager).OF_WHEELS:
         raise UsageError(
             "the environment was built from a conda lock, which does not record the requested packages",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",

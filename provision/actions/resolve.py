@@ -93,7 +93,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
         _refuse_channels(choices)
     context = make_request(choices, emit, no_code=True)
     local, lock = context.sources.offline or context.sources.no_index, None
-    if not get_format(choices.manager).PLANS_FIRST:
+    if not get_format(choices.manager).OF_WHEELS:
         plan = _solve_channels(emit, context, choices, explain=options.explain)
     elif (context.request.packages or context.demands.needs) and not local:
         plan, lock = solve_near(context, choices, emit)
@@ -192,7 +192,7 @@ def add_pip(
 
 def _refuse_channels(choices: Choices) -> None:
     """Raise UsageError for a manager whose builds are packages of conda channels."""
-    if not get_format(choices.manager).PLANS_FIRST:
+    if not get_format(choices.manager).OF_WHEELS:
         raise UsageError(
             f"--pip: the builds of --manager {choices.manager} come from its channels, and pip cannot install them",
             hint="leave out --pip, or use --manager venv",

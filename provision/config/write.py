@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError
-from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, InitDecision, InitResult, WrittenFile
+from ..model import InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
-from ..requirements.quote import quote_text, suggest_version, take_first_line
+from ..requirements.quote import quote_text
 from ..requirements.scan import Scan
 from ..system.files import suggest_fix
 from ..templates import read
-from .edit import parse_package_name, write_files
+from .edit import write_files
 from .env import find_in_folder
-from .file import CONFIG_NAME, LISTS, parse_config, read_config
+from .file import CONFIG_NAME, parse_config, read_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -240,7 +240,7 @@ def write_project_files(
     else:
         findings = Scan(folder=folder, known=known, environ=environ)
         findings.run()
-        chosen = _choose_frameworks(frameworks, known.companions, findings)
+        chosen = _choose_frameworks(frameworks, findings)
         named = tuple(text for text, _ in chosen)
         contents[path] = _render_valid(findings, chosen)
         files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=""))
@@ -277,7 +277,7 @@ def _render_valid(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -
     try:
         return render_config(findings, chosen).encode()
     except DataError as error:
-        mistakes = "; ".join(problem.partition(": ")[2] for problem in error.problems)
+        mistakes = "; ".join(problem.split(": ", 2)[2] for problem in error.problems)
         raise UsageError(
             f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
         ) from error
@@ -313,27 +313,8 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
     ]
 
 
-def _choose_frameworks(
-    frameworks: Sequence[str], companions: Mapping[str, str], findings: FolderFindings
-) -> list[tuple[str, str]]:
-    """Return the frameworks to list: those of the options, else those found. Raises UsageError."""
-    for text in frameworks:
-        if meant := suggest_version(text):
-            raise UsageError(
-                f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
-            )
-        try:
-            name = parse_package_name(text)
-        except ValueError as error:
-            raise UsageError(
-                f"--framework {quote_text(text)!r} is not a requirement like 'torch>=2.6': {take_first_line(error)}"
-            ) from error
-        if LISTS["frameworks"].problem(text) or (name not in FRAMEWORKS and name not in companions):
-            meant = f". Did you mean {FRAMEWORK_ALIASES[name]}?" if name in FRAMEWORK_ALIASES else ""
-            raise UsageError(
-                f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
-                hint=f"--framework {'|'.join(FRAMEWORKS)}",
-            )
+def _choose_frameworks(frameworks: Sequence[str], findings: FolderFindings) -> list[tuple[str, str]]:
+    """Return the frameworks to list: those of the options, else those found. Raises UsageError without any."""
     chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
     if not chosen:
         name_one = "gpuenv init --framework torch (or tensorflow, jax, onnxruntime)"

@@ -60,7 +60,7 @@ def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
 def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError if a lock does not fit a target. `machine` is this one if the lock is installed here."""
     lock_format = get_format(lock.manager)
-    if lock_format.PLANS_FIRST and lock.plan.device == "cpu":
+    if lock_format.OF_WHEELS and lock.plan.device == "cpu":
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load(choices),

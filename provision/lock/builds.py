@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -17,14 +16,19 @@ from ..system.versions import major, public, version
 
 
 class FittingBuilds(Value, kw_only=False):
-    """The builds of each requested framework that fit every target, best first."""
+    """The builds of each requested framework that fit every target, best first: for one `python`, or for all."""
 
     context: RequestContext
+    python: str | None = None
+
+    @cached_property
+    def _asked(self) -> RequestContext:
+        return self.context.with_request(pythons=(self.python,)) if self.python else self.context
 
     @cached_property
     def question(self) -> Question:
         """The request on all its targets."""
-        return make_joint_question(self.context)
+        return make_joint_question(self._asked)
 
     @cached_property
     def chains(self) -> tuple[list[Build], ...]:
@@ -37,7 +41,7 @@ class FittingBuilds(Value, kw_only=False):
     @cached_property
     def newest(self) -> Plan:
         """The plan with the newest builds."""
-        return plan_request(self.context)
+        return plan_request(self._asked)
 
     def rows(self, plan: Plan) -> tuple[Build, ...]:
         """Return the rows of a plan's builds."""
@@ -88,10 +92,9 @@ class FittingBuilds(Value, kw_only=False):
             for b in chain
             if b is not chosen
         )
-        request = dataclasses.replace(
-            self.context.request, passed_over=passed, pythons=(python,), pins=tuple(pins)
+        return plan_request(
+            self.context.with_request(passed_over=passed, pythons=(python,), pins=tuple(pins))
         )
-        return plan_request(dataclasses.replace(self.context, request=request, pythons_known=False))
 
     def replace_build(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
         """Return a set with one build replaced, and the others as new as they can be beside it, or None."""

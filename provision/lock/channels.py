@@ -103,10 +103,9 @@ def _move_companions(context: RequestContext) -> RequestContext:
         return context
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
     packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
-    request = dataclasses.replace(context.request, packages=packages)
     needs = tuple(n for n in context.demands.needs if n not in applied)
     demands = dataclasses.replace(context.demands, needs=needs)
-    return dataclasses.replace(context, request=request, demands=demands)
+    return dataclasses.replace(context.with_request(packages=packages), demands=demands)
 
 
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
@@ -135,12 +134,10 @@ def plan_for(context: RequestContext, solution: solver.Solution, lock: Lock) -> 
     wanted = tuple(w for w in context.request.frameworks if w.name in solution.lacking)
     if not wanted:
         return empty
-    request = dataclasses.replace(
-        context.request, frameworks=wanted, packages=(), python=lock.plan.python, pythons=(), manager="venv"
-    )
     for python in dict.fromkeys((lock.plan.python, context.request.python)):
-        again = dataclasses.replace(request, python=python)
-        plan = plan_request(dataclasses.replace(context, request=again, pythons_known=False))
+        plan = plan_request(
+            context.with_request(frameworks=wanted, packages=(), python=python, pythons=(), manager="venv")
+        )
         if plan.builds:
             return dataclasses.replace(plan, packages=solution.wheels)
     names = ", ".join(w.name for w in wanted)

@@ -57,7 +57,7 @@ def plan_targets(
     groups, left_out, notes = read_hosts(targets, choices, rows.load(choices))
     for group in groups:
         check_choices(group.choices)
-        if not get_format(group.choices.manager).PLANS_FIRST:
+        if not get_format(group.choices.manager).OF_WHEELS:
             raise UsageError(
                 f"--manager {group.choices.manager}: several targets are supported only with --manager venv",
                 hint="give one --target, or --manager venv",

@@ -25,13 +25,11 @@ class LockFormat:
 
     OPTION = ""
     """The option for this manager after a space, or an empty text for the default manager."""
-    PLANS_FIRST = True
-    """Whether builds are planned before packages are solved. Otherwise the solver chooses them, and a lock does not
-    state the request."""
+    OF_WHEELS = True
+    """Whether environments are made of wheels: builds are planned before packages are solved, and uploads can be limited.
+    Otherwise the solver of the channels chooses the builds, and a lock does not state the request."""
     BRINGS_PYTHON = False
     """Whether Python is a package of the lock."""
-    KEEPS_UPLOAD_LIMITS = True
-    """Whether a lock can exclude newer uploads (--exclude-newer)."""
     EXTRAS: tuple[str, ...] = ()
     """The extras of gpuenv that the manager requires."""
 
@@ -87,9 +85,8 @@ class CondaFormat(LockFormat):
     """The lock formats of conda."""
 
     OPTION = " --manager conda"
-    PLANS_FIRST = False
+    OF_WHEELS = False
     BRINGS_PYTHON = True
-    KEEPS_UPLOAD_LIMITS = False
     EXTRAS = ("conda",)
 
     def require(self) -> None:
@@ -151,8 +148,8 @@ def check_choices(choices: Choices) -> None:
     """Raise UsageError for invalid options, and for those that the chosen manager does not have."""
     check_values(choices)
     chosen = get_format(choices.manager)
-    check_limits(choices, kept=chosen.KEEPS_UPLOAD_LIMITS)
-    if (python := choices.python or "").endswith("t") and not chosen.PLANS_FIRST:
+    check_limits(choices, kept=chosen.OF_WHEELS)
+    if (python := choices.python or "").endswith("t") and not chosen.OF_WHEELS:
         raise UsageError(
             f"--python {python}: gpuenv plans no {choices.manager} environment with a free-threaded Python",
             hint=f"use --python {python.rstrip('t')}",

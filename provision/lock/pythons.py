@@ -44,7 +44,7 @@ def choose_python(state: State) -> None:
             what = "has no wheel for" if best[1] else "does not support"
             held_by = f"{named.name} {best[0]} {what} Python {possible[0]}"
         possible = fitting or possible
-    other = FittingBuilds(state.context_for_python(possible[0]))
+    other = FittingBuilds(state.context, possible[0])
     if held_by and other.newest.builds:
         state.note(f"Python {possible[0]} in place of {plan.python}: {held_by}")
         state.set_fitting(other)
@@ -94,7 +94,7 @@ def try_other_pythons(state: State, refusal: Refusal) -> Outcome:
         (n for n in bounded if not _list_with_wheel(state, n, [python])), None
     )
     for other in _list_others(state, refusal.error, lacking, python):
-        fitting = FittingBuilds(state.context_for_python(other))
+        fitting = FittingBuilds(state.context, other)
         if not fitting.newest.builds:
             continue
         within = next(
@@ -164,8 +164,9 @@ def prefer_older(state: State, best: Solution) -> Solution:
         key=version,
         default=None,
     )
-    again = replace(state, context=state.context_for_python(other), tried=[]) if other else None
-    if again and again.fitting.newest.builds:
+    older = FittingBuilds(state.context.with_request(pythons=(other,))) if other else None
+    if older and older.newest.builds:
+        again = replace(state, fitting=older, tried=[])
         with contextlib.suppress(LockError):
             outcome = attempt(again, first_candidate(again))
             if isinstance(outcome, Solution) and not (outcome.conflicts or compiled & {*outcome.compiles}):
@@ -173,7 +174,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
                     f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {days[oldest.name]} has no wheel, "
                     f"and is older than Python {python}"
                 )
-                state.context, state.tried = again.context, [outcome]
-                state.set_fitting(again.fitting)
+                state.tried = [outcome]
+                state.set_fitting(older)
                 return outcome
     return best

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -35,6 +36,7 @@ from ..model import (
     Request,
     RequestContext,
     RequirementLine,
+    Target,
     VersionBound,
     drop_event,
     is_cpu_build,
@@ -45,12 +47,10 @@ from ..requirements.quote import parse_requirement, suggest_version, try_require
 from .formats import get_format
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
-Brought = tuple[Sequence[str], Sequence[str]]
-"""The frameworks that packages require, and the packages whose requirements only a build can state."""
 
 
 def make_request(choices: Choices, emit: Emit, *, no_code: bool = False) -> RequestContext:
-    """Return the request of the options. Where they name no framework, uv says which ones the packages require.
+    """Return the request of the options. Where they name no framework, uv is run: it says which ones the packages require.
 
     With `no_code` no source code runs.
     If the manager's configuration assumes a GPU, this machine needs none. Raises UsageError, MachineError,
@@ -65,8 +65,7 @@ def make_request(choices: Choices, emit: Emit, *, no_code: bool = False) -> Requ
             raise
         context = _read_context(dataclasses.replace(choices, device="cpu"), emit, no_code=no_code)
     if assumed and context.request.device == "cpu" and (by_configuration or choices.device == "cuda"):
-        request = dataclasses.replace(context.request, device="cuda")
-        return dataclasses.replace(context, request=request, reason=assumed)
+        return dataclasses.replace(context.with_request(device="cuda"), reason=assumed)
     return context
 
 
@@ -75,7 +74,6 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
 
     With `no_code` packages that need source code are left out. Raises UsageError, MachineError, DataError.
     """
-    plans_first = get_format(c.manager).PLANS_FIRST  # conda channels use other names
     data = load(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data)
@@ -83,45 +81,29 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     where = merge_sources(read_sources(c, data), c, demands)
     supply = list_available_wheels(where)
     device, reason = choose_device(c, machine, target)
-    if plans_first:
+    of_wheels = get_format(c.manager).OF_WHEELS  # conda channels use other names
+    if of_wheels:
         replaced = device == "cuda"
         warnings = _check_traps(packages, demands, data, supply, where, target.platform, replaced=replaced)
-        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
+        demands = _leave_out(demands, warnings)
     pythons = list_pythons(c, machine, target)
     python = get_minor_version(c.python) or next(iter(pythons), None)
-
-    def bring(needs: Sequence[RequirementLine]) -> Brought:
-        if not (python and needs):
-            return (), ()
-        from .archives import source_rules
-        from .compile import Query
-
-        plan = Plan(
-            builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
-        )
-        rules = source_rules(where, emit, no_code=no_code)
-        query = Query(plan=plan, sources=where, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
-        versions = query.answer().versions
-        return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
-
+    ask = partial(_list_brought, target=target, python=python, sources=where, emit=emit, no_code=no_code)
     named = {w.name for w in wanted}
-    if plans_first and device == "cuda":
-        demands, only_cpu = _sort_cpu_builds(demands, named, bring)
+    if of_wheels and device == "cuda":
+        demands, only_cpu = _sort_cpu_builds(demands, named, ask)
         if only_cpu and c.device == "auto":
             device, reason = "cpu", only_cpu
-    elif plans_first:
+    elif of_wheels:
         demands = _keep_cpu_packages(demands, named)
-    wanted = (*wanted, *(FrameworkRequest(name=n) for n in demands.frameworks if n not in named))
-    if not wanted:
-        if python is None or not demands.needs:
-            files = ", ".join(Path(file).name for file in demands.files) or "the project"
-            raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
-        wanted = tuple(FrameworkRequest(name=n) for n in _require_brought(demands, bring(demands.needs)))
-    if plans_first and device == "cuda":
-        notes = _note_cpu_packages(packages, [w.name for w in wanted])
-        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    frameworks = [n for n in demands.frameworks if n not in named]
+    if not (wanted or frameworks):
+        frameworks = _require_frameworks(demands, python, ask)
+    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks))
     bounds = (*demands.bounds, *_bounds_of_packages(wanted, demands, data))
-    if plans_first and device == "cpu":
+    if of_wheels and device == "cuda":
+        demands = _leave_out(demands, _note_cpu_packages(packages, [w.name for w in wanted]))
+    elif of_wheels:
         demands = _leave_out_gpu_packages(demands, wanted, data)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
@@ -133,6 +115,53 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), no_code=no_code,
     )  # fmt: skip
+
+
+def _leave_out(demands: ProjectRequirements, notes: Iterable[str]) -> ProjectRequirements:
+    """Return the requirements with notes on what does not apply as written."""
+    return dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+
+
+def _list_brought(
+    needs: Sequence[RequirementLine], *, target: Target, python: str | None, sources: PackageSources, emit: Emit,
+    no_code: bool,
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """Ask uv which frameworks some packages require. Return also the packages whose requirements only a build can state."""
+    if not (python and needs):
+        return [], []
+    from .archives import source_rules
+    from .compile import Query
+
+    plan = Plan(
+        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+    )
+    rules = source_rules(sources, emit, no_code=no_code)
+    query = Query(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    versions = query.answer().versions
+    return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
+
+
+def _require_frameworks(
+    demands: ProjectRequirements, python: str | None, ask: Callable[..., tuple[list[str], list[str]]]
+) -> list[str]:
+    """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
+    if python is None or not demands.needs:
+        files = ", ".join(Path(file).name for file in demands.files) or "the project"
+        raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
+    frameworks, unread = ask(demands.needs)
+    if frameworks:
+        return frameworks
+    if unread:
+        raise UsageError(
+            "no --framework given, and no package with readable metadata requires one",
+            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
+        )
+    files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
+    by_name = [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
+    raise UsageError(
+        f"no --framework given, and the packages of {files} require none",
+        hint="; ".join(filter(None, (_make_cpu_hint(by_name), _ANY_FRAMEWORK))),
+    )
 
 
 def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
@@ -193,24 +222,6 @@ def _requirement(option: str, text: str) -> Requirement:
         raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error
 
 
-def _require_brought(demands: ProjectRequirements, brought: Brought) -> Sequence[str]:
-    """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
-    frameworks, unread = brought
-    if not frameworks and unread:
-        raise UsageError(
-            "no --framework given, and no package with readable metadata requires one",
-            hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
-        )
-    if not frameworks:
-        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
-        by_name = [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
-        raise UsageError(
-            f"no --framework given, and the packages of {files} require none",
-            hint="; ".join(filter(None, (_make_cpu_hint(by_name), _ANY_FRAMEWORK))),
-        )
-    return frameworks
-
-
 # --- packages that are not what their names suggest ---------------------------------------------------
 
 
@@ -269,12 +280,12 @@ _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 def _sort_cpu_builds(
     demands: ProjectRequirements,
     named: Collection[str],
-    bring: Callable[[Sequence[RequirementLine]], Brought],
+    ask: Callable[..., tuple[list[str], list[str]]],
 ) -> tuple[ProjectRequirements, str]:
     """Treat CPU builds as ordinary packages if a framework is planned for a GPU.
 
-    Such a framework is `named` by an option, named by the files, or required by other packages, which `bring`
-    lists. Return the requirements, and why nothing is for a GPU, "" if something is.
+    Such a framework is `named` by an option, named by the files, or required by other packages, for which uv is
+    asked. Return the requirements, and why nothing is for a GPU, "" if something is.
     """
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
@@ -285,14 +296,14 @@ def _sort_cpu_builds(
         not n.constraint and n not in cpu_needs for n in beside.needs
     ):
         cpu = {build.framework for build in builds}
-        brought = tuple(f for f in bring(beside.needs)[0] if f not in cpu)
+        brought = tuple(f for f in ask(beside.needs)[0] if f not in cpu)
         beside = dataclasses.replace(beside, frameworks=brought)
     if named or beside.frameworks:
         notes = (
             f"{', '.join(b.names)} {'remains an ordinary CPU package' if len(b.names) == 1 else 'remain ordinary CPU packages'}. "
             f"To use the GPU: --framework {b.framework}" for b in builds
         )  # fmt: skip
-        return dataclasses.replace(beside, left_out=(*beside.left_out, *notes)), ""
+        return _leave_out(beside, notes), ""
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
@@ -386,6 +397,5 @@ def _leave_out_gpu_packages(
         f"{n.name} ({n.origin}) is replaced by {gpu[n.name or '']}: the environment is for the CPU"
         for n in out
     ]
-    return dataclasses.replace(
-        demands, needs=tuple(n for n in demands.needs if n not in out), left_out=(*demands.left_out, *notes)
-    )
+    needs = tuple(n for n in demands.needs if n not in out)
+    return _leave_out(dataclasses.replace(demands, needs=needs), notes)

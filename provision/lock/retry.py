@@ -68,7 +68,9 @@ def move_to_cpu(state: State, why: str) -> RequestContext | None:
     texts = [text for w in others for text in _cpu_lines(state, w)]
     names = " and ".join(w.name for w in others)
     first = request.frameworks[0].name
-    alone = state.context_with(frameworks=request.frameworks[:1], packages=(*request.packages, *texts))
+    alone = state.context.with_request(
+        frameworks=request.frameworks[:1], packages=(*request.packages, *texts)
+    )
     if not FittingBuilds(alone).newest.builds:
         return None
     text = f"{names} is locked for the CPU beside {first} for the GPU: {why}. For both GPU builds create two environments"
@@ -97,7 +99,7 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
         state.note(f"{text} ({error.message})", "warning")
-        return state.context_with(frameworks=frameworks)
+        return state.context.with_request(frameworks=frameworks)
     if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
@@ -109,7 +111,9 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
         for n in demands.needs
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
-    context = state.context_with(packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages))
+    context = state.context.with_request(
+        packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages)
+    )
     left_out = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
         context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=left_out)
@@ -122,7 +126,7 @@ def _require_companion(state: State, error: CompanionError) -> RequestContext | 
     if error.package in request.along:
         return None
     state.note(f"{error.message}; solving again")
-    return state.context_with(along=(*request.along, error.package))
+    return state.context.with_request(along=(*request.along, error.package))
 
 
 def _change_cuda(state: State) -> RequestContext | None:
@@ -135,7 +139,7 @@ def _change_cuda(state: State) -> RequestContext | None:
     if other is None:
         return None
     state.note(f"the packages require another CUDA: solving with CUDA {other}")
-    return state.context_with(cuda=other)
+    return state.context.with_request(cuda=other)
 
 
 def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
@@ -152,7 +156,7 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
     if not brought or request.device != "cuda":
         return None
     frameworks = (*request.frameworks, *(FrameworkRequest(name=n) for n in brought))
-    more = state.context_with(frameworks=frameworks)
+    more = state.context.with_request(frameworks=frameworks)
     plan, ours, names = FittingBuilds(more).newest, state.fitting.newest.builds[0], " and ".join(brought)
     if plan.builds and version(plan.builds[0].version) >= version(ours.version):
         state.note(f"the packages require {names}: planning them too")
@@ -171,7 +175,7 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
 def _make_silent(state: State, context: RequestContext) -> State:
     """Return the state of another request, which is tried in silence for a hint, without source code."""
     rules = source_rules(context.sources, drop_event, no_code=True)
-    return dataclasses.replace(state, context=context, emit=drop_event, rules=rules)
+    return dataclasses.replace(state, fitting=FittingBuilds(context), emit=drop_event, rules=rules)
 
 
 def _name_line(state: State, error: LockError, address: str) -> None:
@@ -248,11 +252,9 @@ def _drop_bounds(context: RequestContext, name: str) -> RequestContext:
         need.specifier = SpecifierSet()
         return str(need)
 
-    request = dataclasses.replace(context.request, packages=tuple(map(free, context.request.packages)))
+    context = context.with_request(packages=tuple(map(free, context.request.packages)))
     needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.demands.needs)
-    return dataclasses.replace(
-        context, request=request, demands=dataclasses.replace(context.demands, needs=needs)
-    )
+    return dataclasses.replace(context, demands=dataclasses.replace(context.demands, needs=needs))
 
 
 def _is_excluded(state: State, named: NamedPackage, builds: Sequence[Build]) -> bool:

@@ -42,11 +42,11 @@ def search(
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
-        state = State(context, emit, rules, locked)
+        state = State(FittingBuilds(context), emit, rules, locked)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := add_variants(context)) is not context:
-            state = State(varied, emit, rules, locked)
+            state = State(FittingBuilds(varied), emit, rules, locked)
         if not state.fitting.newest.builds:
             other = retry.move_to_cpu(state, "they share no CUDA")
             if other is None:
@@ -133,7 +133,7 @@ def _solve_again(state: State, lock: Lock, moving: frozenset[str]) -> Solution:
             return outcome
         if isinstance(outcome, Refusal) and outcome.error.unreachable:
             raise outcome.error
-    with_python = FittingBuilds(state.context_for_python(python))
+    with_python = FittingBuilds(state.context, python)
     if not state.context.request.python and with_python.newest.builds:
         state.set_fitting(with_python)
     outcome = attempt(state, dataclasses.replace(first_candidate(state), prefer=keep))

@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 from ..errors import LockError
 from ..index.config import own_cache
@@ -96,10 +95,10 @@ class State:
 
     `locked` are the packages of an existing lock that stay. `newest` are the newest releases of the named packages, which were
     looked up for the Python `newest_for`. `asked` are the candidates that uv was asked, from two threads, and `tried` the
-    outcomes that were compared. `fitting` has the builds for the Python that is tried, of which `context` says nothing.
+    outcomes that were compared. `fitting` has the request, and the builds for the Python that is tried.
     """
 
-    context: RequestContext
+    fitting: FittingBuilds
     emit: Emit
     rules: SourceRules
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
@@ -107,7 +106,6 @@ class State:
     newest_for: str | None = None
     asked: set[Candidate] = field(default_factory=set)
     tried: list[Outcome] = field(default_factory=list)
-    fitting: FittingBuilds = field(init=False)
     named: tuple[NamedPackage, ...] = field(init=False)
     compatibility: Compatibility = field(init=False)
     pages: Pages = field(init=False)
@@ -117,7 +115,12 @@ class State:
         self._measured = MeasuredRows(own_cache(self.context.sources))
         self._stated: dict[str, dict[str, str]] = {}
         self.named = read_named_packages(self.context)
-        self.set_fitting(FittingBuilds(self.context))
+        self.set_fitting(self.fitting)
+
+    @property
+    def context(self) -> RequestContext:
+        """The request, with its target and sources."""
+        return self.fitting.context
 
     def set_fitting(self, fitting: FittingBuilds) -> None:
         """Go on with other fitting builds: of another Python, or without an index."""
@@ -130,19 +133,10 @@ class State:
         """Leave out the builds of the PyTorch index, which does not answer."""
         if "pytorch" not in self.context.supply.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
-            self.context = drop_pytorch(self.context)
-            self.set_fitting(FittingBuilds(drop_pytorch(self.fitting.context)))
+            self.set_fitting(FittingBuilds(drop_pytorch(self.context), self.fitting.python))
 
     def note(self, text: str, kind: str = "note") -> None:
         self.emit(Event(kind, "lock", text))
-
-    def context_with(self, **changes: Any) -> RequestContext:
-        """Return the context with a changed request."""
-        return dataclasses.replace(self.context, request=dataclasses.replace(self.context.request, **changes))
-
-    def context_for_python(self, python: str) -> RequestContext:
-        """Return the context for one Python."""
-        return dataclasses.replace(self.context_with(pythons=(python,)), pythons_known=False)
 
     def groups(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
         """Return for each framework the builds among which uv chooses."""

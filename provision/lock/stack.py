@@ -45,7 +45,7 @@ def apply_target(choices: Choices, plan: Plan) -> Choices:
 def _add_stack(choices: Choices, plan: Plan) -> Choices:
     """Return the options with Python and CUDA of `plan`, unless they name others. The conda solver keeps CUDA
     similar."""
-    planned = get_format(plan.manager).PLANS_FIRST
+    planned = get_format(plan.manager).OF_WHEELS
     cuda = _cuda(plan) if planned and choices.device != "cpu" else None
     return dataclasses.replace(choices, python=choices.python or plan.python, cuda=choices.cuda or cuda)
 

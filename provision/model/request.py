@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machine import Machine, Target
 from .values import Value
@@ -305,3 +305,10 @@ class RequestContext(Value):
     channels: tuple[str, ...] = ()
     no_code: bool = False
     targets: tuple[Target, ...] = ()
+
+    def with_request(self, **changes: Any) -> "RequestContext":
+        """Return the context with a changed request. Other `pythons` are no longer those of this machine."""
+        known = self.pythons_known and "pythons" not in changes
+        return dataclasses.replace(
+            self, request=dataclasses.replace(self.request, **changes), pythons_known=known
+        )

@@ -332,7 +332,7 @@ def test_a_conda_version_that_pep_440_does_not_allow_exceeds_no_bound():
 
 
 def state(*cudas, **options):
-    """A state with builds of these CUDA releases, newest first. `context_with` returns what would be asked."""
+    """A state with builds of these CUDA releases, newest first. `with_request` returns what would be asked."""
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **options)
     builds = [
         PlannedBuild(framework="torch", version="2.14.1", cuda=c, index="pypi", requirements=())
@@ -340,7 +340,7 @@ def state(*cudas, **options):
     ]
     fitting = SimpleNamespace(newest=SimpleNamespace(builds=builds), chains=[builds])
     return SimpleNamespace(
-        context=SimpleNamespace(request=asked), fitting=fitting, note=[].append, context_with=dict
+        context=SimpleNamespace(request=asked, with_request=dict), fitting=fitting, note=[].append
     )
 
 

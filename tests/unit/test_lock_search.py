@@ -46,7 +46,7 @@ def state(*frameworks, emit=drop_event, **request):
     context = RequestContext(
         request=asked, target=TARGET, machine=None, profiles=KNOWN, supply=AvailableWheels(), sources=SOURCES
     )
-    return State(context, emit, source_rules(SOURCES, emit, no_code=False))
+    return State(FittingBuilds(context), emit, source_rules(SOURCES, emit, no_code=False))
 
 
 def frameworks(context):
@@ -220,7 +220,8 @@ def test_an_index_that_does_not_answer_ends_a_solve_near_to_a_lock(monkeypatch):
 def test_pip_is_left_out_where_no_folder_has_it_and_no_index_is_asked():
     asked = state("torch")
     assert "pip" not in _make_query(asked, first_candidate(asked)).roots
-    asked.context = dataclasses.replace(asked.context, sources=dataclasses.replace(SOURCES, offline=False))
+    online = dataclasses.replace(SOURCES, offline=False)
+    asked.set_fitting(FittingBuilds(dataclasses.replace(asked.context, sources=online)))
     assert "pip" in _make_query(asked, first_candidate(asked)).roots
 
 
@@ -247,10 +248,9 @@ def test_an_index_that_does_not_answer_has_no_newest_release(monkeypatch):
 def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(monkeypatch):
     asked = state("torch", index="auto", packages=("flash-attn",))
     supply = AvailableWheels(unreachable=("pytorch",))
-    asked.context = dataclasses.replace(
-        asked.context, sources=dataclasses.replace(SOURCES, offline=False), supply=supply
-    )
-    asked.set_fitting(FittingBuilds(asked.context))
+    online = dataclasses.replace(SOURCES, offline=False)
+    context = dataclasses.replace(asked.context, sources=online, supply=supply)
+    asked.set_fitting(FittingBuilds(context))
     plan, locked = asked.fitting.newest, el.wheel("flash-attn", "2.8.0")
     found = SimpleNamespace(
         package="flash-attn",
