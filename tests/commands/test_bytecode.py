@@ -14,7 +14,9 @@ def compiled(env: Path, module: str) -> Path:
 
 def test_uvs_variable_decides(gpuenv, index):
     jax_env(gpuenv, index)
-    assert not compiled(gpuenv.work / ".venv", "jax").exists()
+    more = ("create", *JAX, "--no-verify", "--with")
+    ok(gpuenv(*more, "kept"))
+    assert not compiled(gpuenv.work / ".venv", "kept").exists()
     gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
-    ok(gpuenv("create", *JAX, "--recreate", "--no-verify"))
-    assert compiled(gpuenv.work / ".venv", "jax").exists()
+    ok(gpuenv(*more, "more"))
+    assert compiled(gpuenv.work / ".venv", "more").exists()

@@ -4,11 +4,13 @@ import re
 
 import pytest
 from environment_facts import HERE, installed, ok, refused
-from made_env import JAX, jax_env, jax_index
+from made_env import JAX, PROJECT, jax_env, jax_index
 from rows import rows
 
-YAML = "# ours\nframeworks: [jax]\ndevice: cpu\nindex: pypi\npackages:\n  - kept  # stays\n"
-TABLE = '[project]\nname = "x"  # ours\nversion = "1"\n\n[tool.gpuenv]\nframeworks = ["jax"]\ndevice = "cpu"\nindex = "pypi"\npackages = ["kept"]\n'
+YAML = (
+    f'# ours\nframeworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages:\n  - kept  # stays\n'
+)
+TABLE = f'[project]\nname = "x"  # ours\nversion = "1"\n\n[tool.gpuenv]\nframeworks = ["jax"]\ndevice = "cpu"\nindex = "pypi"\npython = "{HERE}"\npackages = ["kept"]\n'
 
 
 @pytest.fixture
@@ -17,10 +19,15 @@ def go(gpuenv, index):
     return gpuenv
 
 
+@pytest.fixture
+def made(gpuenv, index):
+    jax_env(gpuenv, index, PROJECT)
+    return gpuenv
+
+
 @pytest.mark.parametrize(("name", "text"), [("gpuenv.yaml", YAML), ("pyproject.toml", TABLE)])
-def test_drop_takes_back_what_add_did(gpuenv, index, name, text):
-    go = gpuenv
-    jax_env(go, index, YAML)
+def test_drop_takes_back_what_add_did(made, name, text):
+    go = made
     file, lock, env = go.work / name, go.work / "pylock.toml", go.work / ".venv"
     (go.work / "gpuenv.yaml").unlink()
     file.write_text(text)
@@ -45,9 +52,8 @@ def test_drop_takes_back_what_add_did(gpuenv, index, name, text):
     assert ran.json["environment"]["changed"] is False
 
 
-def test_what_another_package_requires_stays_and_is_named(gpuenv, index):
-    go = gpuenv
-    jax_env(go, index, YAML)
+def test_what_another_package_requires_stays_and_is_named(made):
+    go = made
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
@@ -67,10 +73,9 @@ def test_a_package_of_the_command_line_is_dropped_from_the_environment(gpuenv, i
 
 
 def test_without_an_environment_the_file_and_the_lock_change(go):
-    text = YAML + f'python: "{HERE}"\n'
-    (go.work / "gpuenv.yaml").write_text(text)
+    (go.work / "gpuenv.yaml").write_text(YAML)
     ran = ok(go("drop", "kept"))
-    assert (go.work / "gpuenv.yaml").read_text() == text.replace("\n  - kept  # stays", "")
+    assert (go.work / "gpuenv.yaml").read_text() == YAML.replace("\n  - kept  # stays", "")
     assert '"kept"' not in (go.work / "pylock.toml").read_text()
     assert "gpuenv create" in ran.out
 

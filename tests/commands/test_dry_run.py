@@ -1,60 +1,28 @@
 """`--dry-run` tells paths, sizes and changes, and changes nothing; `-q` leaves errors and the last line."""
 
-import contextlib
-import importlib.metadata
 import re
 from pathlib import Path
 
 import pytest
-from command import Command
+from bundle_site import add_own
 from environment_facts import HERE, ok
-from loopback import Index, serving, version_for, wheel_bytes
-from made_env import copied
-from packaging.requirements import Requirement
-
-from provision.bundle import wheels
-
-YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: [kept]\n'
+from made_env import PROJECT, jax_env, jax_index
 
 
-@contextlib.contextmanager
-def project(gpuenv):
+@pytest.fixture
+def go(gpuenv, index):
     """A project with its index."""
-    (gpuenv.work / "gpuenv.yaml").write_text(YAML.replace("packages: [kept]\n", ""))
-    plan = gpuenv("resolve", "--json")
-    (gpuenv.work / "gpuenv.yaml").write_text(YAML)
-    with serving(Index()) as index:
-        index.add_plan(plan.json)
-        for version in ("1.0", "2.0"):
-            index.add("kept", version)
-        index.add("more", "1.0")
-        gpuenv.env["PIP_INDEX_URL"] = index.url
-        gpuenv.index = index
-        yield gpuenv
+    jax_index(gpuenv, index)
+    (gpuenv.work / "gpuenv.yaml").write_text(PROJECT)
+    return gpuenv
 
 
 @pytest.fixture
-def go(gpuenv):
-    with project(gpuenv) as ready:
-        yield ready
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A project with its environment and lock, which no dry run changes."""
-    with project(Command(tmp_path_factory.mktemp("made"))) as ready:
-        ready.created = ok(ready("create", "--no-verify", "-q"))
-        ok(ready("lock"))
-        yield ready
-
-
-@pytest.fixture
-def index_of_gpuenv(made):
-    """What gpuenv itself requires, on the same index."""
-    for text in wheels.own_requirements():
-        made.index.add(Requirement(text).name, version_for(Requirement(text)))
-    uv = importlib.metadata.version("uv")
-    made.index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
+def made(gpuenv, index):
+    """A project with its environment and lock."""
+    jax_env(gpuenv, index, PROJECT)
+    ok(gpuenv("lock"))
+    return gpuenv
 
 
 def state(folder):
@@ -74,12 +42,11 @@ def tried(go, *words):
     return ran, value
 
 
-def test_create_shows_the_path_and_the_sizes(go, made):
-    ran, value = tried(go, "create")
+def test_create_shows_the_path_and_the_sizes(made):
+    ran, value = tried(made, "create", "new")
     assert value["schema"] == "gpuenv.plan/1"
-    assert f"would make {go.work / '.venv'}" in ran.err and not (go.work / ".venv").exists()
-    ok(go("lock"))
-    ran, _ = tried(go, "create", "--locked")
+    assert f"would make {made.work / 'new'}" in ran.err and not (made.work / "new").exists()
+    ran, _ = tried(made, "create", "new", "--locked")
     assert "packages" in ran.err and "to download" in ran.err and "free" in ran.err
     ran, _ = tried(made, "create", "--locked")
     assert f"would change nothing: {made.work / '.venv'} has these packages" in ran.err
@@ -111,16 +78,16 @@ def test_a_dry_run_changes_the_environment_as_create_would(made):
 
 
 def test_add_and_drop_show_their_changes_and_files(made):
-    ran, value = tried(made, "add", "more", "kept<2")
+    ran, value = tried(made, "add", "more", "kept>=2")
     assert value["schema"] == "gpuenv.preview/1" and value["command"] == "add"
     changes = {p["name"]: (p["before"], p["after"]) for p in value["packages"]}
-    assert changes == {"more": (None, "1.0"), "kept": ("2.0", "1.0")}
+    assert changes == {"more": (None, "1.0"), "kept": ("1.0", "2.0")}
     assert value["path"] == str(made.work / ".venv")
     assert value["writes"] == [str(made.work / "gpuenv.yaml"), str(made.work / "pylock.toml")]
     assert value["download_bytes"] == sum(p["size"] for p in value["packages"]) > 0
     for row in (
         "+ more 1.0",
-        "~ kept 2.0 -> 1.0",
+        "~ kept 1.0 -> 2.0",
         "would write gpuenv.yaml",
         "would change .venv",
         "would download",
@@ -128,26 +95,24 @@ def test_add_and_drop_show_their_changes_and_files(made):
         assert row in ran.out
     assert ran.out.endswith("dry run: nothing was changed\n")
     ran, value = tried(made, "drop", "kept")
-    assert [(p["name"], p["before"], p["after"]) for p in value["packages"]] == [("kept", "2.0", None)]
-    assert "- kept 2.0" in ran.out and value["command"] == "drop"
+    assert [(p["name"], p["before"], p["after"]) for p in value["packages"]] == [("kept", "1.0", None)]
+    assert "- kept 1.0" in ran.out and value["command"] == "drop"
 
 
 def test_add_outside_of_a_project_writes_no_file(made):
     (made.work / "gpuenv.yaml").unlink()
     _, value = tried(made, "add", "more")
     assert [p["name"] for p in value["packages"]] == ["more"] and value["writes"] == []
-    (made.work / "gpuenv.yaml").write_text(YAML)
 
 
 def test_repair_shows_what_it_would_reinstall(made):
     ran, value = tried(made, "repair")
     assert value["packages"] == [] and "would not change .venv" in ran.out
     (package,) = (made.work / ".venv").glob("lib/python3*/site-packages/kept")
-    aside = package.rename(made.folder / "kept")
+    package.rename(made.folder / "kept")
     ran, value = tried(made, "repair")
-    assert [(p["name"], p["after"]) for p in value["packages"]] == [("kept", "2.0")]
+    assert [(p["name"], p["after"]) for p in value["packages"]] == [("kept", "1.0")]
     assert "kept" in ran.out and not package.exists()
-    aside.rename(package)
 
 
 def test_remove_shows_the_paths_and_the_freed_space(made):
@@ -158,7 +123,8 @@ def test_remove_shows_the_paths_and_the_freed_space(made):
     assert refused.code == 2 and "gpuenv did not make; it is left" in refused.err
 
 
-def test_bundle_shows_its_files_and_its_download(made, index_of_gpuenv):
+def test_bundle_shows_its_files_and_its_download(made, index):
+    add_own(index)
     ran, value = tried(made, "bundle", "stick")
     names = {Path(path).name.partition("-")[0] for path in value["writes"]}
     assert {"jax", "kept", "typer"} <= names and value["download_bytes"] > 0 < value["free_bytes"]
@@ -169,14 +135,14 @@ def test_bundle_shows_its_files_and_its_download(made, index_of_gpuenv):
 # --- -q ----------------------------------------------------------------------------------------------
 
 
-def test_quiet_prints_only_the_last_line(made, tmp_path):
-    ran, go = made.created, copied(made, tmp_path / "copy")
+def test_quiet_prints_only_the_last_line(made):
+    ran = ok(made("create", "--with", "more", "--no-verify", "-q"))
     assert ran.out.startswith("unproven. To verify, run `gpuenv verify ") and ran.err == ""
-    (go.work / "pylock.toml").unlink()
-    ran = ok(go("lock", "-q"))
+    (made.work / "pylock.toml").unlink()
+    ran = ok(made("lock", "-q"))
     assert re.fullmatch(r"\d+ packages locked.*\n", ran.out) and ran.err == ""
-    ran = ok(go("remove", ".venv", "-q"))
-    assert " ".join(ran.out.split()).startswith(f"{go.work / '.venv'}: removed, ") and ran.err == ""
+    ran = ok(made("remove", ".venv", "-q"))
+    assert " ".join(ran.out.split()).startswith(f"{made.work / '.venv'}: removed, ") and ran.err == ""
 
 
 def test_a_checked_lock_is_one_line_and_the_next_step(go):

@@ -3,22 +3,20 @@
 import pytest
 from environment_facts import HERE, installed, ok
 from loopback import wheel_bytes
-from made_env import jax_env, jax_index
-
-YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
+from made_env import PROJECT, jax_env, jax_index
 
 
 @pytest.fixture
 def made(gpuenv, index):
     """A project with the environment that it asks for."""
-    jax_env(gpuenv, index, YAML)
+    jax_env(gpuenv, index, PROJECT)
     return gpuenv
 
 
 @pytest.fixture
 def go(gpuenv, index):
     jax_index(gpuenv, index)
-    (gpuenv.work / "gpuenv.yaml").write_text(YAML)
+    (gpuenv.work / "gpuenv.yaml").write_text(PROJECT)
     return gpuenv
 
 
@@ -53,7 +51,9 @@ def test_add_keeps_a_bound_that_the_project_states(made):
     ran = ok(made("add", "kept<1.5", "--no-verify"))
     assert "kept<1.5 replaces kept<2 in gpuenv.yaml" in ran.err
     (made.work / "asked.txt").write_text("kept<2\n")
-    (made.work / "gpuenv.yaml").write_text(YAML.replace('packages: ["kept<2"]', "requirements: [asked.txt]"))
+    (made.work / "gpuenv.yaml").write_text(
+        PROJECT.replace('packages: ["kept<2"]', "requirements: [asked.txt]")
+    )
     ok(made("add", "kept", "--no-verify"))
     assert installed(made.work / ".venv")["kept"] == "1.0"
 
@@ -88,9 +88,10 @@ def test_add_never_replaces_cpu_builds_by_those_of_cuda(go, index):
         assert "GPUENV_INDEX_PYTORCH" in ran.json["error"]["hint"]
 
 
-def test_a_lock_that_is_not_in_the_cache_is_not_available_offline(go):
+def test_a_lock_that_is_not_in_the_cache_is_not_available_offline(made):
     """No index was asked, so none lacks the package."""
-    ok(go("lock"))
-    ran = go("create", "--locked", "--offline", "--no-verify", "--cache-dir", go.work / "empty")
+    (made.work / "gpuenv.yaml").write_text(PROJECT.replace("kept<2", "more"))
+    ok(made("lock"))
+    ran = made("create", "--locked", "--offline", "--no-verify", "--cache-dir", made.work / "empty")
     assert ran.code == 7 and "is not available offline" in ran.err and "without --offline" in ran.err
     assert "no index has" not in ran.err

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from environment_facts import HERE
+from made_env import JAX, create, jax_index
 from rows import rows
 
 from provision import commands, errors, model
@@ -23,7 +24,6 @@ def here(gpuenv, monkeypatch):
     """This process in the folder, the home and the variables of the commands that the test starts."""
     for name in ("PIP_INDEX_URL", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    gpuenv.env["XDG_DATA_HOME"] = str(gpuenv.folder / "data")
     for name, value in gpuenv.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(gpuenv.work)
@@ -32,10 +32,8 @@ def here(gpuenv, monkeypatch):
 
 @pytest.fixture
 def jax(here, index, monkeypatch):
-    """An index with tiny wheels of what a CPU environment of jax consists of."""
-    ask = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
-    index.add_plan(here("resolve", "--json", *ask).json)
-    here.env["PIP_INDEX_URL"] = index.url
+    """What asks for jax for the CPU, on an index that has it."""
+    jax_index(here, index)
     monkeypatch.setenv("PIP_INDEX_URL", index.url)
     return commands.Choices(framework=["jax"], device="cpu", python=HERE, index="pypi")
 
@@ -94,39 +92,37 @@ def test_the_example_of_the_reference_runs_and_returns_what_json_prints(jax, her
     made = found["made"]
     assert made.environment.changed and Path(made.environment.path) == here.work / "env"
     again = commands.create(found["options"])
-    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
-    printed = here("create", "env", *asked, "--json").json
+    printed = here("create", "env", *JAX, "--json").json
     assert document(again) | {"verdict": None} == printed | {"verdict": None}
     assert document(again)["verdict"]["verdict"] == printed["verdict"]["verdict"] == made.verdict.verdict
     assert found["document"]["schema"] == "gpuenv.create/1" == printed["schema"]
 
 
-def test_create_returns_what_json_prints(jax, here):
-    options = commands.CreateOptions(env=Path("env"), choices=jax, verify=False)
+def test_create_list_and_remove_return_what_json_prints(jax, here, index):
+    create(here, index, *JAX)
     events = []
-    assert commands.create(options, events.append).environment.changed
-    assert any(e.kind == "next" and "env/bin/activate" in e.text for e in events)
-    again = commands.create(options)
-    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi", "--no-verify")
-    assert document(again) == here("create", "env", *asked, "--json").json
+    again = commands.create(commands.CreateOptions(choices=jax, verify=False), events.append)
+    assert any(e.kind == "next" and ".venv/bin/activate" in e.text for e in events)
+    assert document(again) == here("create", *JAX, "--no-verify", "--json").json
     assert again.lock and not again.environment.changed
-
-
-def test_options_given_in_python_replace_those_of_the_environment(jax, here):
-    """As those that a command line names do."""
-    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
+    # options given in Python replace those of the environment, as those that a command line names do
     other = commands.Choices(framework=["torch"], device="cpu", python=HERE, index="pypi")
     with pytest.raises(errors.UsageError, match=r"framework: .*jax.*, now .*torch"):
-        commands.create(commands.CreateOptions(env=Path("env"), choices=other, verify=False))
+        commands.create(commands.CreateOptions(choices=other, verify=False))
+    listed = commands.list(commands.ListOptions())
+    assert [e.path for e in listed.environments] == [again.environment.path]
+    assert document(listed)["schema"] == "gpuenv.list/1"
+    gone = commands.remove(commands.RemoveOptions(envs=[Path(".venv")]))
+    assert [e.path for e in gone.removed] == [again.environment.path]
+    assert not Path(again.environment.path).exists()
 
 
 def test_lock_resolve_and_detect_return_what_json_prints(jax, here):
-    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
     options = commands.LockOptions(choices=jax)
     first = commands.lock(options)
     assert (here.work / "pylock.toml").is_file()
     again = commands.lock(options)  # near to the existing lock
-    assert document(again) == here("lock", *asked, "--json").json
+    assert document(again) == here("lock", *JAX, "--json").json
     assert again.packages == first.packages
     choices = commands.Choices(framework=["torch"], **THERE)
     words = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
@@ -151,12 +147,6 @@ def test_run_returns_how_the_program_ended(here):
         commands.run(commands.RunOptions(env=root))
 
 
-def test_list_remove_and_profiles_return_what_json_prints(jax, here):
-    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
-    listed = commands.list(commands.ListOptions())
-    assert [e.path for e in listed.environments] == [str(here.work / "env")]
-    assert document(listed)["schema"] == "gpuenv.list/1"
-    gone = commands.remove(commands.RemoveOptions(envs=[Path("env")]))
-    assert [e.path for e in gone.removed] == [str(here.work / "env")] and not (here.work / "env").exists()
+def test_profiles_returns_what_json_prints(here):
     tables = commands.profiles.show(commands.ProfilesShowOptions(names=["torch"]))
     assert document(tables) == here("profiles", "show", "torch", "--json").json

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import uv
-from environment_facts import ok, own, refused
-from made_env import JAX, jax_env, jax_index
+from environment_facts import installed, ok, own, refused
+from framework_envs import venv
+from made_env import JAX, jax_env
 from programs import run_program
 
 from provision.environment import kernel
@@ -70,13 +71,6 @@ print(json.dumps(answer))
 
 
 @pytest.fixture
-def jax(gpuenv, index):
-    """`gpuenv create` of tiny wheels, ipykernel among them."""
-    jax_index(gpuenv, index)
-    return lambda *more: gpuenv("create", *JAX, "--no-verify", *more)
-
-
-@pytest.fixture
 def made(gpuenv, index):
     """An environment without a kernel, and `create` of the same."""
     jax_env(gpuenv, index, "", "--with", "ipykernel")
@@ -95,21 +89,22 @@ def spec(gpuenv, name):
 
 
 @pytest.fixture
-def jupyter(gpuenv, jax):
-    """An environment of ours with a kernel, in a folder with every kind of letter, where the real ipykernel
-    and jupyter_client have been put over the tiny wheel; and what starts the client in it."""
+def jupyter(gpuenv, monkeypatch):
+    """A venv with the real ipykernel, registered as a kernel, in a folder with every kind of letter; and what starts
+    jupyter_client in it."""
     project = gpuenv.work / "Jürgen's GPU {x}"
-    ran = ok(jax("--kernel", project / ".venv"))
-    assert "Jupyter kernel: jurgen-s-gpu-x" in ran.err
+    python = venv(project / ".venv")[0] / "bin" / "python"
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
     subprocess.run(
-        [uv.find_uv_bin(), "pip", "install", "-q", "--python", project / ".venv" / "bin" / "python", "--reinstall",
-         "ipykernel>=7", "jupyter-client"], env=env, check=True,
+        [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "ipykernel>=7", "jupyter-client"],
+        env=env, check=True,
     )  # fmt: skip
+    monkeypatch.setenv("HOME", gpuenv.env["HOME"])
+    assert kernel.register(project / ".venv", str(python), "") == "jurgen-s-gpu-x"
 
     def start(*words):
         # Jupyter runs from another place, with a folder that shadows the environment's library.
-        argv = [project / ".venv" / "bin" / "python", "-c", CLIENT, "jurgen-s-gpu-x", project, *words]
+        argv = [python, "-c", CLIENT, "jurgen-s-gpu-x", project, *words]
         return subprocess.Popen(
             argv, env=gpuenv.env, cwd=gpuenv.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -163,9 +158,13 @@ def test_a_kernel_whose_server_was_killed_ends(gpuenv, jupyter):
 # --- what is written -------------------------------------------------------------------------------
 
 
-def test_ipykernel_is_locked_along_and_the_kernel_is_described_and_kept(gpuenv, jax):
-    ran = ok(jax("--kernel", "--json"))
-    assert "ipykernel" in {p["name"] for p in ran.json["lock"]["packages"]}
+def test_ipykernel_is_locked_along_and_the_kernel_is_described_and_kept(gpuenv, index):
+    jax_env(gpuenv, index)
+    ran = ok(gpuenv("create", *JAX, "--no-verify", "--kernel", "--json"))
+    assert "ipykernel" in {p["name"] for p in ran.json["lock"]["packages"]} & {
+        *installed(gpuenv.work / ".venv")
+    }
+    assert "Jupyter kernel: work" in ran.err
     made = spec(gpuenv, "work")
     version = ran.json["plan"]["builds"][0]["version"]
     assert made["display_name"] == f"work (jax {version})" and made["language"] == "python"
@@ -176,13 +175,12 @@ def test_ipykernel_is_locked_along_and_the_kernel_is_described_and_kept(gpuenv, 
     ]  # fmt: skip
     # a later create with or without the option keeps it
     before = (gpuenv.work / ".venv").stat().st_ino
-    shutil.rmtree(kernels(gpuenv))
     for more in (("--kernel",), ()):
-        assert not ok(jax("--json", *more)).json["environment"]["changed"]
+        shutil.rmtree(kernels(gpuenv))
+        assert not ok(gpuenv("create", *JAX, "--no-verify", "--json", *more)).json["environment"]["changed"]
         assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
     assert (gpuenv.work / ".venv").stat().st_ino == before
-    assert jax("--recreate").code == 0
-    assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
+    assert "  ipykernel 7.4.0, " in ok(gpuenv("create", *JAX, "--recreate", "--dry-run")).err
 
 
 def test_names_of_others_are_never_taken(made):
@@ -228,7 +226,8 @@ def test_a_lock_without_ipykernel_says_how_to_get_it(gpuenv, index):
     assert not kernels(gpuenv).exists()
 
 
-def test_a_dry_run_makes_no_kernel(gpuenv, jax):
+def test_a_dry_run_makes_no_kernel(made):
+    gpuenv, jax = made
     assert jax("--kernel", "--dry-run").code == 0 and not kernels(gpuenv).exists()
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from environment_facts import HERE, ok
 from framework_envs import venv
+from made_env import JAX, jax_index
 from powerless import shut
 from programs import run_program
 
@@ -63,10 +64,8 @@ def made(gpuenv, data):
 @pytest.fixture
 def jax(gpuenv, index):
     """A real `create` of tiny wheels."""
-    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
-    index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-    return lambda *more: gpuenv("create", *ask, "--no-verify", *more)
+    jax_index(gpuenv, index)
+    return lambda *more: gpuenv("create", *JAX, "--no-verify", *more)
 
 
 def listed(gpuenv):
@@ -78,25 +77,24 @@ def listed(gpuenv):
 # --- the registry --------------------------------------------------------------------------------
 
 
-def test_what_create_makes_is_listed_and_what_remove_takes_is_not(jax, gpuenv):
-    assert listed(gpuenv) == {}
-    assert jax().code == jax("umgebung für Jürgen's GPU/my env").code == 0
+def test_what_create_makes_is_listed_and_what_remove_takes_is_not(jax, gpuenv, made):
+    here = gpuenv.work / "umgebung für Jürgen's GPU/my env"
+    assert jax(here).code == 0
     envs = listed(gpuenv)
-    assert set(envs) == {str(gpuenv.work / ".venv"), str(gpuenv.work / "umgebung für Jürgen's GPU/my env")}
-    one = envs[str(gpuenv.work / ".venv")]
+    assert set(envs) == {*map(str, made), str(here)}
+    one = envs[str(here)]
     assert set(one) == {"path", "manager", "frameworks", "cuda", "cudnn", "python", "verdict", "verified", "bytes",
                         "shared_bytes"}  # fmt: skip
     assert one["manager"] == "venv" and one["python"] == HERE and one["verdict"] is one["verified"] is None
     (framework,) = one["frameworks"]
     assert framework["name"] == "jax" and framework["cuda"] is one["cuda"] is one["cudnn"] is None
-    ran = ok(gpuenv("remove", ".venv", "--json"))
+    ran = ok(gpuenv("remove", here, "--json"))
     (gone,) = ran.json["removed"]
-    assert ran.json["schema"] == "gpuenv.remove/1" and gone["path"] == str(gpuenv.work / ".venv")
+    assert ran.json["schema"] == "gpuenv.remove/1" and gone["path"] == str(here)
     assert 0 < gone["freed_bytes"] < one["bytes"] <= gone["bytes"], (
         "uv's cache holds the wheels' files as well"
     )
-    assert [p.name for p in gpuenv.work.iterdir()] == ["umgebung für Jürgen's GPU"]
-    assert set(listed(gpuenv)) == {str(gpuenv.work / "umgebung für Jürgen's GPU/my env")}
+    assert not here.exists() and set(listed(gpuenv)) == {*map(str, made)}
 
 
 def test_creates_at_the_same_time_are_all_listed(jax, gpuenv):
@@ -126,17 +124,6 @@ def test_many_processes_write_one_list_and_lose_no_entry(gpuenv, data):
     assert len(list(data.iterdir())) == 40, "nothing but entries is left"
 
 
-def test_a_list_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
-    gpuenv.env["XDG_DATA_HOME"] = "/proc/nowhere"
-    ran = jax("--json")
-    assert ran.code == 0 and ran.json["environment"]["changed"]
-    assert "/proc/nowhere" in ran.err and "list of environments" in ran.err
-    assert listed(gpuenv) == {}
-    assert gpuenv("repair", "--no-verify").code == 2, "no list vouches for its record"
-    ran = gpuenv("remove", ".venv", "--json")
-    assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
-
-
 def test_create_uses_a_temporary_folder_where_home_cannot_be_written(jax, gpuenv):
     """Nowhere for the cache and the list: a folder among the temporary ones, with a note, and it is built."""
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "UV_CACHE_DIR"):
@@ -153,6 +140,15 @@ def test_create_uses_a_temporary_folder_where_home_cannot_be_written(jax, gpuenv
         "uv",
     }
     assert jax().code == 0 and gpuenv("remove", ".venv").code == 0
+    # a list that is to be elsewhere and cannot be written there costs the entry alone
+    gpuenv.env["XDG_DATA_HOME"] = "/proc/nowhere"
+    ran = jax("--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"]
+    assert "/proc/nowhere" in ran.err and "list of environments" in ran.err
+    assert listed(gpuenv) == {}
+    assert gpuenv("repair", "--no-verify").code == 2, "no list vouches for its record"
+    ran = gpuenv("remove", ".venv", "--json")
+    assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
 
 
 def test_a_temporary_folder_of_somebody_else_is_not_taken(gpuenv):

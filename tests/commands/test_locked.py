@@ -51,12 +51,11 @@ def made(once_made, tmp_path):
 
 
 @pytest.mark.usefixtures("real_uv")
-def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_index(go, index):
-    ok(go("create", "warm", "--locked", *CPU, "--no-verify"))
+def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_index(made, index):
     asked = sum(index.requests.values())
-    ok(go("create", "--locked", *CPU, "--no-verify"))
+    ok(made("create", "new", "--locked", *CPU, "--no-verify"))
     assert sum(index.requests.values()) == asked
-    assert installed(go.work / ".venv").keys() == {"jax", "jaxlib", "pip", "listed"}
+    assert installed(made.work / "new").keys() == {"jax", "jaxlib", "pip", "listed"}
 
 
 def test_locked_and_frozen_stop_without_a_lock(made):

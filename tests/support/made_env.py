@@ -17,6 +17,8 @@ from provision.environment import place
 
 JAX = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
 """What asks for the environment of `jax_env`."""
+PROJECT = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: ["kept<2"]\n'
+"""A gpuenv.yaml for `jax_env`. One that asks for the same in other words is written afterwards, and nothing is built."""
 
 
 def jax_index(gpuenv: Command, index: Index) -> None:
