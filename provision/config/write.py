@@ -179,17 +179,18 @@ def _render_project(signs: FolderFindings) -> list[str]:
         return []
     place = json.dumps(signs.project)
     if signs.not_installed:
-        return [
+        parts = [
             f"\n# Only the dependencies, the project is not installed: {quote_text(signs.not_installed)}\n",
             f"project: {{path: {place}, install: false}}\n",
         ]
-    extras = [f"extras: {json.dumps(signs.extras)}\n"] if signs.extras else []
-    computed = f"  # {quote_text(signs.computed)} {_COMPUTES}" if signs.computed else ""
-    return [
-        "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
-        f"project: {place}{computed}\n",
-        *extras,
-    ]
+    else:
+        computed = f"  # {quote_text(signs.computed)} {_COMPUTES}" if signs.computed else ""
+        parts = [
+            "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
+            f"project: {place}{computed}\n",
+        ]
+    chosen = {"extras": signs.extras, "groups": signs.groups}
+    return [*parts, *(f"{key}: {json.dumps(names)}\n" for key, names in chosen.items() if names)]
 
 
 def _render_packages(signs: FolderFindings) -> list[str]:
@@ -198,7 +199,9 @@ def _render_packages(signs: FolderFindings) -> list[str]:
     parts = [head, "packages:\n" if signs.packages else "packages: []\n"]
     parts += [_render_row(text, origin) for text, origin in signs.packages.items()]
     if signs.undeclared:
-        parts.append("# Imported, but not declared. `gpuenv verify` says which of them are missing:\n")
+        parts.append(
+            "# Imported, but not declared, or by an extra alone. `gpuenv verify` says which of them are missing:\n"
+        )
         parts += [
             f"#   {quote_text(package or f'{module} (its package is unknown)')}  # {quote_text(where)}\n"
             for module, (package, where) in signs.undeclared.items()
@@ -297,7 +300,7 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
         ("frameworks", chosen),
         ("requirements", findings.requirements.items()),
         ("project", [(findings.project, project)] if findings.project else []),
-        ("extras", [(extra, "") for extra in findings.extras]),
+        *((key, [(name, "") for name in getattr(findings, key)]) for key in ("extras", "groups")),
         ("packages", findings.packages.items()),
         ("python", [(python, where)]),
         *((key, [(getattr(findings, key), findings.origins.get(key, ""))]) for key in ("cuda", "device")),

@@ -75,13 +75,13 @@ class SortedRequirements:
             else:
                 specifier = self._remove_labels(one, _BUILD_LABEL) if name else one.specifier
                 self.needs[dataclasses.replace(one, specifier=specifier).as_line()] = None
-        # The plan chooses jaxlib. It asks for jax if no other line does.
-        asks_for_jax = "jax" not in self.frameworks and any(not one.line.constraint for one in jaxlib)
+        # The plan chooses jaxlib in the release of jax. Its bounds count for jax, unless a line pins jax.
+        pinned = any(b.name == "jax" and re.fullmatch("==[^*]+", b.specifier) for b in self.bounds)
         for one in jaxlib:
-            if asks_for_jax:
-                self._add_framework(one, "jax")
-            else:
+            if pinned:
                 self._leave_out(_quote(one), one)
+            else:
+                self._add_framework(one, "jax")
 
     def _leave_out(
         self,

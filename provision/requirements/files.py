@@ -300,13 +300,21 @@ class CondaEnvironment:
                         self._read_pip_line(name, wheel.text.strip(), f"{name} line {wheel.line}")
 
     def _read_pixi(self, data: Table, places: TomlLocations) -> None:
-        """Read the packages of the default environment of pixi.toml. A feature is left to the user."""
-        for name, value in table_at(data, "dependencies").items():
-            version = value.get("version", "*") if isinstance(value, dict) else value
-            self._read_spec(f"{name} {version}", places.locate_key(name, "dependencies"))
-        self._read_wheels(data, places, "pypi-dependencies")
+        """Read the packages that the default environment of pixi.toml has on Linux. Other features are left to the user."""
+        default = table_at(data, "environments").get("default", [])
+        named = default.get("features") if isinstance(default, dict) else default
+        features = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+        for part in ((), *(("feature", name) for name in features)):
+            for keys in (part, *((*part, "target", system) for system in ("unix", "linux", "linux-64"))):
+                for name, value in table_at(data, *keys, "dependencies").items():
+                    version = value.get("version", "*") if isinstance(value, dict) else value
+                    origin = places.locate_key(name, ".".join((*keys, "dependencies")))
+                    self._read_spec(f"{name} {version}", origin)
+                self._read_wheels(table_at(data, *keys), places, "pypi-dependencies", *keys)
         self.left += [
-            f"{PIXI}: feature {quote_text(name)} is not included" for name in table_at(data, "feature")
+            f"{PIXI}: feature {quote_text(name)} is not included"
+            for name in table_at(data, "feature")
+            if name not in features
         ]
 
     def _read_pipfile(self, data: Table, places: TomlLocations) -> None:
@@ -314,8 +322,8 @@ class CondaEnvironment:
         if isinstance(version := table_at(data, "requires").get("python_version"), str):
             self.python, self.origins["python"] = version, places.locate_key("python_version", "requires")
 
-    def _read_wheels(self, data: Table, places: TomlLocations, key: str) -> None:
-        wheels = poetry.read_dependencies(data.get(key), places, key)
+    def _read_wheels(self, data: Table, places: TomlLocations, key: str, *within: str) -> None:
+        wheels = poetry.read_dependencies(data.get(key), places, ".".join((*within, key)))
         self.lines += [SourceLine(text=line, origin=o, folders=(self.folder,)) for line, o, _ in wheels]
 
     def read_commands(self, texts: Iterable[tuple[str, str]]) -> None:

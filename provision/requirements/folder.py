@@ -44,7 +44,8 @@ class FolderFindings:
     listed file. `cpu` are frameworks of which a file asks for the CPU build by name. `python_bounds` are those of the project, which stay in its file, and their
     origin. `origins` has the origin of each single value ("cuda"). `named` maps a normalized name to its requirement in a file. `not_installed` is the reason for
     taking dependencies without the project. `computed` is the place of code that computes the project's requirements. `left` are files that state requirements and are not listed, each with the
-    place that names it. `limits` maps a package to its bounds in a listed file and their origin. `undeclared` maps an imported module that no file declares to its package and programs.
+    place that names it. `limits` maps a package to its bounds in a listed file and their origin. `undeclared` maps an imported module that no file requires to its package, with the extra that
+    declares it, and programs.
     `refused` is the first mistake in a file that could not be read.
     """
 
@@ -56,6 +57,7 @@ class FolderFindings:
     not_installed: str | None = None
     computed: str | None = None
     extras: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
     python: str | None = None
     python_bounds: tuple[str, str] = ("", "")
     cuda: str | None = None

@@ -27,9 +27,9 @@ from .folder import FolderFindings, PackageFacts, list_first
 from .imports import DECLARES, SKIPPED, ImportedModule, find_imports, read_notebooks
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
-from .pyproject import collect_extras, read_project
+from .pyproject import Listed, collect_extras, read_project
 from .quote import parse_requirement, quote_text
-from .toml import find_project_name
+from .toml import find_project_name, read_pyproject, table_at
 from .tree import find_root
 from .uv import read_uv
 
@@ -64,9 +64,10 @@ class Scan(FolderFindings):
         self._read_commands()
         read_uv(self, self.folder)
         seen = find_project_imports(self.folder, self.known, self.requirements)
+        extras = self._read_extras()
         if not self.frameworks:
-            self._choose_extra(seen)
-        self._decide_by_imports(seen)
+            self._choose_extra(extras, seen)
+        self._decide_by_imports(seen, extras)
         self._warn_of_removed(seen)
 
     # --- the project and its requirement files -------------------------------------------------
@@ -76,6 +77,9 @@ class Scan(FolderFindings):
         if not states_requirements(self.folder):
             return set()
         try:
+            defaults = table_at(read_pyproject(self.folder), "tool", "uv").get("default-groups")
+            named = map(str, defaults if isinstance(defaults, list) else ())
+            self.groups = [n for n in named if re.fullmatch(r"[\w.-]+", n) and n not in _SIDE_WORDS]
             required = self._read_file(None)
         except UsageError as error:
             self._refuse("the project is left out", error)
@@ -125,7 +129,7 @@ class Scan(FolderFindings):
     def _read_file(self, name: str | None) -> ProjectRequirements:
         return read_project_requirements(
             self.environ, _LINUX, base=self.folder, requirements=[self.folder / name] if name else [], folder=None if name else self.folder,
-            known=self.known, skip_missing=True,
+            groups=() if name else self.groups, known=self.known, skip_missing=True,
             install=name is not None or not self.not_installed,
         )  # fmt: skip
 
@@ -198,25 +202,30 @@ class Scan(FolderFindings):
 
     # --- extras --------------------------------------------------------------------------------
 
-    def _choose_extra(self, seen: Mapping[str, ImportedModule]) -> None:
+    def _read_extras(self) -> dict[str, Listed]:
+        """Return the requirements of each extra of the project."""
+        if not self.project:
+            return {}
+        reading = files.ReadingState(
+            environ=self.environ, base=self.folder, roots=(find_root(self.folder),), skip_missing=True
+        )
+        try:
+            extras = read_project(reading, self.folder.absolute(), (), ()).extras
+            return {
+                extra: collect_extras(find_project_name(self.folder), extras, [extra]) for extra in extras
+            }
+        except UsageError:
+            return {}  # recorded when the project was read
+
+    def _choose_extra(self, listed: Mapping[str, Listed], seen: Mapping[str, ImportedModule]) -> None:
         """Choose the extra that names a framework where the project's dependencies bring none.
 
         Of several, those of the framework that most programs import; of these, that for a GPU; of several, the first one that a
         document installs. Otherwise the user chooses.
         """
         implying = {canonicalize_name(row.package) for row in self.known.imports.values() if row.implies}
-        if not self.project or implying & self.named.keys():
+        if implying & self.named.keys():
             return
-        reading = files.ReadingState(
-            environ=self.environ, base=self.folder, roots=(find_root(self.folder),), skip_missing=True
-        )
-        try:
-            extras = read_project(reading, self.folder.absolute(), (), ()).extras
-            listed = {
-                extra: collect_extras(find_project_name(self.folder), extras, [extra]) for extra in extras
-            }
-        except UsageError:
-            return  # recorded when the project was read
         brings: dict[str, dict[str, str]] = {}
         for extra, lines in listed.items():
             for text, origin in lines:
@@ -350,7 +359,7 @@ class Scan(FolderFindings):
 
     # --- imports -------------------------------------------------------------------------------
 
-    def _decide_by_imports(self, seen: Mapping[str, ImportedModule]) -> None:
+    def _decide_by_imports(self, seen: Mapping[str, ImportedModule], extras: Mapping[str, Listed]) -> None:
         """Choose the framework if no file names one, and the packages if no file declares any.
 
         A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
@@ -388,8 +397,13 @@ class Scan(FolderFindings):
             imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
             listed = self.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
             self.frameworks["onnxruntime"] = listed if onnxruntime else imported
+        optional: dict[str, str] = {}
+        for extra, lines in extras.items():
+            for text, _ in lines:
+                optional.setdefault(requirement_name(text), f"extra {quote_text(extra)}")
         self.remarks += [
-            f"{name} is imported in {list_first(users[name])}, but not declared"
+            f"{name} is imported in {list_first(users[name])}, but "
+            + (f"only {optional[name]} declares it" if name in optional else "not declared")
             for name in ranked
             if name not in self.frameworks and name not in self.cpu
         ]
@@ -409,6 +423,8 @@ class Scan(FolderFindings):
                 self.packages[package] = f"imported in {list_first(where)}"
                 self.named[canonicalize_name(package)] = package
             elif package or not any(other.startswith(f"{module}.") for other in seen):
+                if only := optional.get(canonicalize_name(package or module)):
+                    package = f"{package or canonicalize_name(module)} ({only})"
                 self.undeclared[module] = (package, f"imported in {list_first(where)}")
 
     def _warn_of_removed(self, seen: Mapping[str, ImportedModule]) -> None:

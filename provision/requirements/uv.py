@@ -282,7 +282,9 @@ def _read_sources(data: Table, findings: FolderFindings) -> Iterator[tuple[str, 
             continue
         rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
         rows = [row for row in rows if may_apply_on_linux(row.get("marker"))]
-        if any("extra" in row or "group" in row for row in rows):
+        if of_groups := [row for row in rows if row.get("group") in findings.groups]:
+            rows = of_groups
+        elif any("extra" in row or "group" in row for row in rows):
             findings.remarks.append(
                 f"[tool.uv.sources] chooses {framework} by extra or group: set cuda for one of them"
             )

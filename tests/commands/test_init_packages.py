@@ -249,6 +249,18 @@ CASES = {
          "mine/__init__.py": "import torch, timm, onnxruntime\n", "mine/b.py": "import torch, numpy\n"},
         {"frameworks": ("torch",), "project": ".", "extras": ("all",)}, "undeclared numpy\n",
     ),
+    "an import that only another extra declares": (
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ntorch = ['torch']\nflax = ['flax', 'jax', 'einshape']\n",
+         "mine/__init__.py": "import torch\n", "mine/a.py": "import torch, flax, einshape, numpy\n"},
+        {"frameworks": ("torch",), "project": ".", "extras": ("torch",)},
+        "undeclared einshape (extra flax), flax (extra flax), numpy\n",
+    ),
+    "a framework that only another extra declares": (
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ntorch = ['torch']\nflax = ['jax']\n",
+         "mine/__init__.py": "import torch\n", "mine/a.py": "import torch, jax\n"},
+        {"frameworks": ("torch",), "project": ".", "extras": ("torch",)},
+        "jax is imported in mine/a.py, but only extra flax declares it",
+    ),
     "an extra whose name no requirement can have": (
         {"setup.py": _SETUP.format("install_requires=['six'], extras_require={'tensorflow with gpu': ['tensorflow-gpu']}"),
          "mine.py": "import tensorflow, six\n"},
@@ -410,6 +422,12 @@ CASES = {
     "pixi.toml": (
         {"pixi.toml": "[dependencies]\npython = '3.11.*'\npytorch = '>=2.4'\n[pypi-dependencies]\ntimm = '>=1'\n"},
         {"frameworks": ("torch>=2.4",), "packages": ("timm>=1",), "python": "3.11"}, "python 3.11 (pixi.toml line 2)",
+    ),
+    "the features of pixi's default environment, on Linux": (
+        {"pixi.toml": "[dependencies]\npython = '3.11.*'\n[target.linux-64.pypi-dependencies]\neinops = '*'\n"
+                      "[target.osx-arm64.dependencies]\ntqdm = '*'\n[feature.gpu.dependencies]\npytorch-gpu = '>=2.4'\n"
+                      "[feature.cpu.dependencies]\npytorch-cpu = '*'\n[environments]\ndefault = ['gpu']\ncpu = ['cpu']\n"},
+        {"frameworks": ("torch>=2.4",), "packages": ("einops",), "python": "3.11"}, "torch>=2.4 (pixi.toml line 8)",
     ),
 }  # fmt: skip
 

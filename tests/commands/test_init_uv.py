@@ -70,6 +70,15 @@ def test_a_choice_by_extra_is_left_to_the_user(gpuenv):
     assert "[tool.uv.sources] chooses torch by extra" in text
 
 
+def test_the_default_groups_of_uv_are_those_of_the_environment(gpuenv):
+    sources = "torch = [{index = 'cpu', group = 'cpu'}, {index = 'cu126', group = 'gpu'}]"
+    groups = "[tool.uv]\ndefault-groups = ['dev', 'gpu']\n[dependency-groups]\ncpu = ['torch<2']\ngpu = ['torch==2.7.1']\n"
+    project(gpuenv.work, ["numpy"], f"{groups}dev = ['pytest']\n{INDEXES}\n[tool.uv.sources]\n{sources}\n")
+    found, text = initialised(gpuenv)
+    assert (found.frameworks, found.groups, found.cuda) == (("torch",), ("gpu",), "12.6")
+    assert '"torch"  # pyproject.toml line 10\n' in text
+
+
 def test_frameworks_of_different_cuda_are_named(gpuenv):
     more = f"{INDEXES}\n[tool.uv.sources]\ntorch = {{index = 'cu126'}}\njax = {{index = 'cpu'}}\n"
     project(gpuenv.work, ["torch", "jax[cuda12]"], more)
