@@ -31,7 +31,7 @@ from ..model.declare import argument, group, option
 from ..model.values import Value
 from ..resolve import resolve
 from ..system import untrusted
-from .causes import detect_machine, read_device
+from .explain import detect_machine
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
@@ -76,17 +76,13 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
             machine = detect_machine(cuda=True)
         verdict = verify_environment(emit, env, options.choices) if env else None
         circumstances = Circumstances(
-            advise=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
-            device=read_device(make_absolute(env)) if env else None,
+            resolve=resolve, machine=machine, verdict=verdict, is_named=options.machine is not None,
+            device=record.read_device(make_absolute(env)) if env else None,
             holders=detect.read_holders if reads_machine else None,
             installed=read_installed(*likely) if likely else None,
         )  # fmt: skip
         diagnosis = find_causes(texts, known, circumstances)
     findings = diagnosis.findings
-    if findings:
-        works = say_that_it_works(verdict) if logs else None
-        for note in filter(None, (diagnosis.environment, works or diagnosis.elsewhere)):
-            emit(Event("note", "diagnose", note))
     if reads_machine and machine and machine.context.colab:
         findings = add_later_installs(emit, findings)
     if not findings:
@@ -94,10 +90,10 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         if machine and not (machine.gpus or env or logs):
             text += ", which has no NVIDIA GPU that can be used (gpuenv detect says why)"
         emit(Event("summary", "diagnose", text))
-        if diagnosis.crash:
-            emit(Event("note", "diagnose", diagnosis.crash))
-        else:
-            emit(Event("next", "diagnose", _RUN_IT if logs else _READ_A_LOG))
+    for note in diagnosis.notes:
+        emit(Event("note", "diagnose", note))
+    if not findings and not diagnosis.notes:
+        emit(Event("next", "diagnose", _RUN_IT if logs else _READ_A_LOG))
     return Findings(findings=findings, context=diagnosis.context)
 
 
@@ -148,7 +144,7 @@ def read_installed(env: Path, why: str) -> Installed:
         why=why,
         versions=distributions.read_versions(env),
         python=distributions.read_python(env),
-        device=read_device(env),
+        device=record.read_device(env),
         made_by_gpuenv=made_by_gpuenv(env),
     )
 
@@ -168,16 +164,6 @@ def read_pieces(log: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a log in pieces."""
     while piece := log.read(_PIECE):
         yield piece
-
-
-def say_that_it_works(verdict: Verdict | None) -> str | None:
-    """Return a note if the environment works here, although a log shows a failure."""
-    if verdict is None or verdict.verdict != "works":
-        return None
-    return (
-        f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or from "
-        "a program that changes something itself"
-    )
 
 
 def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -31,7 +31,7 @@ from ..model import (
 from ..model.values import Value
 from ..system import process
 from ..verify.verification import LAYERS
-from .causes import explain_failure, find_causes_in_log
+from .explain import explain_log, explain_program
 from .run import find_programs, prepare_variables
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def start_probes(
 def run_verification(examined: Examination, emit: Emit, early: verify.EarlyProbes) -> Verdict:
     """Return the verdict on an environment, compared with its lock if it has one."""
     releases = rows.load(examined.choices).cudnn
-    diagnose = functools.partial(find_causes_in_log, choices=examined.choices)
+    diagnose = functools.partial(explain_log, choices=examined.choices)
     return verify.verify(early, examined.options, emit, examined.lock, diagnose=diagnose, releases=releases)
 
 
@@ -303,7 +303,7 @@ def _diagnose_check(
         stderr=ended.text.encode("utf-8", "replace"),
         signal=None if late else finished.signal,
     )
-    return explain_failure(
+    return explain_program(
         ended.result.label,
         Path(env.path),
         make_command(env, placed.check),

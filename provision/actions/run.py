@@ -31,7 +31,7 @@ from ..model.values import Value
 from ..system import process, trust
 from ..system.process import foreground
 from ..system.process.gpu import ContextWatch
-from .causes import explain_failure, read_device
+from .explain import explain_program
 
 if TYPE_CHECKING:
     from ..verify.settings import Suspect
@@ -121,7 +121,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             used = watch.end()
     findings: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        findings = explain_failure(command[0], root, command, ended, before, options.choices, emit=emit)
+        findings = explain_program(command[0], root, command, ended, before, options.choices, emit=emit)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     if code == 0 and used is False:
         code, findings = _NO_GPU, (_explain_idle_gpu(root, command),)
@@ -130,6 +130,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
 
 def _explain_idle_gpu(root: Path, command: Sequence[str]) -> Finding:
     """Return the finding on a program that ended well without a GPU."""
+    from ..environment.record import read_device
     from ..profiles.wording import make_finding
 
     device = read_device(root)

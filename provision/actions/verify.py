@@ -31,7 +31,7 @@ from ..system import process
 from ..system.files import refuse_to_replace, require_folder
 from ..verify import EarlyProbes, Options, check_options
 from ..verify.libraries import read_installed
-from .causes import find_causes_in_log
+from .explain import explain_log
 from .prove import (
     Examination,
     add_packages,
@@ -198,7 +198,7 @@ def _add_causes(verdict: Verdict, examined: Examination) -> Verdict:
         return verdict
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
     device = examined.lock.plan.device if examined.lock else None
-    findings = find_causes_in_log(log, device, examined.choices)
+    findings = explain_log(log, device, examined.choices)
     fix = findings[0].fix if findings else None
     return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)
 

@@ -94,9 +94,9 @@ def _explain_error(screen: show.Screen, error: GpuenvError, ours: list[str]) -> 
     """Show an error with the causes in its log and a hint, and return its exit code."""
     system_errors.add_limits(error)
     if error.log and not error.findings:
-        from ..actions.causes import find_causes_in_log
+        from ..actions.explain import explain_log
 
-        error.findings = find_causes_in_log(error.log, error.device)
+        error.findings = explain_log(error.log, error.device)
     if error.log:  # the project that uv solves for is not the user's
         error.log = error.log.replace("gpuenv-plan depends on", "you require")
     if option := re.match(r"--[a-z-]+", error.message):

@@ -1,9 +1,10 @@
 """Find the causes of a failure in its log, and their fixes.
 
-Texts, tables and `Circumstances` are its input, findings its output. Of the machine it reads only the files of the
-environment in which gpuenv ran a program. Messages alone seldom prove a cause. So three kinds of evidence are combined:
+Texts, tables and `Circumstances` are its input, findings its output. Of the machine it reads only the environment in which
+gpuenv ran a program, and the program's own folders. Messages alone seldom prove a cause. So several kinds of evidence are
+combined:
 
-- rules: rows of profiles/failures.yaml, which list messages of programs and their causes;
+- rules and the catalogue: rows of profiles/failures.yaml, which list messages of programs and their causes;
 - judges: comparisons of facts in the text with the tables, such as a GPU with an arch list, or a driver with the
   minimum of a CUDA version;
 - findings of detect and verify.
@@ -19,7 +20,7 @@ from ..model import ContextValue, Finding, Profiles
 from ..model.values import Value
 from . import hardware, libraries, packages, processes
 from .case import Candidate, Case, Circumstances, Installed, Ran
-from .context import find_contradicted, list_context, read_case, say_that_driver_works
+from .context import describe_elsewhere, find_contradicted, list_context, read_case
 from .findings import add_holders, add_installs, rank
 from .lines import read_log, unwrap
 from .messages import drop_messages, drop_optional_parts
@@ -27,6 +28,7 @@ from .rules import apply_catalogue, apply_rules, check_tables
 
 __all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
+# In any order: none looks at what another one yields.
 JUDGES: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     hardware.judge_driver,
     hardware.judge_free_memory,
@@ -42,6 +44,7 @@ JUDGES: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
     libraries.judge_unopened_libraries,
     libraries.judge_missing_procedure,
     libraries.judge_zlib,
+    libraries.judge_cpu_environment,
     packages.judge_jax_plugin,
     packages.judge_pins,
     packages.judge_emptied,
@@ -59,17 +62,14 @@ JUDGES: tuple[Callable[[Case], Iterator[Candidate]], ...] = (
 
 
 class Diagnosis(Value):
-    """The findings of a text, the likeliest first, and notes that are no findings.
+    """The findings of a text, the likeliest first, notes, and what the texts say of their program and place.
 
-    `crash` describes a crash without a finding, with the next command. `environment` names the environment that was read,
-    or why it was not used. `elsewhere` says that this machine's driver works, against the first finding of a log.
-    `context` is what the texts say of their program and place.
+    With findings the notes name the environment that was read, and say what works here although the text failed. Without,
+    they describe a crash, with the next command.
     """
 
     findings: tuple[Finding, ...] = ()
-    crash: str | None = None
-    environment: str | None = None
-    elsewhere: str | None = None
+    notes: tuple[str, ...] = ()
     context: tuple[ContextValue, ...] = ()
 
 
@@ -88,13 +88,13 @@ def find_causes(
 
     # The facts: those of the text first, completed by the machine's and the environment's.
     case, note = read_case(lines, profiles, circumstances)
-    is_of_machine = bool(case.lines) and circumstances.is_of_machine
 
-    # The candidates. A fact can contradict some. The last three speak where nothing else does.
+    # The candidates. A fact can contradict some. The catalogue speaks of causes that nothing else found, the last two
+    # judges where nothing else speaks.
     judged = [*(c for judge in JUDGES for c in judge(case)), *apply_rules(case)]
     ruled_out = {c.cause for c in judged if not c.weight}
-    if is_of_machine:
-        ruled_out |= find_contradicted(case)
+    if circumstances.is_of_machine:
+        ruled_out.update(find_contradicted(case))
     found = [c for c in judged if c.weight]
     found += apply_catalogue(case, found)
     found += [*hardware.judge_no_gpu(case, found)]
@@ -102,11 +102,7 @@ def find_causes(
 
     # The findings in order, with what happened before and what happens beside.
     findings = add_holders(add_installs(rank(found, case, ruled_out), case), case)
-    at_odds = findings and case.lines and not is_of_machine
-    return Diagnosis(
-        findings=findings,
-        crash=None if findings else processes.describe_crash(case.lines, circumstances.ran),
-        environment=note,
-        elsewhere=say_that_driver_works(findings[0].cause, case) if at_odds else None,
-        context=list_context(case),
+    notes = (
+        (note, describe_elsewhere(findings[0].cause, case)) if findings else (processes.describe_crash(case),)
     )
+    return Diagnosis(findings=findings, notes=tuple(filter(None, notes)), context=list_context(case))

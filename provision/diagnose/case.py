@@ -11,6 +11,7 @@ from ..model import (
     Confidence,
     Device,
     Evidence,
+    FailureCause,
     GpuMemoryHolder,
     Machine,
     Plan,
@@ -65,18 +66,17 @@ class Installed(Value):
 class Circumstances(Value):
     """The machine, the environment and the program of a failure, as far as they are known.
 
-    `here` is true if the program ran on `machine` just now, `is_named` if the user named the machine of the texts.
-    `device` is that of the environment: with "cpu", no cause requires a GPU. `holders` lists the processes that use
-    the memory of the machine's GPUs; it is called only if they matter. `installed` is the environment that the texts
-    are probably from.
+    `is_named` is true if the user named the machine of the texts. `device` is that of the environment: with "cpu", no
+    cause requires a GPU. `holders` lists the processes that use the memory of the machine's GPUs; it is called only if
+    they matter. `ran` is the program that gpuenv just ran on `machine`, `installed` the environment that the texts are
+    probably from.
 
-    `advise` is `resolve`, which makes plans for fixes with versions: no stage imports another.
+    `resolve` makes plans for fixes with versions: no stage imports another.
     """
 
-    advise: Callable[[Request, Target, Profiles], Plan] | None = None
+    resolve: Callable[[Request, Target, Profiles], Plan] | None = None
     machine: Machine | None = None
     verdict: Verdict | None = None
-    here: bool = False
     is_named: bool = False
     device: Device | None = None
     holders: Callable[[], Sequence[GpuMemoryHolder]] | None = None
@@ -86,7 +86,7 @@ class Circumstances(Value):
     @property
     def is_of_machine(self) -> bool:
         """Whether the texts are of `machine`, so that its facts prove causes."""
-        return self.here or self.is_named
+        return self.is_named or self.ran is not None
 
 
 class Case(Value):
@@ -102,6 +102,16 @@ class Case(Value):
     circumstances: Circumstances
     added: set[Evidence] = field(default_factory=set)
     plans: dict[Request, Plan] = field(default_factory=dict)
+
+    @functools.cached_property
+    def causes(self) -> dict[str, FailureCause]:
+        return {c.cause: c for c in self.profiles.causes}
+
+    @functools.cached_property
+    def excluded(self) -> frozenset[str]:
+        """The causes that an environment for the CPU cannot have: frameworks print there that they find no GPU."""
+        of_cpu = self.circumstances.device == "cpu"
+        return frozenset(c.cause for c in self.profiles.causes if of_cpu and c.about_gpu)
 
     @functools.cached_property
     def messages(self) -> Messages:
@@ -125,7 +135,12 @@ class Case(Value):
         machine = self.circumstances.machine
         return machine is not None and self.facts.first("driver") not in (None, machine.target.driver)
 
-    def serves(self, kernels: Sequence[str], capability: str) -> bool:
+    @property
+    def capability(self) -> str | None:
+        """The text's GPU, by its number or the name of its board."""
+        return self.facts.first("capability") or self.facts.first("board_capability")
+
+    def runs_any(self, kernels: Sequence[str], capability: str) -> bool:
         """Return whether a GPU runs any of the kernels."""
         return find_run_mode(tuple(kernels), capability, self.profiles.tegra) is not None
 
@@ -156,13 +171,15 @@ one text allows, and those of one confidence.
 - 40 to 65: words of several causes, the likelier first.
 - from FAINT: a guess, for a text that shows nothing else. A cause below it is not worth a line.
 - 0: a fact contradicts the cause (`rule_out`).
+
+`confidence` overrides the scale where the words alone do not decide.
 """
 
 
 class Candidate(Value, kw_only=False):
     """A cause that a text allows, and its evidence. LIKELY says how `weight` is read.
 
-    If a candidate rules the cause out, only a certain one may name it. `title` replaces that of the cause. `slots` are
+    Weight 0 is a veto: the cause is shown only if another candidate is certain. `title` replaces that of the cause. `slots` are
     values that only this candidate has: they fill its title and fix, and its fix can require them.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,11 +231,14 @@ def _add_machine(case: Case) -> list[Evidence]:
         return shown
     if machine.context.container and facts.first("container") in (None, "other"):
         shown.append(Evidence("a container", "machine"))
-        facts.add("container", machine.context.container, shown[0])
+        kind = machine.context.container.replace(
+            "apptainer", "singularity"
+        )  # its older name is that of the rows
+        facts.add("container", kind, shown[0])
     if not case.lines:
         return shown
     driver = facts.first("driver")
-    named = any(map(facts.first, ("capability", "board_capability", "gpu")))
+    named = case.capability or facts.first("gpu")
     if machine.target.driver and not driver and not named and not facts.first("driver_cuda"):
         shown.append(Evidence(f"driver {machine.target.driver}", "machine"))
         facts.add("driver", machine.target.driver, shown[-1])
@@ -249,17 +252,24 @@ def _add_machine(case: Case) -> list[Evidence]:
     return shown
 
 
-def find_contradicted(case: Case) -> set[str]:
+def find_contradicted(case: Case) -> Collection[str]:
     """Return causes that this machine contradicts, because its driver lists GPUs."""
     machine = case.circumstances.machine
     works = machine and machine.target.driver and machine.gpus and not machine.findings
-    return set(_NO_GPU_HERE) if works and not case.names_other_driver() else set()
+    return _NO_GPU_HERE if works and not case.names_other_driver() else ()
 
 
-def say_that_driver_works(cause: str, case: Case) -> str | None:
-    """Return a note if the driver of this machine works, so that a log with this cause is not of its current state."""
-    machine = case.circumstances.machine
-    if machine is None or cause not in find_contradicted(case):
+def describe_elsewhere(cause: str, case: Case) -> str | None:
+    """Return a note if the environment or the driver works here, although the text shows a failure with this cause."""
+    machine, verdict = case.circumstances.machine, case.circumstances.verdict
+    if not case.lines:
+        return None
+    if verdict and verdict.verdict == "works":
+        return (
+            f"{verdict.env} works here now. So the log is from another environment or machine, from before a change, or "
+            "from a program that changes something itself"
+        )
+    if machine is None or case.circumstances.is_of_machine or cause not in find_contradicted(case):
         return None
     names = ", ".join(dict.fromkeys(gpu.name or "a GPU" for gpu in machine.gpus))
     return (

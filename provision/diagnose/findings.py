@@ -20,7 +20,7 @@ from ..model import (
     Machine,
 )
 from ..profiles.wording import fill_text
-from .case import FAINT, Candidate, Case, candidate
+from .case import FAINT, Candidate, Case
 from .fixes import find_slots, make_fix
 from .lines import Line
 
@@ -32,37 +32,6 @@ _WITHOUT_GPU = frozenset(
 )  # fmt: skip
 
 
-# --- the device of the environment -------------------------------------------------------------
-
-_CUDA_LIBRARY = re.compile(
-    r"lib(cud|cublas|cufft|cupti|curand|cusolver|cusparse|nccl|nv|torch_cuda)", re.IGNORECASE
-)
-
-
-def _drop_gpu_causes(candidates: Iterable[Candidate], case: Case) -> Iterator[Candidate]:
-    """Yield the candidates that count in an environment for the CPU.
-
-    There frameworks print that they find no GPU, so causes about GPUs (`about_gpu` in failures.yaml) are dropped. A
-    program or package that requests a GPU remains a cause.
-    """
-    excluded = _list_excluded(case)
-    yield from (c for c in candidates if c.cause not in excluded)
-    missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
-    if missing:
-        shows = case.facts.find_matching("missing", re.compile(re.escape(missing)))[:1]
-        title = f"This environment is for the CPU, but a package in it requires {missing}"
-        yield candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu")
-    # groups of messages of a program that requires a GPU and ends without one
-    shows = case.find_message("cpu_build_words", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
-    if shows:
-        title = "This environment is for the CPU, but the program requests a GPU"
-        yield candidate("cpu_only_build", 80, shows[:1], title, device="cpu")
-
-
-def _list_excluded(case: Case) -> set[str]:
-    return {c.cause for c in case.profiles.causes if c.about_gpu and case.circumstances.device == "cpu"}
-
-
 # --- order -------------------------------------------------------------------------------------
 
 
@@ -72,8 +41,7 @@ def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> 
     A possible finding of detect does not come before a proof of the text. Only a certain candidate may name a cause that
     is `ruled_out`. Facts that are not of the text prove nothing, unless the text is of this machine.
     """
-    causes = {c.cause: c for c in case.profiles.causes}
-    candidates = [*_drop_gpu_causes(found, case)] if case.circumstances.device == "cpu" else found
+    causes, candidates = case.causes, found
     if not case.circumstances.is_of_machine:
         candidates = [
             replace(c, confidence="likely")
@@ -82,12 +50,12 @@ def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> 
             for c in candidates
         ]
 
-    def order(found: Candidate) -> tuple[int, int, int]:
-        layer, sure = int(causes[found.cause].layer), CONFIDENCES.index(found.confidence)
-        return (sure, layer, -found.weight) if sure == 0 else (sure, -found.weight, layer)
+    def order(c: Candidate) -> tuple[int, int, int]:
+        layer, sure = int(causes[c.cause].layer), _get_rank(c)
+        return (sure, layer, -c.weight) if sure == 0 else (sure, -c.weight, layer)
 
     best = sorted(_merge(candidates, case, ruled_out), key=order)
-    proved = _list_proved(case, best, causes)
+    proved = _list_proved(case, best)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
@@ -95,15 +63,20 @@ def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> 
     read = [_make_finding(c, causes[c.cause], case) for c in shown]
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
-    return (*first, *sorted((*guessed, *read), key=lambda f: CONFIDENCES.index(f.confidence)))
+    return (*first, *sorted((*guessed, *read), key=_get_rank))
+
+
+def _get_rank(one: Candidate | Finding) -> int:
+    return CONFIDENCES.index(one.confidence)
 
 
 def _merge(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[str]) -> list[Candidate]:
     """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, Candidate] = {}
-    needs = {c.cause: c.only for c in case.profiles.causes if c.only}
-    for new in sorted(candidates, key=lambda c: (CONFIDENCES.index(c.confidence), -c.weight)):
-        only = needs.get(new.cause)
+    for new in sorted(candidates, key=lambda c: (_get_rank(c), -c.weight)):
+        if new.cause in case.excluded and "device" not in new.slots:
+            continue  # in an environment for the CPU, only its own judge may name the GPU
+        only = case.causes[new.cause].only
         if only and not (case.facts.holds(f"system={only}") or case.facts.holds(f"os={only}")):
             continue  # no sign of the platform
         if new.cause in ruled_out and new.confidence != "certain":
@@ -122,7 +95,7 @@ def _merge(candidates: Iterable[Candidate], case: Case, ruled_out: Collection[st
     return [c for c in by_cause.values() if c.weight >= FAINT]
 
 
-def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, FailureCause]) -> list[Finding]:
+def _list_proved(case: Case, best: Sequence[Candidate]) -> list[Finding]:
     """Return the findings of verify and detect that come before those of the text.
 
     A machine with another driver than the text's is not the text's machine. Of a machine that may be, certain
@@ -136,12 +109,12 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
         seen = {c.cause for c in best}
         found = [f if f.cause in seen else replace(f, confidence="possible") for f in found]
     unrelated = bool(best) and (
-        (best[0].confidence != "possible" and not causes[best[0].cause].about_gpu)
+        (best[0].confidence != "possible" and not case.causes[best[0].cause].about_gpu)
         or best[0].cause in _WITHOUT_GPU
     )
     if machine and not unrelated:
         agreed = {c.cause for c in best} if machine.gpus else set()
-        if case.circumstances.here or not case.lines:
+        if case.circumstances.ran or not case.lines:
             found += machine.findings
         elif not case.names_other_driver():
             found += [
@@ -149,9 +122,9 @@ def _list_proved(case: Case, best: Sequence[Candidate], causes: dict[str, Failur
                 for f in machine.findings
                 if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
             ]
-    excluded, once = _list_excluded(case), dict[str, Finding]()
-    for finding in sorted(found, key=lambda f: CONFIDENCES.index(f.confidence)):
-        if finding.cause not in excluded:
+    once = dict[str, Finding]()
+    for finding in sorted(found, key=_get_rank):
+        if finding.cause not in case.excluded:
             once.setdefault(finding.cause, finding)
     return list(once.values())[:_SHOWN]
 
@@ -233,12 +206,8 @@ def add_installs(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ..
     The runtimes of Colab and Kaggle have matching builds. If builds or libraries conflict there, a package that a
     cell installed is the first suspect, and restoring the runtime is the shortest fix.
     """
-    layers = {c.cause: c.layer for c in case.profiles.causes}
-    if (
-        not findings
-        or layers.get(findings[0].cause) not in _LAYERS
-        or not (changed := _list_installs(case.lines))
-    ):
+    cause = case.causes.get(findings[0].cause) if findings else None
+    if cause is None or cause.layer not in _LAYERS or not (changed := _list_installs(case.lines)):
         return findings
     first, fix = findings[0], findings[0].fix or ""
     shown = (*first.evidence, *changed.values())

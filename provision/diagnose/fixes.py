@@ -43,7 +43,7 @@ PROGRAM_SLOTS = (
     "cpu_package",
 )
 _FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "cudnn_built", "cudnn_loaded", "visible",
-          "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch", "launch_fixed")  # fmt: skip
+          "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch_fixed")  # fmt: skip
 """Facts that texts use by their names."""
 SLOTS = frozenset(
     (*_FACTS, *PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
@@ -63,9 +63,8 @@ def make_fix(found: Candidate, case: Case, slots: Mapping[str, str]) -> str:
 
     def holds(condition: str) -> bool:
         name, equals, value = condition.partition("=")
-        if name in slots and (not equals or value == slots[name]):
-            return True
-        return bool(case.find_condition(condition))
+        known = name in slots and (not equals or value == slots[name])
+        return known or bool(case.find_condition(condition))
 
     fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
     said = find_proposal(case, found)
@@ -433,7 +432,7 @@ def _find_target(case: Case) -> Target:
     """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
     facts, machine = case.facts, case.circumstances.machine
     driver = facts.first("driver")
-    capability = facts.first("capability") or facts.first("board_capability")
+    capability = case.capability
     gpus: tuple[TargetGpu, ...] = ()
     if capability and capability in {g.capability for g in case.profiles.gpus}:
         gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),)
@@ -454,9 +453,9 @@ def _find_target(case: Case) -> Target:
 def _make_plan(case: Case, framework: str, **bounds: Any) -> Plan | None:
     """Return the plan that resolve makes for the text's target, or None without a CUDA build."""
     request = Request(frameworks=(FrameworkRequest(name=framework),), device="cuda", **bounds)
-    advise = case.circumstances.advise
-    if advise and request not in case.plans:
-        case.plans[request] = advise(request, _find_target(case), case.profiles)
+    resolve = case.circumstances.resolve
+    if resolve and request not in case.plans:
+        case.plans[request] = resolve(request, _find_target(case), case.profiles)
     plan = case.plans.get(request)
     return plan if plan and plan.builds and plan.builds[0].cuda else None
 

@@ -102,7 +102,7 @@ def judge_kernel_module(case: Case) -> Iterator[Candidate]:
 
 def judge_hidden_gpus(case: Case) -> Iterator[Candidate]:
     """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
-    machine = case.circumstances.machine if case.circumstances.here else None
+    machine = case.circumstances.machine if case.circumstances.ran else None
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = case.find_message("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
     if machine is None or visible is None or not shows or not machine.gpus:
@@ -180,15 +180,15 @@ def judge_kernels(case: Case) -> Iterator[Candidate]:
     facts = case.facts
     plain = case.find_message("not_compatible", "no_kernel", "needs_newer_cuda")
     shows = plain or case.find_message("cudnn_status", "dnn_handle", "dnn_library")
-    capability = facts.first("capability") or facts.first("board_capability")
+    capability = case.capability
     if not shows or not capability or case.find_message("too_old_gpu"):
         return
     compared = facts.find_lines("capability", "board_capability", "kernels", "kernel", "cuda_build")
     where = (*shows, *compared)
     listed = facts.first("kernels") or " ".join(facts.all("kernel"))
     have = listed.split() if listed else _find_kernels_of_build(case, capability)
-    if have and case.serves(have, capability):
-        compiled = case.serves([k.removesuffix("+PTX") for k in have], capability)
+    if have and case.runs_any(have, capability):
+        compiled = case.runs_any([k.removesuffix("+PTX") for k in have], capability)
         if not compiled and (failed := case.find_message("ptx_failed", "needs_newer_cuda")):
             title = f"The build has only PTX for this GPU ({capability}), and the driver failed to compile it"
             yield candidate(_NEW, 86, (*failed, *compared), title)
@@ -231,7 +231,7 @@ def _find_kernels_of_build(case: Case, capability: str) -> list[str]:
         ]  # fmt: skip
         if not cuda:
             named = [b for b in named if b.index == "pypi"] or named
-        if len({case.serves(b.kernels, capability) for b in named}) == 1:
+        if len({case.runs_any(b.kernels, capability) for b in named}) == 1:
             return list(named[0].kernels)
     return []
 
@@ -272,7 +272,7 @@ def _judge_by_age(case: Case, capability: str, where: Sequence[Evidence]) -> Ite
     latest = max(Version(b.version) for b in torch)
     newest = [b for b in torch if Version(b.version) == latest]
     beyond = Version(capability) > max(_parse_kernel(k) for b in newest for k in b.kernels)
-    newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
+    newer = beyond or all(case.runs_any(b.kernels, capability) for b in newest)
     likelier, other = (_NEW, _OLD) if newer else (_OLD, _NEW)
     yield candidate(likelier, 84, where)
     yield candidate(other, 50, where)

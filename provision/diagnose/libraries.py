@@ -230,6 +230,26 @@ def _is_match(wanted: str, have: str) -> bool:
     return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == major(wanted))
 
 
+def judge_cpu_environment(case: Case) -> Iterator[Candidate]:
+    """Find a package or a program that requests a GPU in an environment for the CPU."""
+    if case.circumstances.device != "cpu":
+        return
+    missing = next((name for name in case.facts.all("missing") if _is_of_nvidia(name)), None)
+    if missing:
+        shows = case.facts.find_matching("missing", re.compile(re.escape(missing)))[:1]
+        title = f"This environment is for the CPU, but a package in it requires {missing}"
+        yield candidate("nvidia_libs_not_installed", 85, shows, title, device="cpu")
+    # groups of messages of a program that requires a GPU and ends without one
+    shows = case.find_message("cpu_build_words", "no_driver", "no_cuda_gpus", "no_device", "insufficient", "bad_ordinal", "deserialize")  # fmt: skip
+    if shows:
+        title = "This environment is for the CPU, but the program requests a GPU"
+        yield candidate("cpu_only_build", 80, shows[:1], title, device="cpu")
+
+
+def _is_of_nvidia(name: str) -> bool:
+    return any(family.match(name) for family in (CUDA, CUDNN, _OTHER, _DRIVER))
+
+
 # --- DLLs that Windows finds, but does not load ------------------------------------------------
 
 _DLL = re.compile(r"([\w-]{2,60}\.(?:dll|pyd))\b", re.IGNORECASE)
@@ -288,7 +308,7 @@ def judge_system_library(case: Case) -> Iterator[Candidate]:
     ends = _OPENED.search(last.message) if last else None
     opened = {m[1]: line for line in reversed(case.lines) for m in _OPENED.finditer(line.text)}
     for name, line in reversed(opened.items()):
-        if any(p.match(name) for p in (CUDA, CUDNN, _DRIVER)):
+        if _is_of_nvidia(name):
             continue
         rows = case.profiles.system_libraries
         # a name without a number is a development link (libsndfile.so)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..model import FRAMEWORKS, Evidence
-from .case import Candidate, Case, Ran, candidate
+from .case import Candidate, Case, candidate
 from .libraries import CUDA, CUDNN
 from .lines import Line, package_of, read_frame
 
@@ -337,10 +337,10 @@ def _judge_outside(case: Case, crash: Crash) -> Iterator[Candidate]:
     yield candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)
 
 
-def describe_crash(lines: Sequence[Line], ran: Ran | None) -> str | None:
+def describe_crash(case: Case) -> str | None:
     """Return a note on a crash without a cause, with the command that finds more, or None."""
-    said = next((x for x in lines if _SAID.search(x.text.strip())), None)
-    crash = read_crash(lines)
+    said = next((x for x in case.lines if _SAID.search(x.text.strip())), None)
+    crash, ran = read_crash(case.lines), case.circumstances.ran
     if ran:
         if ran.signal != "SIGSEGV":
             return None

@@ -52,14 +52,20 @@ def apply_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
 # --- mistakes in the tables --------------------------------------------------------------------
 
 
+_checked: list[Profiles] = []
+
+
 def check_tables(profiles: Profiles) -> None:
-    """Raise DataError with every mistake in the tables of failures beyond their keys."""
+    """Raise DataError with every mistake in the tables of failures beyond their keys. The last ones are not checked again."""
+    if any(known is profiles for known in _checked):
+        return
     if problems := find_mistakes(profiles):
         raise DataError(
             f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
             problems=tuple(f"failures.yaml: {p}" for p in problems),
             hint="Correct the rows named.",
         )
+    _checked[:] = [profiles]
 
 
 def find_mistakes(profiles: Profiles) -> list[str]:

@@ -29,7 +29,7 @@ from .distributions import find_sites, list_info_folders, list_installed
 from .place import MARK, find_python, get_old_path, made_by_gpuenv
 
 if TYPE_CHECKING:
-    from ..model import Environment, Lock, Machine, Plan, Verdict
+    from ..model import Device, Environment, Lock, Machine, Plan, Verdict
 
 
 _AGAIN = "build it again: gpuenv create --recreate"
@@ -159,6 +159,15 @@ def read_plan(env: Path) -> Plan | None:
 
     data = read(env, "plan.json")
     return _parse(env, Plan, data) if data else None
+
+
+def read_device(env: Path) -> Device | None:
+    """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
+    try:
+        plan = read_plan(env)
+    except BuildError:
+        return None
+    return plan.device if plan else None
 
 
 def _parse(env: Path, cls: Any, data: Any) -> Any:

@@ -26,10 +26,10 @@ from provision.model import (
     Verdict,
 )
 
-add, adopt, build, causes, create, diagnose, edit, export, listing, lock, profiles, prove, remove, repair, report, resolve, run, verify = (
+add, adopt, build, create, diagnose, edit, explain, export, listing, lock, profiles, prove, remove, repair, report, resolve, run, verify = (
     importlib.import_module(f"provision.actions.{name}")
     for name in (
-        "add", "adopt", "build", "causes", "create", "diagnose", "edit", "export", "list", "lock", "profiles", "prove", "remove", "repair",
+        "add", "adopt", "build", "create", "diagnose", "edit", "explain", "export", "list", "lock", "profiles", "prove", "remove", "repair",
         "report", "resolve", "run", "verify",
     )
 )  # fmt: skip
@@ -189,8 +189,8 @@ def test_pip_is_said_to_refuse_a_wheel_variant():
 
 
 def test_broken_profiles_do_not_hide_the_failure_that_they_would_explain(monkeypatch):
-    monkeypatch.setattr(causes.rows, "load", fails(DataError("broken")))
-    assert causes.find_causes_in_log("CUDA out of memory") == ()
+    monkeypatch.setattr(explain.rows, "load", fails(DataError("broken")))
+    assert explain.explain_log("CUDA out of memory") == ()
 
 
 def test_a_module_is_searched_in_a_bounded_number_of_folders(tmp_path, monkeypatch):

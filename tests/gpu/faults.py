@@ -36,7 +36,7 @@ from matrix import Fault, faults
 from spoil import Place
 from verified import verify
 
-from provision.actions.causes import find_causes_in_log
+from provision.actions.explain import explain_log
 from provision.actions.prove import Examination, add_packages, start_probes
 from provision.config.options import Choices
 from provision.model import as_document
@@ -118,7 +118,7 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
             start = time.perf_counter()
             options = Options(frameworks=frameworks, timeout=60)
             env = locate_environment(Path(python))
-            verdict = verify(env, options, emit=lambda _: None, diagnose=find_causes_in_log)
+            verdict = verify(env, options, emit=lambda _: None, diagnose=explain_log)
             if fault and fault.packages:
                 examined = Examination(
                     env=env, lock=None, choices=Choices(cache_dir=Path(asked.cache)), options=options

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from verified import verify
 
-from provision.actions.causes import find_causes_in_log
+from provision.actions.explain import explain_log
 from provision.model import Event, Verdict, as_document
 from provision.verify import Options, locate_environment
 from provision.verify.verification import FRAMEWORK_STAGES, LAYERS
@@ -64,7 +64,7 @@ def step(name: str, env: str, options: Options, out: Path) -> list[str]:
     print(f"== {name}", flush=True)
     start = time.perf_counter()
     try:
-        verdict = verify(locate_environment(Path(env)), options, emit=say, diagnose=find_causes_in_log)
+        verdict = verify(locate_environment(Path(env)), options, emit=say, diagnose=explain_log)
     except Exception:  # noqa: BLE001 - a step that raises must not keep the next from running
         traceback.print_exc()
         return [f"{name}: raised"]

@@ -11,7 +11,7 @@ from framework_envs import venv
 from verified import verify
 
 from driver_stub import H200, build, build_runtime, scenario, spec
-from provision.actions.causes import find_causes_in_log
+from provision.actions.explain import explain_log
 from provision.model import Environment
 from provision.verify import Options, locate_environment
 from provision.verify.libraries import InstalledLibraries, PythonPaths
@@ -97,9 +97,7 @@ def judge(env, tmp_path, monkeypatch):
         for key, value in scenario(libraries, what).items():
             folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
             monkeypatch.setenv(key, ":".join(folders))
-        return verify(
-            locate_environment(env), options, emit=lambda _: None, diagnose=find_causes_in_log, **more
-        )
+        return verify(locate_environment(env), options, emit=lambda _: None, diagnose=explain_log, **more)
 
     return run
 
@@ -110,7 +108,7 @@ def verification(device="cuda", files=(), **more):
     return Verification(
         early=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
         emit=lambda _: None, device=device, ordinal=None, environ={},
-        installed=InstalledLibraries(paths=paths, files=files), diagnose=find_causes_in_log, **more,
+        installed=InstalledLibraries(paths=paths, files=files), diagnose=explain_log, **more,
     )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from diagnosed import findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.actions.causes import find_causes_in_log
+from provision.actions.explain import explain_log
+from provision.diagnose import Ran
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
 ABOUT_GPU = {c.cause for c in KNOWN.causes if c.about_gpu}
@@ -65,9 +66,9 @@ TORCH = (
 )
 
 
-def found(*lines, device="cpu", machine=CONTAINER, here=True):
+def found(*lines, device="cpu", machine=CONTAINER):
     text = "\n".join(lines).encode()
-    return findings_of([("log", [text])], KNOWN, machine, here=here, device=device)
+    return findings_of([("log", [text])], KNOWN, machine, ran=Ran(), device=device)
 
 
 @rows("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
@@ -158,14 +159,12 @@ SOLVER = """  x No solution found when resolving dependencies:
 
 
 def test_a_solver_that_finds_no_wheel_of_numpy_says_nothing_of_gpus():
-    assert find_causes_in_log(SOLVER) == ()
+    assert explain_log(SOLVER) == ()
     of_torch = SOLVER.replace("numpy", "torch")
-    assert find_causes_in_log(of_torch)[0].cause == "no_gpu_build_for_platform"
-    assert find_causes_in_log(of_torch, "cpu") == ()
+    assert explain_log(of_torch)[0].cause == "no_gpu_build_for_platform"
+    assert explain_log(of_torch, "cpu") == ()
     assert (
-        find_causes_in_log(
-            "ERROR: numpy-1.21-cp38-cp38-win_amd64.whl is not a supported wheel on this platform."
-        )
+        explain_log("ERROR: numpy-1.21-cp38-cp38-win_amd64.whl is not a supported wheel on this platform.")
         == ()
     )
 

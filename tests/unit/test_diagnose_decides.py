@@ -36,7 +36,7 @@ def machine(capability="9.0", driver="580.159.04", count=1, **environment):
 
 
 def here(text, on, **more):
-    return findings_of([("log", [text.encode()])], KNOWN, on, here=True, **more)
+    return findings_of([("log", [text.encode()])], KNOWN, on, **{"ran": Ran(), **more})
 
 
 @pytest.mark.parametrize(

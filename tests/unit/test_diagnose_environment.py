@@ -7,7 +7,6 @@ from diagnosed import causes, diagnosis_of, findings_of
 from known import KNOWN
 from rows import rows
 
-from provision.actions.diagnose import say_that_it_works
 from provision.diagnose import Installed
 from provision.model import Finding, Verdict
 
@@ -21,7 +20,7 @@ def answer(*lines, versions, path="/envs/a", **more):
     env = Installed(path=path, why="from VIRTUAL_ENV", versions=versions, **more)
     text = "\n".join(lines).encode()
     diagnosis = diagnosis_of([("log", [text])], installed=env)
-    return diagnosis.findings, diagnosis.environment
+    return diagnosis.findings, next(iter(diagnosis.notes), None)
 
 
 def shown(findings, path="/envs/a"):
@@ -155,11 +154,10 @@ def test_the_projects_environment_comes_before_the_active_one(gpuenv, active):
 
 
 def test_an_environment_that_works_is_said_beside_the_causes_of_a_log():
-    said = say_that_it_works(Verdict(env="/envs/a", python="p", verdict="works"))
-    assert said and said.startswith("/envs/a works")
-    for outcome in ("cpu", "unproven", "wrong", "fails"):
-        assert say_that_it_works(Verdict(env="/envs/a", python="p", verdict=outcome)) is None
-    assert say_that_it_works(None) is None
+    for outcome in ("works", "cpu", "unproven", "wrong", "fails"):
+        verdict = Verdict(env="/envs/a", python="p", verdict=outcome)
+        notes = diagnosis_of([("log", [NO_CUDA.encode()])], verdict=verdict).notes
+        assert [note.startswith("/envs/a works") for note in notes] == [True] * (outcome == "works")
 
 
 def test_a_warning_on_an_environment_that_works_is_never_the_first_cause_of_a_log():

@@ -5,7 +5,7 @@ import dataclasses
 from diagnosed import causes, findings_of, found
 from known import KNOWN
 
-from provision.diagnose import Circumstances, find_causes
+from provision.diagnose import Circumstances, Ran, find_causes
 from provision.model import (
     Driver,
     Evidence,
@@ -52,7 +52,7 @@ def test_the_machine_s_gpu_is_held_against_the_build_where_the_text_names_none()
     assert (first.cause, first.confidence) == ("arch_dropped_too_old", "likely")
     assert "470.82.01" in first.fix and "CUDA 11.8" in first.fix and "7.5 8.0" in first.title
     log = f"{NO_KERNEL}\ntorch==2.15.0".encode()
-    assert findings_of([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
+    assert findings_of([("log", [log])], KNOWN, machine, ran=Ran())[0].confidence == "certain"
     b200 = dataclasses.replace(machine, target=dataclasses.replace(old, gpus=(TargetGpu(capability="10.0"),)))
     assert causes(NO_KERNEL, "torch==2.5.1", machine=b200)[0] == "arch_not_in_wheel_too_new"
     other = causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06", machine=machine)
@@ -66,8 +66,8 @@ def test_a_log_of_this_machine_is_judged_by_the_findings_of_this_machine():
         b"RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         b"Could not locate zlibwapi.dll",
     )
-    assert findings_of([("-", [status])], KNOWN, machine, here=True)[0] == guess
-    assert findings_of([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
+    assert findings_of([("-", [status])], KNOWN, machine, ran=Ran())[0] == guess
+    assert findings_of([("-", [zlib])], KNOWN, machine, ran=Ran())[1] == guess
     assert guess not in findings_of([("-", [status])], KNOWN, machine)
 
 

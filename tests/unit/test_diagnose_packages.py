@@ -241,7 +241,7 @@ def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():
     guess = Finding(cause="container_without_gpu", title="t", fix="f", confidence="possible")
     machine = Machine(target=Target(platform="linux-x86_64"), findings=(guess,))
     text = [("log", [unopened("libstrange.so.3").encode()])]
-    assert [f.cause for f in findings_of(text, KNOWN, machine, here=True)] == ["system_library_missing"]
+    assert [f.cause for f in findings_of(text, KNOWN, machine, ran=Ran())] == ["system_library_missing"]
 
 
 def test_what_follows_an_exception_s_first_line_belongs_to_it():

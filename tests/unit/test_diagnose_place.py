@@ -125,6 +125,8 @@ def test_causes_with_other_fixes_are_apart(lines, cause):
 
 def test_the_machine_s_container_decides_as_that_of_a_text_does():
     assert [f.cause for f in found(NO_CUDA, machine=DOCKER)] == [f.cause for f in found("docker:", NO_CUDA)]
+    apptainer = dataclasses.replace(DOCKER, context=HostContext(container="apptainer"))
+    assert "apptainer exec --nv" in fix_of("container_without_gpu", NO_CUDA, machine=apptainer)
 
 
 def test_a_platform_is_named_only_with_a_sign_of_it():

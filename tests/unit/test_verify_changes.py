@@ -10,7 +10,7 @@ import pytest
 from programs import run_program
 from verified import verify
 
-from provision.actions.causes import find_causes_in_log
+from provision.actions.explain import explain_log
 from provision.verify import Options, changes, locate_environment
 
 MADE = 1_790_000_000  # the image's day
@@ -101,7 +101,7 @@ def test_verify_of_a_runtimes_own_python_says_what_its_user_changed(runtime):
     installed(site, "torch", "2.9.0+cpu", LATER)
     events = []
     options = Options(device="cpu", timeout=300)
-    verdict = verify(locate_environment(python), options, emit=events.append, diagnose=find_causes_in_log)
+    verdict = verify(locate_environment(python), options, emit=events.append, diagnose=explain_log)
     change = "torch 2.9.0+cpu (pip, 2026-09-30 14:13 UTC)"
     assert f"installed after this runtime was created: {change}" in [e.text for e in events]
     stage = next(s for s in verdict.stages if s.stage == "framework")

@@ -1,4 +1,4 @@
-"""What is known beside the text of a failure, for the stage diagnose: how a program ended, its environment and this machine."""
+"""Explain the failure of a stage or a program of an environment by its output, for the commands that ran it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import detect
 from ..config import rows
 from ..config.options import Choices
 from ..environment.place import made_by_gpuenv
-from ..errors import BuildError, GpuenvError
+from ..errors import GpuenvError
 from ..model import (
     Device,
     Emit,
@@ -26,7 +26,7 @@ from ..system.process.children import signal_name
 _SHELL_SIGNAL = 128  # a shell exits with 128 plus the number of the signal that ended its command
 
 
-def find_causes_in_log(
+def explain_log(
     log: str, device: Device | None = None, choices: Choices | None = None
 ) -> tuple[Finding, ...]:
     """Return the findings in the log of a failed stage, without examining the machine again.
@@ -40,23 +40,11 @@ def find_causes_in_log(
     from ..diagnose import Circumstances, find_causes
     from ..resolve import resolve
 
-    log_text = [("log", [log.encode("utf-8", "replace")])]
-    return find_causes(log_text, known, Circumstances(advise=resolve, device=device)).findings
+    text = [("log", [log.encode("utf-8", "replace")])]
+    return find_causes(text, known, Circumstances(resolve=resolve, device=device)).findings
 
 
-def read_device(env: Path) -> Device | None:
-    """Return the device of an environment that gpuenv made; None for any other or a damaged one."""
-    from ..environment import record
-
-    try:
-        plan = record.read_plan(env)
-    except BuildError:
-        return None
-    return plan.device if plan else None
-
-
-# Eight parameters: a program, how it ended, and where.
-def explain_failure(
+def explain_program(
     name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
     choices: Choices, folder: Path | None = None, emit: Emit = drop_event,
 ) -> tuple[Finding, ...]:  # fmt: skip
@@ -67,6 +55,7 @@ def explain_failure(
     current folder. A crash without a cause is a note.
     """
     from ..diagnose import Circumstances, Ran, find_causes
+    from ..environment.record import read_device
     from ..resolve import resolve
 
     oom_kills, oom_source = foreground.oom_kills().since(before) or (None, None)
@@ -83,19 +72,17 @@ def explain_failure(
         folders=[here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))],
     )
     known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
-    alone = Circumstances(advise=resolve, device=device, ran=ran)
+    alone = Circumstances(resolve=resolve, device=device, ran=ran)
     diagnosis = find_causes(text, known, alone)
-    if diagnosis.crash:
-        emit(Event("note", "diagnose", diagnosis.crash))
+    for note in diagnosis.notes:
+        emit(Event("note", "diagnose", note))
     if not diagnosis.findings:
         return ()
     on_gpu = device != "cpu"  # only now is this machine examined
     machine, holders = detect_machine(cuda=on_gpu), detect.read_holders if on_gpu else None
-    return find_causes(
-        text, known, dataclasses.replace(alone, machine=machine, here=True, holders=holders)
-    ).findings
+    return find_causes(text, known, dataclasses.replace(alone, machine=machine, holders=holders)).findings
 
 
 def detect_machine(*, cuda: bool) -> Machine:
-    """Read this machine without its Pythons and CUDA libraries, which decide no cause."""
+    """Read this machine without its Pythons and CUDA libraries, which decide no cause. `cuda` starts CUDA too."""
     return detect.detect({"driver", "context", "hardware", "environment", *(["cuda"] if cuda else [])})
