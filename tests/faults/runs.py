@@ -20,6 +20,8 @@ from pathlib import Path
 from ground import ASK, HERE, Command, Ran, differences, tree
 from loopback import Index, serving
 
+from provision.environment.place_lock import lock_file
+
 MARK = "building"
 """The file of `.gpuenv/` by which the next run knows an environment as unfinished."""
 # The last is a folder that was killed before it had its name: a later run sweeps it once it is old.
@@ -352,6 +354,8 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
     wrong = None
     if ran.code == 0:
         site.state = action.other if action.verb == "recreate" else argv
+    if gone:  # no run locks this place again, so the lock of the killed one stays: it locks nothing
+        lock_file(site.env).unlink(missing_ok=True)
     if ran.code != 0 and not (gone and ran.code == 2 and "does not exist" in ran.err):
         wrong = f"the next run fails ({ran.code}): {ran.err.strip()[-300:]}"
     elif left := _left(site, ran):

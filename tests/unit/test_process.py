@@ -310,3 +310,15 @@ def test_children_of_other_threads_are_ended():
         assert given.wait(30)
         process.end_children()
         assert asked.result(30).signal == "SIGKILL"
+
+
+def test_a_signal_that_comes_while_another_thread_starts_a_program_ends_that_program():
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(process.run, argv, on_start=lambda: children.ENDING.append(signal.SIGTERM))
+        try:
+            with pytest.raises(SystemExit) as ended:
+                asked.result(30)
+        finally:
+            children.ENDING.clear()
+    assert ended.value.code == process.TERMINATED

@@ -26,8 +26,8 @@ from .children import (
     end_by_signal,
     handle_signals,
     kill_family,
+    make_end,
     signal_name,
-    unwind,
 )
 from .foreground import ForegroundResult, attend
 
@@ -145,7 +145,7 @@ def run(
     try:
         if len(ENDING) > signals:
             kill_family(child)
-            unwind(ENDING[-1])
+            raise make_end(ENDING[-1])
         timed_out = _finish(child, stdin, timeout, leaves_nothing=leaves_nothing)
     finally:
         _ALIVE.discard(child)

@@ -264,7 +264,12 @@ def unwind(number: int, _frame: FrameType | None = None) -> None:
     sys.unraisablehook = _DROPPED.append
     signal.signal(signal.SIGALRM, _raise_dropped)
     signal.setitimer(signal.ITIMER_REAL, _SOON_AGAIN, _SOON_AGAIN)
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+    raise make_end(number)
+
+
+def make_end(number: int) -> BaseException:
+    """Return the exception that ends a run at a signal, in any thread."""
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _raise_dropped(_alarm: int, _frame: FrameType | None = None) -> None:
