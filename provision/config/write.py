@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import DataError, UsageError
 from ..model import InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
-from ..requirements.quote import quote_text
+from ..requirements.quote import quote_text, suggest_version
 from ..requirements.scan import Scan
 from ..system.files import suggest_fix
 from ..templates import read
@@ -318,6 +318,11 @@ def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) 
 
 def _choose_frameworks(frameworks: Sequence[str], findings: FolderFindings) -> list[tuple[str, str]]:
     """Return the frameworks to list: those of the options, else those found. Raises UsageError without any."""
+    for text in frameworks:
+        if meant := suggest_version(text):
+            raise UsageError(
+                f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
+            )
     chosen = [_keep_bound(text, findings) for text in frameworks] or findings.framework_texts()
     if not chosen:
         name_one = "gpuenv init --framework torch (or tensorflow, jax, onnxruntime)"
