@@ -20,10 +20,10 @@ from ..index.downloads import Addresses, Download, add_credentials
 from ..index.http import Http
 from ..index.places import list_indexes
 from ..index.wheel_names import expand_address
-from ..lock.archives import forbid_builds
 from ..lock.compile import Answer
 from ..lock.formats import get_format
 from ..lock.pinned import lock_plan
+from ..lock.source_builds import forbid_builds
 from ..model import (
     Emit,
     Event,

@@ -19,9 +19,9 @@ from ..errors import BuildError, LockError
 from ..index.config import pip_settings
 from ..index.downloads import Download
 from ..index.http import Http
-from ..lock.archives import forbid_builds
 from ..lock.formats import get_format
 from ..lock.pinned import lock_plan
+from ..lock.source_builds import forbid_builds
 from ..model import (
     Bundle,
     BundleFile,

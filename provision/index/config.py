@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import LockError
 from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, PackageSources, Plan
 from ..model.values import Value
-from ..system import trust
+from ..system import process, trust
 
 _VARIABLES = {
     "index-strategy": "UV_INDEX_STRATEGY",
@@ -93,10 +93,10 @@ _PROXIES = [n for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for n in (n
 """In the order of urllib.request.getproxies: a name in lower case is stronger."""
 
 
-def find_origin(value: str, environ: Mapping[str, str]) -> str | None:
+def find_origin(value: str) -> str | None:
     """Return the file or the variable of uv or pip that names an index, a proxy or a certificate, or None for a
     default or an option."""
-    place = value.rpartition("://")[2].rstrip("/")
+    place, environ = value.rpartition("://")[2].rstrip("/"), process.environ()
     for name in (
         "UV_DEFAULT_INDEX",
         "UV_INDEX_URL",

@@ -520,7 +520,7 @@ def _explain_proxy(url: str, proxy: str, error: Exception) -> Exception:
 
 def _name_setting(value: str) -> str:
     """Return an address or a path of the configuration, with the variable or the file that names it."""
-    origin = find_origin(value, process.environ())
+    origin = find_origin(value)
     return f"{redact(value)} ({origin})" if origin else redact(value)
 
 

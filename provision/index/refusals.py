@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 from ..errors import LockError
 from ..model import normalize_name
 from ..model.values import Value
-from ..system import process
 from ..system.redaction import redact
 from .config import find_origin
 
@@ -258,7 +257,7 @@ def find_failure(
 
 def _describe(index: str | None, refusal: Refusal, address: str | None, package: str | None) -> UvFailure:
     item = package if package and package not in refusal.words else None
-    origin = find_origin(index, process.environ()) if index else None
+    origin = find_origin(index) if index else None
     return UvFailure(
         message=" ".join(filter(None, (PACKAGE_INDEX.name, index, refusal.words)))
         + (f" ({item})" if item else ""),

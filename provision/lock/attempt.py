@@ -25,11 +25,11 @@ from ..model import (
 from ..resolve.satellites import companion_names
 from ..system.redaction import redact
 from ..system.versions import meets
-from .archives import source_rules
 from .builds import chosen_pins, pins
 from .compile import Answer, Query
 from .pinned import find_difference
 from .search_state import Candidate, Outcome, Refusal, Solution, State
+from .source_builds import source_rules
 
 
 def first_candidate(state: State) -> Candidate:
@@ -73,7 +73,7 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
             raise
         finally:
             reading.result()
-    if state.context.no_code and (wheels := state.pages.packages(candidate.plan)):
+    if state.context.sources.no_code and (wheels := state.pages.packages(candidate.plan)):
         answer = dataclasses.replace(answer, packages=(*answer.packages, *wheels))
     return _judge(state, candidate, answer)
 
@@ -91,11 +91,8 @@ def _find_newest(state: State, plan: Plan) -> None:
     texts = tuple(n.text for n in state.named if not n.index and not n.is_exact)
     if texts and not state.newest.packages and state.newest_for != plan.python:
         state.newest_for = plan.python
-        quiet = source_rules(state.context.sources, drop_event, no_code=state.context.no_code)
-        query = Query(
-            plan=plan, sources=state.context.sources, rules=quiet, emit=state.emit, roots=texts, alone=True
-        )
-        state.newest = query.newest()
+        quiet = source_rules(state.context.sources, drop_event)
+        state.newest = Query(plan=plan, rules=quiet, emit=state.emit, roots=texts, alone=True).newest()
 
 
 # --- ask -------------------------------------------------------------------------------------------
@@ -146,7 +143,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     lines = tuple(n for n in context.demands.needs if is_plain(n))
     needs = tuple(n for n in context.demands.needs if not is_plain(n))
     paged = {p.name for p in state.pages.packages(plan)}
-    if context.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
+    if context.sources.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
         needs = tuple(n for n in needs if n.constraint or n.name not in paged)
     else:
@@ -159,7 +156,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     direct = {n.package for n in needs if n.name and not n.constraint} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
-        plan=plan, sources=context.sources, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
+        plan=plan, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
         prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, own_cache(context.sources)), variants_for=state.fitting.question,
     )  # fmt: skip
@@ -192,11 +189,13 @@ def find_exceeded(
     state: State, builds: Sequence[Build], answer: Answer
 ) -> list[tuple[CompanionLimit, LockedPackage]]:
     """Return the packages of an answer that are newer than its builds allow."""
-    limits = [(row, Requirement(row.requires)) for row in state.compatibility.limits([[b] for b in builds])]
-    found = [(row, need, answer.by_name.get(need.name)) for row, need in limits]
-    return [
-        (row, p) for row, need, p in found if p and p.version and not meets(p.version, str(need.specifier))
-    ]
+    exceeded = []
+    for row in state.compatibility.limits([[b] for b in builds]):
+        need = Requirement(row.requires)
+        package = answer.by_name.get(need.name)
+        if package and package.version and not meets(package.version, str(need.specifier)):
+            exceeded.append((row, package))
+    return exceeded
 
 
 def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:

@@ -31,8 +31,9 @@ from ..model import (
 )
 from ..requirements.lines import may_apply
 from ..resolve import plan_request
-from .archives import SourceRules, source_rules
+from ..resolve.satellites import companion_names
 from .pinned import lock_plan
+from .source_builds import SourceRules, source_rules
 
 # Each turn is a complete solve.
 _TURNS = 8
@@ -48,7 +49,7 @@ def search(
     """
     packages = [p for p in near.packages if p.name not in moving] if near else []
     keep = [f"{p.name}=={p.version}" for p in packages if not (p.is_conda or p.unhashed)]
-    rules = source_rules(context.sources, emit, no_code=context.no_code)
+    rules = source_rules(context.sources, emit)
     context = _move_companions(context)
     query, notes = solver.make_query(context)
     for words in notes:
@@ -96,7 +97,7 @@ def _narrow(context: RequestContext, query: ChannelQuery, lock: Lock, emit: Emit
 
 def _move_companions(context: RequestContext) -> RequestContext:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
-    names = {requirement_name(x) for b in context.profiles.builds for x in b.companions}
+    names = companion_names(context.profiles.builds)
     companions = [n for n in context.demands.needs if n.package in names and not n.is_direct]
     applied = [n for n in companions if not n.constraint]
     if not applied:

@@ -54,7 +54,7 @@ from ..system.wheel_file import parse_wheel
 from ..wheels import pylock
 from ..wheels.pylock import file_name, is_source
 from ..wheels.sdist import SourceArchive
-from .archives import SourceRules
+from .source_builds import SourceRules
 from .variants import ChosenVariant, choose_variant
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -111,7 +111,6 @@ class Query:
     """
 
     plan: Plan
-    sources: PackageSources
     rules: SourceRules
     emit: Emit
     roots: tuple[str, ...]
@@ -134,6 +133,11 @@ class Query:
     _named: set[str] = field(default_factory=set)
     _seconds: list[float] = field(default_factory=list)
     _folder: Path = Path()
+
+    @property
+    def sources(self) -> PackageSources:
+        """The sources that uv reads."""
+        return self.rules.archives.sources
 
     def answer(self) -> Answer:
         """Return uv's solution. Raises LockError, which for a refusal is what `uv_errors.explain` makes of it."""

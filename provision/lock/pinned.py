@@ -24,9 +24,9 @@ from ..model import (
 from ..system.redaction import redact
 from ..system.versions import meets
 from ..wheels.pylock import file_name
-from .archives import SourceRules
 from .builds import pins
 from .compile import Answer, Query
+from .source_builds import SourceRules
 
 
 class CompanionError(LockError):
@@ -64,7 +64,7 @@ def lock_plan(
     ):
         roots.append("pip")
     query = Query(
-        plan=plan, sources=sources, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), limits=tuple(keep)
+        plan=plan, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), limits=tuple(keep)
     )  # fmt: skip
     try:
         answer = query.answer()

@@ -150,7 +150,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
     years = {p.name: 0 if p.name in best.compiles else _DEPRECATED for p in sources}
     until = {n: str(int(days[n][:4]) + more) + days[n][4:] for n, more in years.items()}
     late = [p for p in sources if until[p.name] < released.get(python, "")]
-    if not late or request.python or state.context.no_code:
+    if not late or request.python or state.context.sources.no_code:
         return best
     oldest = min(late, key=lambda p: until[p.name])
     allowed = request.pythons or tuple(released)

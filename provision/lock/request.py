@@ -78,7 +78,7 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data)
     demands = add_python_bounds(read_requirements(c, data, target), c)
-    where = merge_sources(read_sources(c, data), c, demands)
+    where = dataclasses.replace(merge_sources(read_sources(c, data), c, demands), no_code=no_code)
     supply = list_available_wheels(where)
     device, reason = choose_device(c, machine, target)
     of_wheels = get_format(c.manager).OF_WHEELS  # conda channels use other names
@@ -88,7 +88,7 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
         demands = _leave_out(demands, warnings)
     pythons = list_pythons(c, machine, target)
     python = get_minor_version(c.python) or next(iter(pythons), None)
-    ask = partial(_list_brought, target=target, python=python, sources=where, emit=emit, no_code=no_code)
+    ask = partial(_list_brought, target=target, python=python, sources=where, emit=emit)
     named = {w.name for w in wanted}
     if of_wheels and device == "cuda":
         demands, only_cpu = _sort_cpu_builds(demands, named, ask)
@@ -113,7 +113,7 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     )  # fmt: skip
     return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
-        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), no_code=no_code,
+        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel),
     )  # fmt: skip
 
 
@@ -123,20 +123,24 @@ def _leave_out(demands: ProjectRequirements, notes: Iterable[str]) -> ProjectReq
 
 
 def _list_brought(
-    needs: Sequence[RequirementLine], *, target: Target, python: str | None, sources: PackageSources, emit: Emit,
-    no_code: bool,
-) -> tuple[list[str], list[str]]:  # fmt: skip
+    needs: Sequence[RequirementLine],
+    *,
+    target: Target,
+    python: str | None,
+    sources: PackageSources,
+    emit: Emit,
+) -> tuple[list[str], list[str]]:
     """Ask uv which frameworks some packages require. Return also the packages whose requirements only a build can state."""
     if not (python and needs):
         return [], []
-    from .archives import source_rules
     from .compile import Query
+    from .source_builds import source_rules
 
     plan = Plan(
         builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
     )
-    rules = source_rules(sources, emit, no_code=no_code)
-    query = Query(plan=plan, sources=sources, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    rules = source_rules(sources, emit)
+    query = Query(plan=plan, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
     versions = query.answer().versions
     return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
@@ -273,9 +277,6 @@ def _suggest_instead(need: Requirement, row: PackageTrap) -> str:
 
 # --- CPU builds ---------------------------------------------------------------------------------------
 
-# Packages for the CPU whose GPU build has another name, and is no framework of a plan
-_OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
-
 
 def _sort_cpu_builds(
     demands: ProjectRequirements,
@@ -356,13 +357,9 @@ def _make_cpu_hint(texts: Sequence[str]) -> str | None:
     """Return a hint on a CPU package if no framework is named, or None."""
     for need in map(Requirement, texts):
         name = canonicalize_name(need.name)
-        if name in CPU_PACKAGES:
-            framework = CPU_PACKAGES[name]
+        # onnxruntime can be installed beside a framework, so no requirement of it asks for one
+        if framework := (CPU_PACKAGES | {"onnxruntime": "onnxruntime"}).get(name):
             return f"{need.name} in the requirements installs the ordinary CPU package. To let gpuenv select the build of {framework}: --framework {framework}"
-        if other := _OTHER_GPU_NAME.get(name):
-            return (
-                f"{need.name} is a CPU package. The GPU package is {other}. Neither is a framework of gpuenv"
-            )
     return None
 
 

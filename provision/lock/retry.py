@@ -26,12 +26,12 @@ from ..model import (
 from ..requirements.quote import try_requirement
 from ..system.redaction import redact
 from ..system.versions import major, meets, version
-from .archives import source_rules
 from .attempt import attempt_or_refuse, first_candidate
 from .builds import FittingBuilds
 from .named import NamedPackage
 from .pinned import CompanionError, TwoBuildsError, TwoCudasError
 from .search_state import Refusal, Solution, State
+from .source_builds import source_rules
 
 _CPU = "tensorflow-cpu"
 _MOST_RELAXED = 3
@@ -174,7 +174,8 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
 
 def _make_silent(state: State, context: RequestContext) -> State:
     """Return the state of another request, which is tried in silence for a hint, without source code."""
-    rules = source_rules(context.sources, drop_event, no_code=True)
+    context = dataclasses.replace(context, sources=dataclasses.replace(context.sources, no_code=True))
+    rules = source_rules(context.sources, drop_event)
     return dataclasses.replace(state, fitting=FittingBuilds(context), emit=drop_event, rules=rules)
 
 

@@ -16,11 +16,11 @@ from ..index.places import add_locked_indexes
 from ..model import Build, Emit, Event, Lock, LockedPackage, Plan, RequestContext, requirement_name
 from ..system.versions import meets
 from . import pythons, reasons, retry
-from .archives import source_rules
 from .attempt import attempt, attempt_or_refuse, first_candidate, make_candidate
 from .builds import FittingBuilds
 from .pinned import TwoCudasError
 from .search_state import Candidate, Outcome, Refusal, Solution, State
+from .source_builds import source_rules
 from .variants import add_variants
 
 MOST_MORE = 3
@@ -33,11 +33,11 @@ def search(
 ) -> tuple[Plan, Lock | None]:
     """Return the plan of a request and its lock, or no lock if no build fits.
 
-    The versions of `near` stay where possible, except those of the packages in `moving`. With `context.no_code` no
+    The versions of `near` stay where possible, except those of the packages in `moving`. With `no_code` of the sources no
     code of a source archive runs. Raises LockError, and ResolveError if a measured row forbids the request.
     """
     emit(Event("start", "lock", "solving the packages"))
-    rules = source_rules(context.sources, emit, no_code=context.no_code)
+    rules = source_rules(context.sources, emit)
     locked = {p.name: p for p in near.packages if p.name not in moving} if near else {}
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it

@@ -15,13 +15,13 @@ from ..model.values import Value
 from ..system.versions import version
 from ..wheels.pylock import is_source
 from ..wheels.releases import IndexMetadata
-from .archives import SourceRules
 from .builds import FittingBuilds
 from .compatibility import Compatibility, Conflict, stated_bounds
 from .compile import Answer
 from .measured import MeasuredRows
 from .named import NamedPackage, read_named_packages
 from .pages import Pages
+from .source_builds import SourceRules
 
 
 class Candidate(Value):

@@ -249,7 +249,7 @@ class PackageSources(Value):
     `default` None means the installer's default index. `pytorch` is the base address of the PyTorch index. URLs may
     have credentials, which only the installer's environment gets. `timeout` is in seconds. `trusted` are hosts whose
     certificate is not checked. `no_build` forbids builds of source code, and `only_binary` does for some packages
-    (":all:" for every one).
+    (":all:" for every one). `no_code` forbids a solve to run any, and leaves out the packages that need it.
 
     `exclude_newer` is a time in uv's form. A solve ignores files uploaded later, except on the indexes of
     `exclude_newer_except`. `explicit` are indexes for single packages. A solve uses them only for those packages, and
@@ -273,6 +273,7 @@ class PackageSources(Value):
     exclude_newer_except: tuple[str, ...] = ()
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
+    no_code: bool = False
     explicit: tuple[str, ...] = ()
     pages: dict[str, tuple[str, bytes]] = field(
         default_factory=dict, repr=False, compare=False, metadata={"internal": True}
@@ -286,8 +287,7 @@ class RequestContext(Value):
     """The input of the stages: the request, its target, and the sources of packages.
 
     `machine` is None if the options describe another machine. `reason` says why the request has its device.
-    `pythons_known` says that the request names the Pythons of this machine. `no_code` forbids a solve to run source
-    code.
+    `pythons_known` says that the request names the Pythons of this machine.
 
     `targets` are those of several machines for one plan. `target` is then their oldest driver and glibc with all
     their GPUs.
@@ -303,7 +303,6 @@ class RequestContext(Value):
     pythons_known: bool = False
     demands: ProjectRequirements = _NO_DEMANDS
     channels: tuple[str, ...] = ()
-    no_code: bool = False
     targets: tuple[Target, ...] = ()
 
     def with_request(self, **changes: Any) -> "RequestContext":

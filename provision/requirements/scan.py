@@ -13,14 +13,12 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
 from ..system import untrusted
-from ..system.versions import meets
+from ..system.versions import overlap
 from . import files
 from .demands import SortedRequirements, read_project_requirements
 from .folder import FolderFindings, PackageFacts, list_first
@@ -157,13 +155,11 @@ class Scan(FolderFindings):
                 self.frameworks.setdefault(framework, origin)
 
     def _find_contradiction(self, required: ProjectRequirements) -> str | None:
-        """Return a pin of a file that the project's own bounds forbid, or the other way round."""
+        """Return bounds of a file that no release within the project's own bounds meets."""
         for name, theirs, origin in _list_limits(required):
             ours, of = self.limits.get(name, ("", ""))
-            for pinned, bounds in ((theirs, ours), (ours, theirs)):
-                pin = pinned.removeprefix("==")
-                if re.fullmatch(r"==[\w.]+", pinned) and not meets(pin, bounds):
-                    return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
+            if not overlap(theirs, ours):
+                return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
         return None
 
     def _carry_frameworks(
@@ -434,7 +430,7 @@ class Scan(FolderFindings):
             used = next(((exact, file) for exact, file in uses.items() if row.has(exact)), None)
             bounds = self.limits.get(row.package, ("", ""))[0] or self.bounds.get(row.package, "")
             planned = row.package not in PROJECT_FRAMEWORKS or row.package in self.frameworks
-            if used and planned and _allows(bounds, row.since):
+            if used and planned and overlap(bounds, f">={row.since}"):
                 name = next(n for n in re.split("[.:]", used[0]) if n in row.names)
                 number = _find_line(self.folder / used[1], rf"[^#]*\.{name}\b")
                 self.remarks.append(
@@ -594,13 +590,6 @@ def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]
 def _find_line(path: Path, pattern: str) -> int:
     lines = untrusted.read_text(path, _MOST_BYTES).splitlines()
     return next((number for number, line in enumerate(lines, 1) if re.match(pattern, line)), 1)
-
-
-def _allows(bounds: str, since: str) -> bool:
-    """Return whether bounds allow a release that is not older than another one."""
-    allowed = SpecifierSet(bounds)
-    ends = [since, "9999", *(s.version.removesuffix(".*") for s in allowed)]
-    return any(Version(v) >= Version(since) and allowed.contains(v, prereleases=True) for v in ends)
 
 
 def _asks_for_cpu(build: CpuOnlyFramework) -> bool:

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from ..model import (
     AvailableWheels,
@@ -202,7 +201,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
     packages, notes = [], []
     for text in question.request.packages:
         need = Requirement(text)
-        if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
+        if is_toolkit_part(question, need):
             continue
         owner = next((b for b in chosen if _find_last_with(question, b.framework, need.name)), None)
         if owner is None or need.specifier:

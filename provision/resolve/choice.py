@@ -10,11 +10,11 @@ from packaging.requirements import Requirement
 
 from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
-from ..system.versions import exact, is_exact, major, version
+from ..system.versions import exact, is_exact, major, overlap, version
 from .objections import fits
 from .question import Question
 from .supply import cudnn_choice, cudnn_package, find_missing, local_builds, share_cudnn, wheels_for
-from .toolkit import bounds_of, overlap, toolkit_parts, toolkits
+from .toolkit import bounds_of, toolkit_parts, toolkits
 
 _CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}

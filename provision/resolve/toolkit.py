@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease, requirement_name
 from ..model.values import Value
-from ..system.versions import major, meets, minor, version
+from ..system.versions import major, meets, minor, overlap, version
 from .question import Question
 
 NVCC = "nvcc"
@@ -52,8 +52,11 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     return tuple(dict.fromkeys(lines)), tuple(notes)
 
 
-def is_toolkit_part(question: Question, name: str) -> bool:
+def is_toolkit_part(question: Question, need: Requirement) -> bool:
     """Return whether `toolkit_packages` has the line for a package that an option names."""
+    name = canonicalize_name(need.name)
+    if need.url:
+        return False
     if question.request.device != "cuda":
         return name == NVCC
     return name in (NVCC, _META) or _strip_major(name) in _list_names(question.profiles.toolkits)
@@ -84,7 +87,7 @@ def compiler_objections(question: Question, build: Build) -> Iterator[RejectionR
 def _requested_parts(question: Question) -> Iterator[RequestedPart]:
     for text in question.request.packages:
         need = Requirement(text)
-        if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
+        if is_toolkit_part(question, need):
             yield RequestedPart(need=need)
     for line in question.request.stack:
         need = Requirement(line.text)
@@ -196,14 +199,3 @@ def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
 def bounds_of(requires: tuple[str, ...]) -> dict[str, str]:
     """Return the bounds of each package."""
     return {n.name: str(n.specifier) for n in map(Requirement, requires)}
-
-
-@cache
-def overlap(a: str, b: str) -> bool:
-    """Return whether two sets of bounds can both be met, tested with every version that they name."""
-    named = [s.rstrip(".*") for s in _versions(a) + _versions(b)]
-    return not named or any(meets(v, a) and meets(v, b) for v in named)
-
-
-def _versions(bounds: str) -> list[str]:
-    return [part.lstrip("=<>!~ ") for part in bounds.split(",") if part]

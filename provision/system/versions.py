@@ -32,6 +32,12 @@ def meets(text: str, bounds: str) -> bool:
 
 
 @cache
+def overlap(bounds: str, others: str) -> bool:
+    """Return whether a version can be within two sets of bounds."""
+    return not specifiers(f"{bounds},{others}").is_unsatisfiable()
+
+
+@cache
 def allows(bounds: str, minor: str) -> bool:
     """Return whether a release of a Python minor ("3.11") is within bounds of requires-python."""
     spec = specifiers(bounds)

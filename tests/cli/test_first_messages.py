@@ -44,6 +44,11 @@ from provision.system.files import suggest_fix
         ),
         (("create",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
         (("resolve",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
+        (
+            ("resolve", "--with", "onnxruntime"),
+            "no gpuenv.yaml here,",
+            "of onnxruntime: --framework onnxruntime;",
+        ),
         (("run",), "no program given", "gpuenv run python train.py"),
         (("instal",), "unknown command instal", "gpuenv create builds"),
         (("cache", "prun"), "unknown command prun", "Did you mean gpuenv cache prune?"),

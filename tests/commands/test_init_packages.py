@@ -334,8 +334,8 @@ CASES = {
     ),
     "a file that contradicts the project": (
         {"pyproject.toml": _PYPROJECT + "dependencies = ['torch>=2.6', 'tqdm<5,>=4']\n", "mine/__init__.py": "",
-         "requirements.txt": "torch==2.2.0\ntqdm\n"},
-        {"frameworks": ("torch",), "project": "."}, "requirements.txt is not listed: torch==2.2.0 (requirements.txt line 1) contradicts",
+         "requirements.txt": "torch<=2.2.0\ntqdm\n"},
+        {"frameworks": ("torch",), "project": "."}, "requirements.txt is not listed: torch<=2.2.0 (requirements.txt line 1) contradicts",
     ),
     "a file that agrees with the project": (
         {"pyproject.toml": _PYPROJECT + "dependencies = ['torch>=2.6', 'tqdm<5,>=4']\n", "mine/__init__.py": "",

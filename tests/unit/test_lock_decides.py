@@ -30,7 +30,7 @@ from provision.lock import (
     retry,
     stack,
 )
-from provision.lock.archives import SourceRules, _parse_specifier
+from provision.lock.source_builds import SourceRules, _parse_specifier
 from provision.model import (
     FrameworkRequest,
     HostClass,
@@ -264,7 +264,7 @@ def test_an_answer_to_a_plan_that_is_not_the_plan_is_an_error(monkeypatch):
 
 
 def rules(**more):
-    return SourceRules(drop_event, SourceArchives(PackageSources(offline=True)), **more)
+    return SourceRules(drop_event, SourceArchives(PackageSources(offline=True, **more)))
 
 
 def test_a_build_that_uv_may_not_run_names_its_variable():

@@ -11,7 +11,6 @@ from rows import rows
 
 from provision.errors import LockError
 from provision.lock import attempt, pythons, reasons, retry, search
-from provision.lock.archives import source_rules
 from provision.lock.attempt import _make_query, first_candidate
 from provision.lock.builds import FittingBuilds
 from provision.lock.compile import Answer
@@ -19,6 +18,7 @@ from provision.lock.fleet import FleetLocker
 from provision.lock.named import NamedPackage
 from provision.lock.pinned import TwoBuildsError
 from provision.lock.search_state import Refusal, Solution, State
+from provision.lock.source_builds import source_rules
 from provision.model import (
     AvailableWheels,
     FrameworkRequest,
@@ -46,7 +46,7 @@ def state(*frameworks, emit=drop_event, **request):
     context = RequestContext(
         request=asked, target=TARGET, machine=None, profiles=KNOWN, supply=AvailableWheels(), sources=SOURCES
     )
-    return State(FittingBuilds(context), emit, source_rules(SOURCES, emit, no_code=False))
+    return State(FittingBuilds(context), emit, source_rules(SOURCES, emit))
 
 
 def frameworks(context):

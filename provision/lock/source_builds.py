@@ -35,7 +35,7 @@ _MOST_FAILED = 5
 class SourceRules:
     """What a solve may do with sources, and the metadata that archives state.
 
-    With `no_code` nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
+    With `no_code` of the sources nothing is built, and packages that state no requirements are left out (`unread`). `forbidden_by` is
     the option that forbids all builds, and `only_binary` are packages that are never built. `allowed` are packages
     without a wheel whose archives are read in place of a build, `failures` are those of their builds. `read` has what was
     read, by package and version. `refused` are the versions without wheels that a refusal named.
@@ -43,7 +43,6 @@ class SourceRules:
 
     emit: Emit
     archives: SourceArchives
-    no_code: bool = False
     forbidden_by: str | None = None
     only_binary: frozenset[str] = frozenset()
     allowed: list[str] = field(default_factory=list)
@@ -55,7 +54,7 @@ class SourceRules:
     @property
     def may_build(self) -> bool:
         """Whether uv may build what it considers."""
-        return not (self.no_code or self.forbidden_by)
+        return not (self.archives.sources.no_code or self.forbidden_by)
 
     def forbids(self, name: str) -> str | None:
         """Return the option that forbids a build of a package, or None."""
@@ -107,7 +106,7 @@ class SourceRules:
             if version in self.read.get(name, {}) and len(self.read[name]) <= _MOST_VERSIONS:
                 continue
             why = f"no file of {name} {version} states its requirements"
-            if not self.no_code:
+            if not self.archives.sources.no_code:
                 raise self.failures.get(name) or LockError(why, unbuilt=name)
             self.allowed.remove(name)
             self._leave_out(name, why)
@@ -279,14 +278,12 @@ def _parse_specifier(text: str) -> SpecifierSet:
         return SpecifierSet()
 
 
-def source_rules(sources: PackageSources, emit: Emit, *, no_code: bool) -> SourceRules:
+def source_rules(sources: PackageSources, emit: Emit) -> SourceRules:
     """Return the rules that the options state for these sources."""
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
-    return SourceRules(
-        emit, SourceArchives(sources), no_code=no_code, forbidden_by=forbidden, only_binary=names
-    )
+    return SourceRules(emit, SourceArchives(sources), forbidden_by=forbidden, only_binary=names)
 
 
 def forbid_builds(sources: PackageSources, emit: Emit) -> SourceRules:
