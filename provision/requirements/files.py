@@ -249,8 +249,8 @@ class CondaEnvironment:
 
     `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
     version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"); `origins` has the
-    place of each. `left` lists what was not carried over. `exact` counts the entries with a release (numpy=1.26.4, with
-    its build or not), which nearly all of an export of an environment have.
+    place of each. `left` lists what was not carried over. `entries` counts the conda packages, and `exact` those with a
+    release (numpy=1.26.4, with its build or not).
     """
 
     folder: Path
@@ -264,12 +264,13 @@ class CondaEnvironment:
     device: str | None = None
     origins: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
+    entries: int = 0
     exact: int = 0
 
     @property
     def is_export(self) -> bool:
         """Whether the file lists what one machine had installed, and not what a project requires."""
-        return self.exact > 20
+        return self.exact > max(20, 0.9 * self.entries)
 
     def read(self, name: str) -> None:
         """Read an environment.yml, pixi.toml or Pipfile without running or fetching anything. Raises UsageError."""
@@ -370,6 +371,7 @@ class CondaEnvironment:
         conda = spec[1].lower() if spec else ""
         bounds, build = convert_specifier(spec[2]) if spec else (None, None)
         row = self.known.conda.get(conda)
+        self.entries += 1
         self.exact += bool(build) or bool(spec and re.fullmatch(r"=[^=*|,]+", spec[2]))
         if conda == "python" and bounds is not None:
             self.python = self.python or _find_minor(bounds) or bounds or None

@@ -388,6 +388,10 @@ CASES = {
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
         "not read environment.yaml (an export of one machine's environment)",
     ),
+    "many releases that somebody wrote": (
+        {"requirements.txt": "torch\n", "environment.yml": "dependencies:\n" + "- tqdm=4.66.1\n" * 21 + "- six\n" * 3},
+        {"frameworks": ("torch",), "packages": ("tqdm==4.66.1", "six"), "requirements": ("requirements.txt",)}, "",
+    ),
     "an export of one machine alone": (
         {"environment.yaml": "dependencies:\n- pytorch=2.6.0=cuda\n" + "- tqdm=4.66.1=py39_0\n" * 21},
         {"frameworks": ("torch==2.6.0",), "packages": ("tqdm==4.66.1",)}, "environment.yaml is an export of one machine's",
