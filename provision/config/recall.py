@@ -193,7 +193,7 @@ def make_request_file(choices: Choices, lock_file: Lock | None, files: list[str]
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
     return {
-        "choices": redact_value(plain),
+        "choices": redact_value({k: _map_paths(k, v, _absolute) for k, v in plain.items()}),
         "given": redact_value(choices.typed),
         "lock": record.lock_digest(lock_file),
         "files": {"names": files, "digest": digest_files(files)} if files else None,

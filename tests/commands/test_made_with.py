@@ -1,11 +1,11 @@
 """An environment remembers how it was made: target, device, Python, CUDA, manager, kernel, extras and folders of
 wheels. `add`, `repair` and a later `create` without options keep all of it."""
 
+import dataclasses
 import hashlib
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,10 @@ import yaml
 from command import Command
 from environment_facts import GPU, HERE, installed, ok, stack
 from loopback import Index, serving, wheel_bytes
-from programs import run_program
+from made_env import PROJECT, jax_env
+
+from provision.config.options import Choices
+from provision.detect import detect
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +38,14 @@ def index(tmp_path_factory):
 
 def other_python() -> str:
     """A Python of this machine that is not the one gpuenv takes by itself; that one where there is no other."""
-    code = "import json; from provision import detect; print(json.dumps([p.version for p in detect.detect({'pythons'}).pythons]))"
-    done = run_program([sys.executable, "-c", code], check=True)
-    minors = {".".join(v.split(".")[:2]) for v in json.loads(done.stdout)}
+    minors = {".".join(p.version.split(".")[:2]) for p in detect({"pythons"}).pythons}
     return max(minors & {"3.11", "3.12", "3.13"} - {HERE}, default=HERE)
+
+
+@pytest.fixture
+def empty():
+    with serving(Index()) as running:
+        yield running
 
 
 @pytest.fixture
@@ -148,75 +155,43 @@ def test_each_change_keeps_how_it_was_made(made, go, how):
         assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
     ok(go("create", "--no-verify", "--recreate"))
     assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+    if made.in_project:
+        go.work = go.folder / "elsewhere"  # where the file of the project does not apply
+        go.work.mkdir()
+        ok(go("add", "listed", "--env", env, "--no-verify"))
+        assert installed(env) == {**before, "more": "1.0", "listed": "1.0"} and stack(env) == held
 
 
 # --- what is asked for by an option ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("made_with", "refused"),
-    [
-        (
-            GPU,
-            {
-                ("--device", "cpu"): "device: auto, now cpu",
-                ("--cuda", "12"): "cuda: none, now 12",
-                ("--driver", "570.26", "--gpu", "H100"): "driver: 580.65.06, now 570.26",
-            },
-        ),
-        (
-            ("--device", "cpu"),
-            {
-                GPU: "device: cpu, now auto",
-                ("--python", "3.9"): "python: none, now 3.9",
-                ("--manager", "conda"): "manager: venv, now conda",
-            },
-        ),
-    ],
-    ids=["gpu", "cpu"],
-)
-def test_another_device_cuda_or_python_is_refused_without_recreate(go, made_with, refused):
-    named = ("--framework", "jax", "--index", "pypi", "--no-verify")
-    ok(go("create", *named, *made_with))
-    held = stack(go.work / ".venv"), installed(go.work / ".venv")
-    for now, said in refused.items():
-        ran = go("create", *now, "--json", "--no-verify")
-        assert ran.code == 2 and said in ran.json["error"]["message"], ran.out
-        assert "--recreate" in ran.json["error"]["hint"]
-    assert (stack(go.work / ".venv"), installed(go.work / ".venv")) == held
-
-
-def test_recreate_takes_the_options_named_and_remembers_the_others(go):
-    ok(go("create", "--framework", "jax", "--index", "pypi", "--with", "along", *GPU, "--no-verify"))
-    ok(go("create", "--recreate", "--device", "cpu", "--no-verify"))
+def test_another_device_cuda_or_python_needs_recreate_which_remembers_all_other_options(go):
+    (go.work / "asked.txt").write_text("along\n")
     env = go.work / ".venv"
+
+    def refuses(options, said):
+        held = stack(env), installed(env)
+        ran = go("create", *options, "--json", "--no-verify")
+        assert ran.code == 2 and said in ran.json["error"]["message"], ran.out
+        assert "--recreate" in ran.json["error"]["hint"] and (stack(env), installed(env)) == held
+
+    named = ("--framework", "jax", "--index", "pypi", "-r", "asked.txt")
+    ok(go("create", *named, *GPU, "--no-verify"))
+    refuses(("--device", "cpu"), "device: auto, now cpu")
+    refuses(("--cuda", "12"), "cuda: none, now 12")
+    refuses(("--driver", "570.26", "--gpu", "H100"), "driver: 580.65.06, now 570.26")
+    ok(go("create", "--recreate", "--device", "cpu", "--no-verify"))
     assert stack(env)[0] == "cpu" and installed(env).keys() == {"jax", "jaxlib", "pip", "along"}
-    ok(go("add", "more", "--no-verify"))
-    assert stack(env)[0] == "cpu" and installed(env).keys() == {"jax", "jaxlib", "pip", "along", "more"}
-    ok(go("create", "--recreate", *GPU, "--no-verify"))
-    assert stack(env)[0] == "cuda", "a machine that is named now is judged anew"
-
-
-def test_paths_are_remembered_from_any_folder(go):
-    (go.work / "asked.txt").write_text("listed\n")
-    ok(
-        go(
-            "create",
-            "--framework",
-            "jax",
-            "-r",
-            "asked.txt",
-            "--device",
-            "cpu",
-            "--index",
-            "pypi",
-            "--no-verify",
-        )
-    )
-    above, go.work = go.work, go.work / "below"
+    refuses(GPU, "has device cpu, but needs cuda")
+    refuses(("--python", "3.9"), "python: none, now 3.9")
+    refuses(("--manager", "conda"), "manager: venv, now conda")
+    above, go.work = go.work, go.work / "below"  # paths are remembered from any folder
     go.work.mkdir()
     ok(go("add", "more", "--env", "../.venv", "--no-verify"))
-    assert installed(above / ".venv").keys() >= {"listed", "more", "jax"}
+    assert stack(env)[0] == "cpu" and installed(env).keys() == {"jax", "jaxlib", "pip", "along", "more"}
+    go.work = above
+    ok(go("create", "--recreate", *GPU, "--no-verify"))
+    assert stack(env)[0] == "cuda", "a machine that is named now is judged anew"
 
 
 # --- made from a lock alone ------------------------------------------------------------------------
@@ -237,20 +212,6 @@ def test_an_environment_of_a_lock_keeps_what_the_lock_had(go):
 # --- where it is used ---------------------------------------------------------------------------------
 
 
-def test_a_project_is_remembered_where_its_file_does_not_apply(go):
-    (go.work / "links").mkdir()
-    (go.work / "links/away-1.0-py3-none-any.whl").write_bytes(wheel_bytes("away", "1.0"))
-    (go.work / "gpuenv.yaml").write_text(
-        "frameworks: [jax]\nindex: pypi\nfind_links: [links]\npackages: [away]\n"
-    )
-    ok(go("create", *GPU, "--no-verify"))
-    env, before = go.work / ".venv", installed(go.work / ".venv")
-    go.work = go.folder / "elsewhere"
-    go.work.mkdir()
-    ok(go("add", "more", "--env", env, "--no-verify"))
-    assert installed(env) == {**before, "more": "1.0"}
-
-
 def inputs_of_the_first_release(choices: dict, files: list[Path]) -> str:
     """The digest in a lock, as version 0.1.0 made it."""
     options = (
@@ -265,22 +226,19 @@ def inputs_of_the_first_release(choices: dict, files: list[Path]) -> str:
 
 
 def test_a_lock_of_the_first_release_is_known_again(go):
-    file = go.work / "gpuenv.yaml"
+    file, path = go.work / "gpuenv.yaml", go.work / "pylock.toml"
     file.write_text("frameworks: [jax]\nindex: pypi\n")
-    ok(go("create", "--device", "cpu", "--no-verify"))
-    choices = json.loads((go.work / ".venv/.gpuenv/request.json").read_text())["choices"]
     ok(go("lock", "--device", "cpu"))
-    path = go.work / "pylock.toml"
+    choices = dataclasses.asdict(Choices(device="cpu", framework=["jax"], index="pypi"))
     (written,) = re.findall(r'^inputs = "(\w+)"$', path.read_text(), re.MULTILINE)
     path.write_text(path.read_text().replace(written, inputs_of_the_first_release(choices, [file])))
     ok(go("lock", "--check", "--device", "cpu"))
-    ran = ok(go("create", "again", "--locked", "--device", "cpu", "--no-verify"))
-    assert "is for other requirements" not in ran.err
+    assert "is for other requirements" not in ok(go("create", "--locked", "--device", "cpu", "--dry-run")).err
 
 
-def test_a_moved_project_has_nothing_to_install_and_can_be_changed(go):
-    (go.work / "gpuenv.yaml").write_text('frameworks: ["jax"]\nindex: pypi\ndevice: cpu\n')
-    ok(go("create", "--no-verify"))
+def test_a_moved_project_has_nothing_to_install_and_can_be_changed(gpuenv, empty):
+    go = gpuenv
+    jax_env(go, empty, PROJECT)
     go.work.rename(go.work.with_name("moved"))
     go.work = go.work.with_name("moved")
     ran = ok(go("create", "--no-verify", "--json"))
