@@ -182,8 +182,12 @@ def test_a_run_that_is_stopped_ends_with_one_json_document(gpuenv, tmp_path, num
     assert child.returncode == code and json.loads(out)["error"]["code"] == code
 
 
-def test_the_last_line_of_a_plan_is_the_command_that_carries_it_out(gpuenv):
-    asked = ("--gpu", "RTX 4090", "--framework", "torch", "--with", "einops>=0.8", "--python", "3.12")
+def test_the_last_line_of_a_plan_is_the_command_that_carries_it_out(gpuenv, index):
+    plain = ("--gpu", "RTX 4090", "--framework", "torch", "--python", "3.12")
+    asked = (*plain, "--with", "einops>=0.8")
+    index.add_plan(gpuenv("resolve", *plain, "--json").json)
+    index.add("einops", "0.8")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
     ran = gpuenv("resolve", *asked, "-q")
     words = shlex.split(ran.out.splitlines()[-1])
     assert words[:2] == ["gpuenv", "create"] and sorted(words[2:]) == sorted(asked)

@@ -33,46 +33,39 @@ def plan_of(ran):
     return ran.json["plan"]
 
 
-def test_a_fetched_wheel_decides_in_the_next_plan(torches, gpuenv, index):
+def test_a_wheel_is_measured_once_when_it_is_fetched_and_decides_in_the_next_plan(
+    torches, gpuenv, index, tmp_path
+):
+    plain = module(tmp_path / "build" / "plain.abi3.so")
+    content = wheel_bytes("plain", "1.0", (), "", {"plain.abi3.so": plain.read_bytes()})
+    index.wheels["plain"] = {"plain-1.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
     before = torches("lock", "--json", "--with", "drawn", *ASK)
     assert plan_of(before)["notes"].count(UNMEASURED) == 1
-    made = torches("create", "env", "--with", "drawn", "--no-verify", *ASK)
-    assert made.code == 0 and "measuring which libraries drawn 2.0 needs" in made.err, made.err
-    kept = gpuenv.cache / "satellites" / f"{gpuenv.digest}.json"
-    (row,) = json.loads(kept.read_text())
+    ask = ("--with", "drawn", "--with", "plain", "--no-verify", *ASK)
+    made = ok(torches("create", "env", *ask))
+    assert made.err.count("measuring which libraries") == 1
+    assert "measuring which libraries drawn 2.0 needs" in made.err
+    assert "measuring which libraries" not in torches("create", "again", *ask).err
+    measured = {p.stem: json.loads(p.read_text()) for p in (gpuenv.cache / "satellites").iterdir()}
+    (row,) = measured.pop(gpuenv.digest)
+    assert list(measured.values()) == [
+        []
+    ]  # "plain" is not linked to CUDA, and its libraries are not read again
     assert (row["package"], row["cuda"], row["needs"]) == ("drawn", "12", ["libcudart.so.12"])
     assert row["built_for"] == "torch"
+    kept = gpuenv.cache / "satellites" / f"{gpuenv.digest}.json"
+    lock = ("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
+    for text in ("{", "[1]", '[{"package": "drawn"}]'):  # what cannot be read is none
+        kept.write_text(text)
+        assert UNMEASURED in plan_of(torches(*lock))["notes"]
     kept.write_text(json.dumps([row | {"index": "pypi"}]))  # a column of an earlier version
 
     index.add("drawn", "1.0", requires=("torch",))
-    after = ok(torches("lock", "--json", "--with", "drawn", "-o", "other.toml", *ASK))
+    after = ok(torches(*lock))
     assert {p["name"]: p["version"] for p in after.json["packages"]}["drawn"] == "1.0"
     (held,) = after.json["held_back"]
     assert held["because"] == "drawn 2.0 needs libcudart.so.12; torch has CUDA 13"
     assert UNMEASURED not in plan_of(after)["notes"]
-
-
-def test_a_wheel_is_measured_once_and_others_not_at_all(torches, gpuenv, index, tmp_path):
-    plain = module(tmp_path / "build" / "plain.abi3.so")
-    content = wheel_bytes("plain", "1.0", (), "", {"plain.abi3.so": plain.read_bytes()})
-    index.wheels["plain"] = {"plain-1.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
-    ask = ("--with", "drawn", "--with", "plain", "--no-verify", *ASK)
-    assert torches("create", "env", *ask).err.count("measuring which libraries") == 1
-    assert "measuring which libraries" not in torches("create", "again", *ask).err
-    kept = {p.stem: json.loads(p.read_text()) for p in (gpuenv.cache / "satellites").iterdir()}
-    assert kept.pop(gpuenv.digest)
-    assert list(kept.values()) == [[]]  # "plain" is not linked to CUDA, and its libraries are not read again
-
-
-def test_rows_that_cannot_be_read_or_are_of_another_file_are_none(torches, gpuenv, index):
-    assert torches("create", "env", "--with", "drawn", "--no-verify", *ASK).code == 0
-    rows = gpuenv.cache / "satellites" / f"{gpuenv.digest}.json"
-    lock = ("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
-    measured = rows.read_text()
-    for text in ("{", "[1]", '[{"package": "drawn"}]'):
-        rows.write_text(text)
-        assert UNMEASURED in plan_of(torches(*lock))["notes"]
-    rows.write_text(measured)
-    (name,) = index.wheels["drawn"]
-    index.wheels["drawn"][name] = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.py": b"x = 1\n"})
+    name = "drawn-2.0-cp38-abi3-manylinux_2_17_x86_64.whl"  # a row of another file is none
+    index.wheels["drawn"] = {name: wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.py": b"x = 1\n"})}
     assert UNMEASURED in plan_of(torches(*lock))["notes"]

@@ -16,29 +16,22 @@ GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
 
 
-CACHES = sampled(["empty", "used", "damaged"], 2)
-
-
-def take_cache(site, gpuenv, state):
-    """A uv cache in which the index's answers are, but not all wheels."""
-    cache = gpuenv.folder / "uv-cache"
-    if state == "used":
-        shutil.copytree(site.gpuenv.folder / "uv-cache", cache, symlinks=True, dirs_exist_ok=True)
-
-
-@pytest.mark.parametrize("state", CACHES)
-def test_a_bundle_is_installed_whatever_the_cache_holds(made, target, state):
-    if state == "damaged":  # also what an environment was installed from
-        ran = ok(target.create("before"))
-        damage(target.folder / "uv-cache")
-    else:
-        take_cache(made, target, state)
-    made.index.requests.clear()
+def test_a_bundle_is_installed_whatever_the_cache_holds(made, target):
+    made.index.forget()
     target.env["UV_DEFAULT_INDEX"] = made.index.url  # the one whose answers are in the cache
-    ran = ok(target.create())
-    assert ran.json["environment"]["changed"] and not made.index.requests
-    (module,) = (target.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")
-    assert "broken" not in module.read_text()
+
+    def install(env):
+        ran = ok(target.create(env))
+        assert ran.json["environment"]["changed"] and not made.index.requests
+        (module,) = (target.work / env).glob("lib/python3*/site-packages/torch/__init__.py")
+        assert "broken" not in module.read_text()
+
+    install("from-an-empty-cache")
+    damage(target.folder / "uv-cache")  # also what an environment was installed from
+    install("from-a-damaged-cache")
+    shutil.rmtree(target.folder / "uv-cache")  # the index's answers, but not all wheels
+    shutil.copytree(made.gpuenv.folder / "uv-cache", target.folder / "uv-cache", symlinks=True)
+    install("from-a-used-cache")
 
 
 @pytest.fixture
@@ -47,11 +40,9 @@ def folder(index, tmp_path):
     place = tmp_path / "wheels"
     place.mkdir()
 
-    def fill(but=()):
-        for name, files in index.wheels.items():
-            for file, data in files.items():
-                if name not in but:
-                    (place / file).write_bytes(data)
+    def fill():
+        for file, data in (pair for files in index.wheels.values() for pair in files.items()):
+            (place / file).write_bytes(data)
         return place
 
     return fill
@@ -83,46 +74,43 @@ def use(gpuenv, index, go, state):
         damage(gpuenv.folder / "uv-cache")
 
 
-@pytest.mark.parametrize("state", CACHES)
+@pytest.mark.parametrize("state", sampled(["empty", "used", "damaged"], 2))
 def test_offline_files_are_all_there_is_for_a_solve(gpuenv, index, go, folder, state):
     use(gpuenv, index, go, state)
     place = folder()
     index.requests.clear()
-    ran = ok(go("create", "--with", "plain", "--offline", "--find-links", place, "--json"))
-    assert {p["name"]: p["version"] for p in ran.json["lock"]["packages"]}["plain"] == "1.0"
+    ran = ok(go("lock", "--with", "plain", "--offline", "--find-links", place, "--json"))
+    assert {p["name"]: p["version"] for p in ran.json["packages"]}["plain"] == "1.0"
     assert not index.requests
 
 
-@pytest.mark.parametrize("state", CACHES)
-def test_offline_files_install_a_lock(gpuenv, index, go, folder, state):
+def test_offline_the_hashes_of_a_lock_decide_what_folders_and_the_cache_bring(gpuenv, index, go, folder):
     assert go("lock", "--with", "plain").code == 0  # the cache has answers of the index, and no wheel
-    if state == "empty":
-        shutil.rmtree(gpuenv.folder / "uv-cache")
-    elif state == "damaged":
-        damage(gpuenv.folder / "uv-cache")
-    place = folder()
+    cache, place = gpuenv.folder / "uv-cache", folder()
     index.requests.clear()
-    ok(go("create", "--locked", "--offline", "--find-links", place))
+    install = ("create", "--locked", "--recreate", "--offline", "--find-links")
+    ok(go(*install, place))
+    damage(cache)
+    ok(go(*install, place))
+    shutil.rmtree(cache)
+    ok(go(*install, place))
     assert not index.requests
-
-
-def test_offline_a_lock_takes_from_the_cache_what_no_folder_has(gpuenv, index, go, folder):
-    """The hash decides: a wheel of the cache and one of a folder are the same."""
-    assert go("create", "--with", "plain").code == 0
-    assert go("lock", "--with", "plain").code == 0
-    place = folder(but=("torch", "pip"))
+    shutil.rmtree(cache)
+    ok(go("create", "online", "--locked"))  # an environment that remembers no folder
+    ok(go("lock", "--with", "plain"))
     index.requests.clear()
-    ok(go("create", "--locked", "--with", "plain", "--recreate", "--offline", "--find-links", place))
+    for name in ("torch", "pip"):  # a wheel of the cache and one of a folder are the same
+        next(place.glob(f"{name}-*")).unlink()
+    ok(go(*install, place))
     assert not index.requests
-
-
-def test_offline_a_file_with_another_hash_is_refused_and_a_missing_one_named(gpuenv, index, go, folder):
-    assert go("lock", "--with", "plain").code == 0
-    place = folder()
+    shutil.rmtree(cache)
+    shutil.rmtree(gpuenv.work / ".venv")
+    ok(go("lock", "--with", "plain"))
+    folder()
     (place / "plain-1.0-py3-none-any.whl").write_bytes(wheel_bytes("plain", "1.0", content="# another\n"))
-    ran = go("create", "--locked", "--offline", "--find-links", place)
+    ran = go(*install, place)
     assert ran.code != 0 and "plain" in ran.err
     (place / "plain-1.0-py3-none-any.whl").unlink()
-    ran = go("create", "--locked", "--offline", "--find-links", place, "--json")
+    ran = go(*install, place, "--json")
     assert ran.code == 7 and "plain==1.0 is not available offline" in ran.json["error"]["message"], ran.err
     assert not (gpuenv.work / ".venv").exists()

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 from environment_facts import ok, refused
+from made_env import jax_index
 
 import provision
 from provision import __version__
@@ -58,7 +59,8 @@ def test_a_command_of_another_tool_is_answered(gpuenv, word, hint):
     assert hint in " ".join(refused(gpuenv(word, "numpy"), 2).err.split())
 
 
-def test_sync_needs_a_project_and_does_what_create_does(gpuenv):
+def test_sync_needs_a_project_and_does_what_create_does(gpuenv, index):
+    jax_index(gpuenv, index)
     ran = gpuenv("sync", "--dry-run")
     assert ran.code == 2 and "no project here" in ran.err and "gpuenv init" in ran.err
     (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\ndevice: cpu\n")

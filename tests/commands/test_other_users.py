@@ -79,15 +79,15 @@ def test_root_uses_a_mounted_checkout_of_another_user(gpuenv):
     assert ran.code == 2 and "requirements.txt" in ran.json["error"]["message"]
 
 
-@pytest.mark.usefixtures("real_uv")
 def test_a_lock_of_another_user_is_not_installed(torch, gpuenv, public, index):
     assert torch(verb="lock").code == 0
     lock = public / "pylock.toml"
     give(lock)
-    index.requests.clear()
-    ran = torch("--locked", "--json")
-    assert ran.code == 2 and str(lock) in ran.json["error"]["message"] and not index.requests
-    assert torch("--locked", "--trust-project").code == 0
+    index.forget()
+    for more in ((), ("--dry-run",)):
+        ran = torch("--locked", "--json", *more)
+        assert ran.code == 2 and str(lock) in ran.json["error"]["message"] and not index.requests
+    assert torch("--locked", "--trust-project", "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def served(gpuenv, index):
     parts = {
         part.partition(" ")[2] for row in KNOWN.toolkits for part in row.parts if part.startswith("curand ")
     }
-    for need in map(Requirement, parts):
+    for need in map(Requirement, sorted(parts)):
         index.add(need.name, str(need.specifier).strip("=.*"))
     gpuenv.env["PIP_INDEX_URL"] = index.url
     return gpuenv

@@ -7,58 +7,50 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import Command
 from environment_facts import HERE, installed, ok, own
 from loopback import Index, serving
-from made_env import create
+from made_env import PROJECT, jax_env, jax_index
 from programs import run_program
 
 from provision.environment import registry
 from provision.errors import BuildError
 from provision.index import uv
 
-CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
 JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    gpuenv = Command(tmp_path_factory.mktemp("plan"))
-    return gpuenv("resolve", "--framework", "jax", "--json", *CPU).json
-
-
-@pytest.fixture
-def index(plan):
-    held = Index()
-    held.add_plan(plan)
-    held.add("more", "1.0")
-    with serving(held) as running:
-        yield running
-
-
-@pytest.fixture
-def evil(plan):
-    """A stranger's index. It has everything, and it writes down who asks it."""
-    held = Index()
-    held.add_plan(plan)
-    for version in ("1.0", "9.9"):
-        held.add("more", version)
-    with serving(held) as running:
-        yield running
 
 
 @pytest.fixture
 def go(gpuenv, index):
-    gpuenv.env["PIP_INDEX_URL"] = index.url
+    jax_index(gpuenv, index)
     return gpuenv
 
 
 @pytest.fixture
-def cloned(go, evil, tmp_path):
+def evil(go, index):
+    """A stranger's index. It has everything, and it writes down who asks it."""
+    with serving(Index()) as running:
+        running.wheels = {name: dict(files) for name, files in index.wheels.items()}
+        running.add("more", "9.9")
+        yield running
+
+
+def name_index(env, index):
+    """Let the options in a record name this index."""
+    path = env / ".gpuenv/request.json"
+    record = json.loads(path.read_text())
+    for options in (record["given"], record["choices"]):
+        options["index"] = index.url
+    path.write_text(json.dumps(record))
+
+
+@pytest.fixture
+def cloned(go, index, evil):
     """A project that a stranger made with an index of their own, .venv included, in this user's folder."""
-    stranger = Command(tmp_path / "stranger")
-    stranger.work = go.work
-    create(stranger, evil, *JAX, "--index", evil.url, "--with", "more")
+    jax_env(go, index, "", "--with", "more")
+    name_index(go.work / ".venv", evil)
+    lock = go.work / ".venv/.gpuenv/pylock.toml"
+    lock.write_text(lock.read_text().replace(index.url, evil.url))
+    shutil.rmtree(go.folder / "home/.local/share/gpuenv/environments")
     return go
 
 
@@ -95,13 +87,10 @@ def test_the_lock_in_a_record_is_installed_for_nobody_else(cloned, evil):
 def test_contents_count_and_not_the_path_alone(go, index, evil):
     """As `git pull` replaces a record that this user's gpuenv wrote."""
     env = go.work / ".venv"
-    create(go, index, *JAX, "--with", "more")
+    jax_env(go, index, "", "--with", "more")
     path = env / ".gpuenv/request.json"
     mine = path.read_text()
-    theirs = json.loads(mine)
-    theirs["given"] |= {"index": evil.url}
-    theirs["choices"] |= {"index": evil.url}
-    path.write_text(json.dumps(theirs))
+    name_index(env, evil)
     for argv in (("drop", "more"), ("repair",), ("create", "--with", "more", "--recreate")):
         assert go(*argv, "--no-verify").code == 2 and not evil.requests
     path.write_text(mine)
@@ -118,23 +107,19 @@ def test_contents_count_and_not_the_path_alone(go, index, evil):
 
 
 def test_a_moved_or_copied_environment_is_read_and_not_changed(go, index):
-    create(go, index, *JAX)
+    jax_env(go, index)
     env, copy = go.work / ".venv", go.work / "copy"
     shutil.copytree(env, copy, symlinks=True)
-    ok(go("create", "copy", *JAX, "--no-verify"))
+    ok(go("create", "copy", *JAX, "--index", "pypi", "--no-verify"))
     ok(go("export", "copy", "--format", "requirements"))
     assert go("add", "more", "--env", "copy", "--no-verify").code == 2
     ok(go("add", "more", "--no-verify"))
-    ok(go("create", "copy", *JAX, "--recreate", "--no-verify"))
-    ok(go("add", "more", "--env", "copy", "--no-verify"))
 
 
-def test_another_home_has_no_record(go, tmp_path):
+def test_another_home_has_no_record(go, index, tmp_path):
     """As in a container that the project is mounted in."""
-    (go.work / "gpuenv.yaml").write_text(
-        f"frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: '{HERE}'\nchecks:\n- run: touch ran\n"
-    )
-    ok(go("create", "--no-verify"))
+    jax_env(go, index, PROJECT)
+    (go.work / "gpuenv.yaml").write_text(f"{PROJECT}checks:\n- run: touch ran\n")
     go.env["HOME"] = str(tmp_path / "other")
     ran = ok(go("create", "--no-verify", "--json"))
     assert ran.json["environment"]["changed"] is False
@@ -164,17 +149,12 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
     secret = evil.url.replace("http://", "http://me:hunter2@")
     (go.work / "requirements.txt").write_text(f"--index-url {secret}\nmore\n")
     ask = (*JAX, "-r", "requirements.txt")
-    for argv in (
-        ("resolve", *ask),
-        ("create", *ask, "--dry-run"),
-        ("lock", *ask),
-        ("create", *ask, "--no-verify"),
-    ):
+    for argv in (("resolve", *ask), ("create", *ask, "--dry-run"), ("lock", *ask)):
         ran = ok(go(*argv))
         said = ran.out + ran.err
         assert f"from {evil.url.rstrip('/')}" in said and "default index" not in said, argv
         assert index.url not in said and "hunter2" not in said, argv
-    file, lock = go.work / "pylock.toml", ("--lock", "pylock.toml", "--no-verify")
+    file, lock = go.work / "pylock.toml", ("--lock", "pylock.toml")
     written = file.read_text()
     planted = written.replace(
         'index = "pypi"', 'index = "pypi"\nindex_urls = ["https://mirror.example/simple"]'
@@ -186,11 +166,15 @@ def test_the_line_names_the_address_that_is_used(go, index, evil):
     index.wheels = {
         name: dict(files) for name, files in evil.wheels.items()
     }  # a lock is installed by hash, from the configured indexes
-    for argv in (("--dry-run",), ()):
-        ran = ok(go("create", "locked", *lock, *argv))
-        assert index.url.rstrip("/") in ran.out and f"from {evil.url.rstrip('/')}" not in ran.out, argv
-        assert "PyPI" not in ran.out
-    assert "  from " not in ok(go("create", "locked", *lock)).out  # it is up to date: no index is asked
+    ran = ok(go("create", "locked", *lock, "--dry-run"))
+    assert index.url.rstrip("/") in ran.out and f"from {evil.url.rstrip('/')}" not in ran.out
+    assert "PyPI" not in ran.out
+
+
+def test_no_index_is_named_where_all_is_up_to_date(go, index):
+    jax_env(go, index)
+    for argv in (JAX, ("--lock", ".venv/.gpuenv/pylock.toml")):
+        assert "  from " not in ok(go("create", *argv, "--no-verify")).out
 
 
 def test_pypi_is_named_where_it_is_asked(gpuenv):
@@ -204,7 +188,7 @@ def test_pypi_is_named_where_it_is_asked(gpuenv):
 @pytest.fixture
 def other(go, index):
     """An environment of this user outside of the project, and a project whose .venv leads to it."""
-    create(go, index, *JAX, "--with", "more")
+    jax_env(go, index, "", "--with", "more")
     outside = (go.work / ".venv").rename(go.folder / "elsewhere")
     own(outside, go.env)
     (go.work / ".venv").symlink_to(outside)
@@ -245,7 +229,7 @@ def test_a_link_is_followed_where_it_is_named_or_stays_inside(go, index, other):
     assert "more" not in installed(go.work / ".venv")
     (go.work / ".venv").unlink() if (go.work / ".venv").is_symlink() else shutil.rmtree(go.work / ".venv")
     (go.work / "envs").mkdir()
-    create(go, index, *JAX)
+    jax_env(go, index)
     own((go.work / ".venv").rename(go.work / "envs" / "one"), go.env)
     (go.work / ".venv").symlink_to("envs/one")
     ok(go("repair", "--no-verify"))

@@ -11,8 +11,6 @@ from test_newest_set import ASK, GPU, HERE, torches, write_rows  # noqa: F401
 
 from driver_stub import H200, build, scenario, spec
 
-pytestmark = pytest.mark.usefixtures("real_uv")
-
 SOURCED = {"since": "2.2"}
 EXACT = 'package: "kernels", version: "2.0", built_for: "torch==2.13.0", abi: "exact"'
 OTHER_CUDA = 'package: "codec", version: "1.0", cuda: "12", cuda_by: "needed", needs: ["libcudart.so.12"]'
@@ -22,7 +20,7 @@ OTHER_CUDA = 'package: "codec", version: "1.0", cuda: "12", cuda_by: "needed", n
 def shelf(torches, index, tmp_path):
     """An index with packages of every kind that a request of this file names."""
     (tmp_path / "code").mkdir()
-    marks = Marks(tmp_path / "code")
+    marks = Marks(tmp_path / "code", torches.env["HOME"])
     index.add("serving", "2.0", requires=("torch==2.14.0",))
     index.add("serving", "1.0", requires=("torch>=2.0",))
     index.add("ranged", "2.0", requires=("torch<2.15",))
@@ -87,6 +85,7 @@ def added(shelf, request):
     return ran.json
 
 
+@pytest.mark.usefixtures("real_uv")
 @pytest.mark.parametrize("requests", [REQUESTS, pytest.param(MORE, marks=pytest.mark.slow)])
 def test_the_builds_and_packages_are_the_same(shelf, requests):
     for number, request in enumerate(requests):

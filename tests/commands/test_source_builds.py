@@ -7,6 +7,7 @@ import project_packages
 import pytest
 import tomli
 from environment_facts import HERE, ok
+from made_env import jax_env
 from marked_builds import Marks
 
 CPU = ("--device", "cpu", "--python", HERE)
@@ -154,8 +155,8 @@ def test_no_build_takes_what_files_state_and_create_does_not_build_it(gpuenv, ja
     assert marks.left() == []
 
 
-def test_add_runs_no_code_with_no_build(gpuenv, jax, index, marks):
-    assert gpuenv("create", "--framework", "jax", "--no-verify", *CPU).code == 0
+def test_add_runs_no_code_with_no_build(gpuenv, index, marks):
+    jax_env(gpuenv, index)
     marks.archive(index, "archived")
     ran = gpuenv("add", "archived", "--no-build", "--no-verify")
     assert ran.code == 6 and "--no-build forbids" in " ".join(ran.err.split()), ran.err

@@ -8,6 +8,7 @@ import pytest
 import tomli
 from environment_facts import HERE, ok
 from loopback import Index, serving, wheel_bytes
+from made_env import jax_env
 from marked_builds import Marks
 
 CPU = ("--device", "cpu", "--python", HERE)
@@ -56,7 +57,6 @@ def test_what_a_build_says_is_solved_and_its_package_is_named(gpuenv, jax, index
     held = locked(gpuenv)
     assert "plain" in held and "other" in held, "the build decides, and not PKG-INFO"
     assert "tool" not in held["built"], "nothing is to be compared"
-    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_an_older_release_is_taken_where_the_newest_does_not_fit(gpuenv, jax, index, marks):
@@ -133,7 +133,6 @@ def test_stated_requirements_are_solved_where_metadata_cannot_be_built(gpuenv, j
     held = locked(gpuenv)
     assert "plain" in held and "other" not in held
     assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", "plain >=1.0"]
-    ok(gpuenv("create", "--locked", "--no-verify"))
 
 
 def test_a_failed_build_is_the_reason_where_the_archive_states_nothing(gpuenv, jax, index):
@@ -150,25 +149,11 @@ def test_a_failed_build_is_the_reason_where_the_archive_states_nothing(gpuenv, j
     assert "setuptools was not found" in ran.err and "Did you mean setuptools" not in ran.err, ran.err
 
 
-def test_an_extra_of_a_source_brings_its_requirements(gpuenv, jax, index, marks):
-    marks.stated(index, "stated", "1.0", ("plain", "other>=1; extra=='more'"), **FAILS)
-    ok(gpuenv("lock", *ask(gpuenv, "stated[more]")))
-    held = locked(gpuenv)
-    assert "other" in held
-    assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", 'other >=1 ; extra == "more"', "plain"]
-    ok(gpuenv("create", "--locked", "--no-verify"))
-
-
-def test_metadata_that_no_build_may_change_is_not_recorded(gpuenv, jax, index, marks):
-    marks.stated(index, "stated", "1.0", ("plain",), since="2.2")
-    ran = gpuenv("lock", *ask(gpuenv, "stated"))
-    assert ran.code == 0 and marks.left() == [], ran.err
-    assert "plain" in locked(gpuenv) and "tool" not in locked(gpuenv)["stated"]
-    assert "compares them" not in ran.err
-
-
-def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, index, marks):
+def test_what_is_built_has_to_require_what_its_source_states(gpuenv, jax, index, marks):
     marks.stated(index, "stated", "1.0", ("plain",), ("plain", "other>=1"), **FAILS)
+    marks.stated(index, "extras", "1.0", ("plain", "other>=1; extra=='more'"), **FAILS)
+    marks.stated(index, "marked", "1.0", ("plain>=1.0", "other; python_version<'3'"), **FAILS)
+    marks.stated(index, "built", "1.0", ("plain",), ("plain", "other>=1"), **DYNAMIC)
     ok(gpuenv("lock", *ask(gpuenv, "stated")))
     ran = gpuenv("create", "--locked", "--no-verify")
     told = " ".join(ran.err.split())
@@ -177,21 +162,23 @@ def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, 
     assert "requirements of its source archive: plain" in told and "hint: lock again: gpuenv lock" in told
     assert not (gpuenv.work / ".venv").exists()
     # what was built is known from then on
-    ok(gpuenv("lock", *ask(gpuenv, "stated")))
-    assert "other" in locked(gpuenv)
+    ok(gpuenv("lock", *ask(gpuenv, "stated", "extras[more]", "marked", "built")))
+    held = locked(gpuenv)
+    assert "other" in held
+    assert held["extras"]["tool"]["gpuenv"]["depends"] == ["python", 'other >=1 ; extra == "more"', "plain"]
     ok(gpuenv("create", "--locked", "--no-verify"))
 
 
-def test_a_difference_rolls_back_what_add_did(gpuenv, jax, index, marks):
-    assert gpuenv("create", "--framework", "jax", "--no-verify", *CPU).code == 0
-    marks.stated(index, "stated", "1.0", ("plain",), (), **FAILS)
+def test_a_difference_rolls_back_what_add_did(gpuenv, index, marks):
+    jax_env(gpuenv, index)
+    marks.stated(index, "stated", "1.0", ("more",), (), **FAILS)
     ran = gpuenv("add", "stated", "--no-verify")
     assert ran.code == 7 and "the built stated 1.0 requires no package" in " ".join(ran.err.split()), ran.err
     names = {
         p.name.partition("-")[0]
         for p in (gpuenv.work / ".venv").glob("lib/python3*/site-packages/*.dist-info")
     }
-    assert "jax" in names and not names & {"stated", "plain"}
+    assert "jax" in names and not names & {"stated", "more"}
 
 
 # --- no build --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import tomli
 from environment_facts import HERE, ok
 from loopback import Index, serving, wheel_bytes
+from made_env import PROJECT, jax_env
 
 ASKED = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
 
@@ -68,10 +69,7 @@ def test_a_lock_without_a_hash_or_with_another_is_refused(stack):
 
 
 def test_repair_and_a_change_in_place_hold_the_files_against_the_lock(stack, index):
-    index.add("more", "1.0")
-    (stack.work / "gpuenv.yaml").write_text("frameworks: [jax]\n")
-    on_cpu = ("--device", "cpu", "--python", HERE, "--index", "pypi", "--no-verify")
-    assert stack("create", *on_cpu).code == 0
+    jax_env(stack, index, PROJECT)
     (site,) = (stack.work / ".venv").glob("lib/python3*/site-packages")
     (site / "jaxlib" / "__init__.py").unlink()
     stack.env["UV_CACHE_DIR"] = str(stack.folder / "another-cache")
@@ -79,7 +77,7 @@ def test_repair_and_a_change_in_place_hold_the_files_against_the_lock(stack, ind
     ran = stack("repair")
     assert ran.code == 7 and "its hash differs" in ran.err
     assert not (site / "jaxlib" / "__init__.py").exists()
-    (stack.work / "gpuenv.yaml").write_text("frameworks: [jax]\npackages: [more]\n")
-    ran = stack("create", *on_cpu)
+    (stack.work / "gpuenv.yaml").write_text(PROJECT.replace('"kept<2"', '"kept<2", "more"'))
+    ran = stack("create", "--no-verify")
     assert ran.code == 7 and "more" in ran.err and "its hash differs" in ran.err
     assert not (site / "more").exists()

@@ -7,8 +7,6 @@ from environment_facts import ok
 from loopback import Index, serving
 from test_newest_set import ASK, versions
 
-pytestmark = pytest.mark.usefixtures("real_uv")
-
 
 @pytest.fixture
 def torches(gpuenv, index):
@@ -32,6 +30,7 @@ def test_a_lock_runs_uv_once(torches, index):
     assert {p["index"] for p in ran.json["packages"]} == {index.url}
 
 
+@pytest.mark.usefixtures("real_uv")
 def test_two_indexes_are_told_apart_by_a_run_that_asks_none(torches, index):
     with serving(Index()) as other:
         torches.env["PIP_EXTRA_INDEX_URL"] = other.url

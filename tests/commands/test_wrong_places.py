@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from environment_facts import refused
 from framework_envs import framework_env, venv
+from made_env import jax_index
 
 from driver_stub import build, scenario
 from provision.environment import interpreter
@@ -43,7 +44,8 @@ def test_a_framework_in_the_place_of_a_path_is_corrected(gpuenv, word, option):
     assert not list(gpuenv.work.iterdir())
 
 
-def test_a_path_that_is_called_like_a_framework_is_a_path(gpuenv):
+def test_a_path_that_is_called_like_a_framework_is_a_path(gpuenv, index):
+    jax_index(gpuenv, index)
     words = ("--device", "cpu", "--dry-run", "--index", "pypi", "--framework", "jax")
     assert gpuenv("create", "./torch", *words).code == 0
     assert gpuenv("create", "torch", *words).code == 0

@@ -5,7 +5,6 @@ import sys
 import conda_channel as cc
 import pytest
 from environment_facts import ok
-from programs import run_program
 
 MANAGER = ("--manager", "conda")
 UNASKED_CPU = "No NVIDIA GPU found: building for the CPU"
@@ -57,11 +56,9 @@ def test_a_damaged_conda_lock_is_refused_and_kept(jax, argv):
 
 
 @pytest.mark.parametrize("command", ["create", "lock"])
-def test_conda_lock_is_required_from_the_start(tmp_path, command):
-    code = (
-        "import sys; sys.modules['conda_lock'] = None; from provision.cli import run; "
-        f"sys.exit(run([{command!r}, '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
-    )
-    done = run_program([sys.executable, "-c", code], cwd=tmp_path)
-    assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("missing", ["conda_lock", "rattler"])
+def test_the_extra_is_required_from_the_start(gpuenv, monkeypatch, command, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    ran = gpuenv(command, "--manager", "conda", "--framework", "jax", "--device", "cpu")
+    assert ran.code == 2 and "pip install 'gpuenv[conda]'" in ran.err
+    assert not list(gpuenv.work.iterdir())

@@ -138,15 +138,6 @@ def test_the_printed_line_activates_the_environment_without_conda(made):
         assert done.stdout.split("\n")[:3] == [f"{env}/bin/python", env, "left"], (shell, done.stderr)
 
 
-def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
-    code = (
-        "import sys; sys.modules['rattler'] = None; from provision.cli import run; "
-        "sys.exit(run(['create', 'env', '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
-    )
-    done = run_program([sys.executable, "-c", code], cwd=tmp_path)
-    assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.network
 def test_torch_works_in_a_conda_environment(tmp_path):

@@ -133,9 +133,16 @@ def test_the_root_is_no_place_for_an_environment():
     assert not registry._is_gone(Path("/"))
 
 
-def test_a_name_that_looks_like_an_option_is_a_name(tmp_path):
-    venv.make_venv(tmp_path / "-rf", sys.executable, PackageSources(), prompt="-rf")
-    assert (tmp_path / "-rf" / "bin" / "python").exists()
+def test_neither_a_name_like_an_option_nor_uvs_own_settings_change_the_new_environment(tmp_path, monkeypatch):
+    for name in ("UV_SYSTEM_SITE_PACKAGES", "UV_VENV_SEED", "UV_VENV_RELOCATABLE"):
+        monkeypatch.setenv(name, "1")
+    env = tmp_path / "-rf"
+    venv.make_venv(env, sys.executable, PackageSources(), prompt="-rf")
+    assert (env / "bin" / "python").exists()
+    config = (env / "pyvenv.cfg").read_text()
+    assert "include-system-site-packages = false" in config
+    assert "seed" not in config
+    assert not list(env.glob("lib/python3*/site-packages/pip"))
 
 
 def test_a_password_in_gpuenv_yaml_is_not_kept_in_the_cache(tmp_path):
@@ -313,16 +320,6 @@ def test_with_another_users_rights_nothing_is_done(tmp_path):
     code = "import os, sys\nos.setresuid(12345, 0, 0)\nfrom provision.cli import run\nsys.exit(run(['list']))"
     ended = process.run([sys.executable, "-c", code], timeout=300)
     assert ended.returncode == 2 and "another user's rights" in ended.stderr
-
-
-def test_uvs_own_settings_do_not_change_the_new_environment(tmp_path, monkeypatch):
-    for name in ("UV_SYSTEM_SITE_PACKAGES", "UV_VENV_SEED", "UV_VENV_RELOCATABLE"):
-        monkeypatch.setenv(name, "1")
-    venv.make_venv(tmp_path / "env", sys.executable, PackageSources(), prompt="env")
-    config = (tmp_path / "env" / "pyvenv.cfg").read_text()
-    assert "include-system-site-packages = false" in config
-    assert "seed" not in config
-    assert not list((tmp_path / "env").glob("lib/python3*/site-packages/pip"))
 
 
 def test_an_activate_line_takes_a_name_for_no_option(tmp_path, monkeypatch):

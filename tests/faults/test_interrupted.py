@@ -6,21 +6,18 @@ import subprocess
 import sys
 
 import pytest
-from environment_facts import HERE
+from made_env import JAX, PROJECT, jax_env, jax_index
 
 from provision.environment import place
 
-ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 HINT = "run the same command again: it undoes or continues what was begun"
 SAID = f"interrupted\nhint: {HINT}\n"
 
 
 @pytest.fixture
 def jax(gpuenv, index):
-    """`gpuenv` with tiny wheels of jax on an index, and `aa`."""
-    index.add_plan(gpuenv("resolve", "--json", *ASK).json)
-    index.add("aa", "1.0")
-    gpuenv.env["PIP_INDEX_URL"] = index.url
+    """`gpuenv` with tiny wheels of jax on an index, and `more`."""
+    jax_index(gpuenv, index)
     return gpuenv
 
 
@@ -28,7 +25,7 @@ def jax(gpuenv, index):
 def interrupt(jax, index):
     """Run a command until a file is asked for that never comes, and interrupt it: the end of its stderr."""
 
-    def run(*words, file="aa-1.0-py3-none-any.whl", number=signal.SIGINT):
+    def run(*words, file="more-1.0-py3-none-any.whl", number=signal.SIGINT):
         index.faults[file] = "stalled"
         argv = [sys.executable, "-m", "provision", *map(str, words)]
         with subprocess.Popen(
@@ -47,32 +44,31 @@ def interrupt(jax, index):
 
 
 def test_an_interrupted_create_leaves_nothing(jax, interrupt):
-    err = interrupt("create", *ASK, "--with", "aa", "--no-verify")
+    err = interrupt("create", *JAX, "--with", "more", "--no-verify")
     assert err.endswith(SAID)
     assert not [*jax.work.iterdir()]
 
 
 def test_an_interrupted_create_with_json_says_it_in_the_error(jax, interrupt):
-    error = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--json", number=signal.SIGTERM)
+    error = interrupt("create", *JAX, "--with", "more", "--no-verify", "--json", number=signal.SIGTERM)
     assert (error["message"], error["hint"]) == ("terminated", HINT)
 
 
-def test_an_interrupted_recreate_leaves_the_old_environment(jax, interrupt):
-    assert jax("create", *ASK, "--no-verify").code == 0
+def test_an_interrupted_recreate_leaves_the_old_environment(jax, index, interrupt):
+    jax_env(jax, index)
     env = jax.work / ".venv"
-    err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
+    err = interrupt("create", *JAX, "--with", "more", "--no-verify", "--recreate")
     assert err.endswith(SAID)
     assert place.is_undisturbed(env) and place.made_by_gpuenv(env)
 
 
-def test_an_interrupted_add_leaves_the_project_as_it_was(jax, interrupt):
-    (jax.work / "gpuenv.yaml").write_text(f"frameworks: [jax]\npython: '{HERE}'\ndevice: cpu\n")
-    assert jax("create", "--no-verify").code == 0
+def test_an_interrupted_add_leaves_the_project_as_it_was(jax, index, interrupt):
+    jax_env(jax, index, PROJECT)
 
     def read_files():
         return {file.name: file.read_bytes() for file in jax.work.iterdir() if file.is_file()}
 
     before = read_files()
-    assert interrupt("add", "aa", "--no-verify").endswith(SAID)
+    assert interrupt("add", "more", "--no-verify").endswith(SAID)
     assert read_files() == before
     assert place.is_undisturbed(jax.work / ".venv")

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from environment_facts import HERE, ok
+from environment_facts import ok
+from made_env import JAX, jax_env
 from powerless import shut
 from programs import run_program
 
@@ -22,17 +23,15 @@ from provision.errors import BuildError
 from provision.system.files import write_file
 from provision.system.scratch import _sweep, make_scratch
 
-ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
+ASK = (*JAX, "--no-verify")
 
 
 @pytest.fixture
 def jax(gpuenv, index):
-    """`gpuenv create` of tiny wheels, with `aa` in two versions."""
-    index.add_plan(gpuenv("resolve", "--json", *ASK[:-1]).json)
-    for version in ("1.0", "2.0"):
-        index.add("aa", version)
+    """`gpuenv create` of tiny wheels, with `kept` in two versions. Version 1.0 is in `.venv`."""
+    jax_env(gpuenv, index, "", "--with", "kept==1.0")
     (gpuenv.folder / "tmp").mkdir()
-    gpuenv.env |= {"PIP_INDEX_URL": index.url, "TMPDIR": str(gpuenv.folder / "tmp")}
+    gpuenv.env |= {"TMPDIR": str(gpuenv.folder / "tmp")}
 
     def create(*more):
         return ok(gpuenv("create", *ASK, *more))
@@ -41,15 +40,14 @@ def jax(gpuenv, index):
 
 
 def version(gpuenv):
-    code = "import importlib.metadata as m; print(m.version('aa'))"
+    code = "import importlib.metadata as m; print(m.version('kept'))"
     python = gpuenv.work / ".venv" / "bin" / "python"
     return run_program([python, "-c", code], check=True).stdout.strip()
 
 
 def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_nothing_else(jax, gpuenv, index):
-    jax("--with", "aa==1.0")
-    index.faults["aa-2.0-py3-none-any.whl"] = "stalled"
-    argv = [sys.executable, "-m", "provision", "create", *ASK, "--with", "aa==2.0"]
+    index.faults["kept-2.0-py3-none-any.whl"] = "stalled"
+    argv = [sys.executable, "-m", "provision", "create", *ASK, "--with", "kept==2.0"]
     child = subprocess.Popen(
         argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -59,9 +57,9 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
     index.released.set()
     index.faults.clear()
     assert version(gpuenv) == "1.0"
-    jax("--with", "aa==1.0")
+    jax("--with", "kept==1.0")
     assert version(gpuenv) == "1.0" and [p.name for p in gpuenv.work.iterdir()] == [".venv"]
-    jax("--with", "aa==2.0")
+    jax("--with", "kept==2.0")
     assert version(gpuenv) == "2.0" and [p.name for p in gpuenv.work.iterdir()] == [".venv"]
     assert not [p for p in (gpuenv.work / ".venv" / ".gpuenv").iterdir() if p.name.startswith(".")]
     assert not [p for p in (gpuenv.folder / "tmp").iterdir() if "gpuenv" in p.name]
@@ -81,11 +79,9 @@ install_packages(
 
 
 def test_a_killed_download_leaves_nothing_in_an_existing_environment(jax, gpuenv, index):
-    jax("--with", "aa==1.0")
     mark = gpuenv.work / ".venv" / ".gpuenv"
     kept = sorted(p.name for p in mark.iterdir())
-    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
-    index.faults["aa-1.0-py3-none-any.whl"] = "stalled"
+    index.faults["kept-1.0-py3-none-any.whl"] = "stalled"
     child = subprocess.Popen(
         [sys.executable, "-c", FETCH.replace("INDEX", repr(index.url))],
         env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

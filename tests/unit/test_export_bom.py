@@ -9,7 +9,8 @@ import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from environment_facts import HERE, ok
+from environment_facts import ok
+from made_env import jax_env
 from packageurl import PackageURL
 from rows import rows
 
@@ -135,12 +136,10 @@ def test_the_same_lock_gives_the_same_bytes(gpuenv):
 @pytest.fixture
 def built(gpuenv, index):
     """.venv of jax for the CPU from tiny wheels that say what they require and how they are licensed."""
-    ask = ("--framework", "jax", "--device", "cpu", "--python", HERE)
-    index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    gpuenv.env["PIP_INDEX_URL"] = index.url
+    jax_env(gpuenv, index)
     index.add("einops", "0.8.1", ("filelock>=3 ; python_version >= '3'", "absent ; python_version < '3'"))
     index.add("filelock", "3.20.0")
-    ok(gpuenv("create", "--no-verify", "--with", "einops", *ask))
+    ok(gpuenv("add", "einops", "--no-verify"))
     return gpuenv.work / ".venv"
 
 

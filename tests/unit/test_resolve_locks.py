@@ -5,9 +5,9 @@ import re
 import sys
 
 import pytest
+from command import run_forked
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from programs import run_program
 from rows import sampled
 
 pytestmark = pytest.mark.network
@@ -23,8 +23,7 @@ MACHINE = ("--driver", "580.95.05", "--python", "3.12", "--index", "pypi")
 def locked(folder, frameworks, gpu):
     """The packages of the lock by name, and how it was made. Uses the index that this machine uses."""
     named = [word for f in frameworks for word in ("--framework", f)]
-    argv = [sys.executable, "-m", "provision", "lock", *named, *MACHINE, "--gpu", gpu]
-    done = run_program(argv, cwd=folder, env=os.environ, timeout=400)
+    done = run_forked("lock", *named, *MACHINE, "--gpu", gpu, cwd=folder, env=os.environ, timeout=400)
     assert done.returncode == 0, done.stderr
     document = tomllib.loads((folder / "pylock.toml").read_text(encoding="utf-8"))
     return {p["name"]: p["version"] for p in document["packages"]}, document

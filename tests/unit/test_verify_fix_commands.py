@@ -3,13 +3,13 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from debian import need_programs
 from fix_machine import SYSTEM, FixMachine, make_apt, stand_in_names
+from framework_envs import venv
 from pip_options import read_pip_options
 from programs import run_program
 
@@ -53,7 +53,7 @@ def install_line(here, *sonames):
 def test_uv_reads_the_command_for_an_odd_path(tmp_path, env, again):
     """uv itself, in a real environment and with an index that is closed: it reads all options before it asks."""
     tools = Path(sys.executable).parent
-    subprocess.run([tools / "uv", "venv", "-q", "--python", sys.executable, env.path], check=True)
+    venv(env.path)
     command = make_pip_command(env, [], [WHEEL], again=again)
     environ = {"PATH": f"{tools}:{SYSTEM}", "HOME": str(tmp_path), "UV_DEFAULT_INDEX": f"{CLOSED}/simple",
                "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1",
