@@ -61,7 +61,7 @@ def attempt(state: State, candidate: Candidate) -> Outcome:
 
     The newest releases of the named packages are looked up at the same time, if they are not known yet.
     """
-    state.asked.add(candidate)
+    state.asked.add((candidate, candidate.plan.python))
     check_index(state.context.sources, candidate.plan)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_find_newest, state, candidate.plan)

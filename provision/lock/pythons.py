@@ -166,7 +166,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
     )
     older = FittingBuilds(state.context.with_request(pythons=(other,))) if other else None
     if older and older.newest.builds:
-        again = replace(state, fitting=older, tried=[])
+        again = replace(state, fitting=older)
         with contextlib.suppress(LockError):
             outcome = attempt(again, first_candidate(again))
             if isinstance(outcome, Solution) and not (outcome.conflicts or compiled & {*outcome.compiles}):
@@ -174,7 +174,6 @@ def prefer_older(state: State, best: Solution) -> Solution:
                     f"Python {other} in place of {python}: {oldest.name} {oldest.version} of {days[oldest.name]} has no wheel, "
                     f"and is older than Python {python}"
                 )
-                state.tried = [outcome]
                 state.set_fitting(older)
                 return outcome
     return best

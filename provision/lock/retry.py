@@ -182,11 +182,11 @@ def _make_silent(state: State, context: RequestContext) -> State:
 def _name_line(state: State, error: LockError, address: str) -> None:
     """Name the line of the project that has a closed address."""
     demands = state.context.demands
-    closed = (
+    closed = [
         n.origin for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address
-    )
+    ]
     where = ", ".join(closed) or _find_line(address, demands.files)
-    if where not in error.message:
+    if not any(origin in error.message for origin in closed or [where]):
         error.message = f"{error.message} ({where})"
 
 

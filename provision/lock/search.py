@@ -67,10 +67,23 @@ def search(
 
 
 def _solve(state: State) -> Solution:
-    """Ask, judge, and compare with at most three other solutions. Raises LockError, ResolveError."""
+    """Ask, judge, and compare, with an older Python too where a package needs it. Raises LockError, ResolveError."""
     pythons.choose_python(state)
-    best = _first_solution(state)
-    state.tried.append(best)
+    best = _compare(state, _first_solution(state))
+    for conflict in best.conflicts:
+        if not conflict.roots and conflict.name in state.compatibility.named:
+            raise ResolveError(
+                f"{conflict.why}, and no other solution exists",
+                hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
+            )
+        state.note(conflict.sentence, "warning")
+    older = pythons.prefer_older(state, best)
+    return best if older is best else _compare(state, older)
+
+
+def _compare(state: State, best: Solution) -> Solution:
+    """Return the best of a solution and at most three others."""
+    state.tried = [best]
     more = MOST_MORE
     while more and (better := _better_candidates(state, best)[: min(more, _AT_ONCE)]):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -85,14 +98,7 @@ def _solve(state: State) -> Solution:
             state.emit(Event("done", "lock", reasons.describe(outcome)))
             if isinstance(outcome, Solution) and _rank(state, outcome) < _rank(state, best):
                 best = outcome
-    for conflict in best.conflicts:
-        if not conflict.roots and conflict.name in state.compatibility.named:
-            raise ResolveError(
-                f"{conflict.why}, and no other solution exists",
-                hint=f"allow other releases of {conflict.name}, or another build of {best.builds[0].framework}",
-            )
-        state.note(conflict.sentence, "warning")
-    return pythons.prefer_older(state, best)
+    return best
 
 
 def _first_solution(state: State) -> Solution:
@@ -193,7 +199,7 @@ def _better_candidates(state: State, best: Solution) -> list[Candidate]:
         dataclasses.replace(c, only_binary=c.only_binary | {":all:"}, built=built - c.only_binary)
         for c in found
     )
-    return [c for c in dict.fromkeys(for_wheels) if c not in state.asked]
+    return [c for c in dict.fromkeys(for_wheels) if (c, c.plan.python) not in state.asked]
 
 
 def _avoid_conflicts(state: State, best: Solution) -> Iterator[Candidate]:

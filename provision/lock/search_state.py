@@ -38,7 +38,7 @@ class Candidate(Value):
     limits: tuple[str, ...] = ()
     only_binary: frozenset[str] = frozenset()
     loose: bool = False
-    # Two candidates of a search that differ in nothing else have the same answer.
+    # Two candidates for a Python that differ in nothing else have the same answer.
     plan: Plan = field(compare=False)
     built: frozenset[str] = field(default=frozenset(), compare=False)
     prefer: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -94,7 +94,7 @@ class State:
     """What is known while one request is solved.
 
     `locked` are the packages of an existing lock that stay. `newest` are the newest releases of the named packages, which were
-    looked up for the Python `newest_for`. `asked` are the candidates that uv was asked, from two threads, and `tried` the
+    looked up for the Python `newest_for`. `asked` are the candidates that uv was asked, from two threads, each with its Python, and `tried` the
     outcomes that were compared. `fitting` has the request, and the builds for the Python that is tried.
     """
 
@@ -104,7 +104,7 @@ class State:
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
     newest_for: str | None = None
-    asked: set[Candidate] = field(default_factory=set)
+    asked: set[tuple[Candidate, str | None]] = field(default_factory=set)
     tried: list[Outcome] = field(default_factory=list)
     named: tuple[NamedPackage, ...] = field(init=False)
     compatibility: Compatibility = field(init=False)

@@ -227,3 +227,19 @@ def test_the_python_is_no_more_than_two_years_newer_than_an_archive(gpuenv, inde
         named = f"Python {pythons[day]} in place of 3.15: archived 1.0 of {day}"
         assert (named in " ".join(ran.err.split())) == (pythons[day] != "3.15")
     assert pythons == {"2022-12-01": "3.13", "2024-06-01": "3.14", "2026-01-01": "3.15"}
+
+
+def test_the_solution_with_an_older_python_is_compared_with_others_too(gpuenv, index, marks):
+    arm = ("--device", "cpu", "--platform", "linux-aarch64", "--glibc", "2.39", "--json")
+    newest = gpuenv("resolve", "-f", "jax", *arm).json
+    older = gpuenv("resolve", "-f", f"jax<{newest['builds'][0]['version']}", *arm).json
+    for plan in (newest, older):
+        index.add_plan(plan)
+    marks.archive(index, "archived")
+    index.uploaded, index.uploads = "2026-10-01T00:00:00Z", {"archived-1.0.tar.gz": "2022-12-01T00:00:00Z"}
+    index.add("serving", "2.0", requires=(f"jax=={older['builds'][0]['version']}",))
+    index.add("serving", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    ran = ok(gpuenv("lock", "-f", "jax", "--with", "archived", "--with", "serving", *arm))
+    locked = {p["name"]: p["version"] for p in ran.json["packages"]}
+    assert (ran.json["plan"]["python"], locked["serving"]) == ("3.13", "2.0")

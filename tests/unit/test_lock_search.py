@@ -70,12 +70,12 @@ def test_an_index_that_ends_while_solutions_are_compared_keeps_the_first_one(mon
     first = first_candidate(here)
     best = dataclasses.replace(solved(first, vllm="0.1"), behind={"vllm": 9})
     here.newest = Answer(packages=(el.wheel("vllm", "0.2"),))
-    here.asked.add(first)
+    here.asked.add((first, first.plan.python))
     monkeypatch.setattr(here, "read_bounds", lambda _: {})
     monkeypatch.setattr(search, "_first_solution", lambda _: best)
 
     def refuse(state, candidate):
-        state.asked.add(candidate)
+        state.asked.add((candidate, candidate.plan.python))
         asked.append(candidate)
         assert len(asked) < 9, "the same candidates are asked forever"
         return Refusal(candidate, LockError("no answer", unreachable="pytorch"))
@@ -151,7 +151,11 @@ def test_a_candidate_that_is_asked_again_with_fixed_builds_counts_as_asked(monke
     monkeypatch.setattr(attempt, "Query", Silent)
     monkeypatch.setattr(type(here.compatibility), "conflicts", lambda *_: ())
     found = attempt.attempt(here, first)
-    assert found.asked.fixed and found.asked != first and {first, found.asked} <= here.asked
+    assert (
+        found.asked.fixed
+        and found.asked != first
+        and {(c, c.plan.python) for c in (first, found.asked)} <= here.asked
+    )
 
 
 # --- the request that follows --------------------------------------------------------------------------
@@ -302,6 +306,16 @@ def test_a_release_that_would_hold_another_package_back_says_so():
 def test_a_limit_may_be_what_excludes_a_release(newer, said):
     known = SimpleNamespace(locked={}, context=SimpleNamespace(sources=SimpleNamespace(exclude_newer=newer)))
     assert said in reasons._explain_older(known, "a", "1")
+
+
+def test_the_line_of_a_closed_repository_is_named_once():
+    parts = [
+        SimpleNamespace(text=f"{n} @ git+https://x/a", index=None, origin=f"{n}.txt line 1") for n in "ab"
+    ]
+    here = SimpleNamespace(context=SimpleNamespace(demands=SimpleNamespace(needs=parts, files=())))
+    for error in (LockError("no answer"), LockError("git cannot fetch it (a.txt line 1)")):
+        retry._name_line(here, error, "https://x/a")
+        assert error.message.count("a.txt line 1") == 1 and error.message.endswith("line 1)")
 
 
 # --- fleets --------------------------------------------------------------------------------------------
