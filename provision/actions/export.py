@@ -18,7 +18,7 @@ from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, assert_known, render, warnings
-from ..export.source import GpuenvWheel, resolve_source, write_own_wheel
+from ..export.source import choose_source
 from ..export.subject import Subject, extras_of
 from ..lock.formats import get_format
 from ..model import (
@@ -93,7 +93,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
     folder = Path.cwd() if in_project else beside  # the paths in the export start from it
     to_file = output is not None and not is_stream(output)
-    wheel = write_wheel_beside(form, options.gpuenv_from, beside)
+    gpuenv, wheel = choose_source(form, options.gpuenv_from, beside, folder)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     lock_file = place_lock(source.file, folder, beside)
@@ -112,7 +112,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         lock_file=lock_file.relative_to(folder).as_posix(), images=rows.load(choices).images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
-        gpuenv=resolve_source(options.gpuenv_from, wheel, folder),
+        gpuenv=gpuenv,
     )  # fmt: skip
     text = render(form, subject)
     if form in INSTALL_GPUENV and not copied and not lock_file.exists():
@@ -207,18 +207,6 @@ def _choose_lock_file(lock: Lock) -> Path:
         except LockError:
             continue  # another tool's pylock
     return name
-
-
-def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWheel | None:
-    """Return gpuenv's own wheel if the export installs gpuenv from it. Raises UsageError, BuildError."""
-    if form in INSTALL_GPUENV:
-        return write_own_wheel(folder) if address is None else None
-    if address is None:
-        return None
-    raise UsageError(
-        f"--gpuenv-from: an export in the format {form} does not install gpuenv",
-        hint=f"use it with {', '.join(INSTALL_GPUENV)}",
-    )
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from ..errors import UsageError
 from ..system.wheel_file import label_of
-from .subject import Subject, conda_packages, folder_of, hashed, local_files, pip_packages
+from .subject import Subject, conda_packages, folder_of, hashed, linux_only, local_files, pip_packages
 
 # Format -> module. Its function has the name of the format.
 FORMATS = {
@@ -58,6 +58,8 @@ NEXT = {
 def render(form: str, subject: Subject) -> str:
     """Return a lock in a format. Raises UsageError for an unknown format or an unsupported lock."""
     assert_known(form)
+    if FORMATS[form] == "recipes":
+        linux_only(subject, form)
     module = import_module(f".{FORMATS[form]}", __name__)
     function: Callable[[Subject], str] = getattr(module, re.sub(r"\W", "_", form))
     return function(subject)

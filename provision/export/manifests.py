@@ -45,7 +45,7 @@ def requirements(subject: Subject) -> str:
     )  # fmt: skip
     text += f"\n--index-url {oneline(index)}\n\n" if index else "\n"
     commands = []
-    for package in sorted(pip_packages(subject.lock), key=lambda p: p.name):
+    for package in pip_packages(subject.lock):
         if hashed(package):
             digest = oneline(package.sha256 or "")
             text += f"{_requirement(package, index)} \\\n    --hash=sha256:{digest}\n"
@@ -79,8 +79,8 @@ def environment_yml(subject: Subject) -> str:
     import yaml
 
     lock, index = subject.lock, main_index(subject.lock)
-    conda = sorted(conda_packages(lock), key=lambda p: p.name)
-    wheels = sorted((p for p in pip_packages(lock) if conda or p.name != "pip"), key=lambda p: p.name)
+    conda = conda_packages(lock)
+    wheels = [p for p in pip_packages(lock) if conda or p.name != "pip"]
     loose = [p.name for p in wheels if not hashed(p)]
     channels = _channels(conda)
     dependencies: list[object] = [] if conda else [f"python={lock.plan.python}", "pip"]
@@ -115,7 +115,7 @@ def _channels(conda: list[LockedPackage]) -> list[str]:
 def pixi(subject: Subject) -> str:
     """Return a pixi.toml, of which `pixi lock` makes a pixi.lock. Raises UsageError for a package that it cannot name."""
     lock, index = subject.lock, main_index(subject.lock)
-    conda = sorted(conda_packages(lock), key=lambda p: p.name)
+    conda = conda_packages(lock)
     # The virtual packages that pixi solves with are those of the target, not of the solving machine.
     platform = {"platform": CONDA_SUBDIRS[lock.plan.platform]}
     if lock.target.glibc and lock.plan.platform.startswith("linux"):
@@ -199,10 +199,7 @@ def uv(subject: Subject) -> str:
         )
     # gpuenv locks pip for an environment that uv manages itself.
     locks = extras or {"": lock}
-    by_extra = {
-        extra: sorted((p for p in pip_packages(one) if p.name != "pip"), key=lambda p: p.name)
-        for extra, one in locks.items()
-    }
+    by_extra = {extra: [p for p in pip_packages(one) if p.name != "pip"] for extra, one in locks.items()}
     main, packages = main_index(lock), [p for locked in by_extra.values() for p in locked]
     names = _index_names(packages, main)
     # The main index stands for uv's own, and the others are for the packages that name them.

@@ -19,11 +19,10 @@ from .subject import (
     create_command,
     describe_target,
     file_name,
+    find_links,
     folder_of,
     from_template,
     headline,
-    linux_only,
-    local_files,
     target_options,
 )
 
@@ -37,10 +36,8 @@ _ENV = "/opt/env"
 
 def dockerfile(subject: Subject) -> str:
     """Return a Dockerfile, which needs BuildKit. Raises UsageError if no base image fits."""
-    linux_only(subject, "a Dockerfile")
     lock, start = subject.lock, base_image(subject)
     path = f"/opt/lock/{PurePosixPath(subject.lock_file).name}"
-    wheels = ["--find-links", "/wheels"] if any(local_files(lock)) else []
     folders = []
     for package in lock.packages:
         if folder := folder_of(package):
@@ -57,24 +54,22 @@ def dockerfile(subject: Subject) -> str:
         base_cuda=start.cuda,
         cuda_packages="" if start.cuda or lock.plan.device != "cuda" else carrier,
         apt=[*start.apt, *_git_packages(subject)], gpuenv=subject.gpuenv.requirement("/context"), folders=folders,
-        copied_lock=[subject.lock_file, path], create=create_command(subject, _ENV, path, *wheels),
+        copied_lock=[subject.lock_file, path], create=create_command(subject, _ENV, path, "/wheels"),
     )  # fmt: skip
 
 
 def apptainer(subject: Subject) -> str:
     """Return a definition. Its build arguments need Apptainer 1.2 or SingularityCE 4. Raises UsageError."""
-    linux_only(subject, "an Apptainer image")
     lock, start = subject.lock, base_image(subject)
     path = f"/opt/lock/{make_lock_name(lock.manager)}"
     copied = {subject.lock_file: path}
     if wheel := subject.gpuenv.wheel:
         copied[wheel] = f"/opt/lock/{wheel}"
-    more = ["--find-links", "/opt/wheels"] if any(local_files(lock)) else []
-    more += ["--cache-dir", "/tmp/gpuenv-cache"]  # noqa: S108  # of the image
+    cache = ["--cache-dir", "/tmp/gpuenv-cache"]  # noqa: S108  # of the image
     return from_template(
         "apptainer.def", subject, "apptainer", image=start.image, target=describe_target(lock),
         nv="--nv " if lock.plan.device == "cuda" else "", apt=[*start.apt, *_git_packages(subject)],
-        gpuenv=subject.gpuenv.requirement("/opt/lock"), create=create_command(subject, _ENV, path, *more),
+        gpuenv=subject.gpuenv.requirement("/opt/lock"), create=create_command(subject, _ENV, path, "/opt/wheels", *cache),
         copied=[shell(*pair) for pair in copied.items()],
         folders=[shell(folder, folder) for p in lock.packages if (folder := folder_of(p))],
     )  # fmt: skip
@@ -82,17 +77,15 @@ def apptainer(subject: Subject) -> str:
 
 def devcontainer(subject: Subject) -> str:
     """Return the file for .devcontainer/ with comments, which its readers allow. Raises UsageError."""
-    linux_only(subject, "a dev container")
     lock, start, source = subject.lock, base_image(subject, "devcontainer"), subject.gpuenv
     # Outside of the workspace: that is the host's folder and may contain an environment of the host.
     home = f"/home/{start.user}"
     # The path of the project's folder may contain a space, which an address cannot.
     copied = replace(source, wheel=PurePosixPath(source.wheel).name)
-    wheels = ["--find-links", "wheels"] if any(local_files(lock)) else []
     values = {
         "image": start.image, "user": start.user, "torch": any(b.framework == "torch" for b in lock.plan.builds),
         "gpuenv": copied.requirement(f"{home}/.gpuenv"), "env": f"{home}/env", "interpreter": f"{home}/env/bin/python",
-        "create": create_command(subject, f"{home}/env", subject.lock_file, *wheels)[1:],
+        "create": create_command(subject, f"{home}/env", subject.lock_file, "wheels")[1:],
     }  # fmt: skip
     steps = from_template("devcontainer-create.sh", subject, "devcontainer", **values).splitlines()
     start_text = from_template("devcontainer-start.sh", subject, "devcontainer", **values).strip()
@@ -108,12 +101,10 @@ def devcontainer(subject: Subject) -> str:
 
 def github(subject: Subject) -> str:
     """Return a workflow. Raises UsageError if no machine fits. Strings are JSON, which is valid YAML."""
-    linux_only(subject, "the workflow")
     lock, source = subject.lock, subject.gpuenv
-    wheels = ["--find-links", "wheels"] if any(local_files(lock)) else []
     options = lock_options(subject)
-    check = shell("gpuenv", "lock", "--check", *options, *wheels) if options else ""
-    create = shell(*create_command(subject, ".venv", subject.lock_file, *wheels))
+    check = shell("gpuenv", "lock", "--check", *options, *find_links(lock, "wheels")) if options else ""
+    create = shell(*create_command(subject, ".venv", subject.lock_file, "wheels"))
     if "${{" in headline(lock) + check + create + source.address + source.wheel:
         # The author of the lock could otherwise make the workflow evaluate expressions, with its secrets.
         raise UsageError("the lock contains an expression of GitHub Actions (${{), which gpuenv never writes")
@@ -251,8 +242,7 @@ def _minor(glibc: str | None) -> int:
 
 
 def sbatch(subject: Subject) -> str:
-    """Return a batch script. Raises UsageError for a lock of another system than Linux."""
-    linux_only(subject, "a Slurm job")
+    """Return a batch script."""
     gpus = max(len(subject.lock.target.gpus), 1)
     return from_template("sbatch.sh", subject, "sbatch", env=subject.env, gpus=str(gpus))
 
@@ -274,8 +264,7 @@ def _node_script(subject: Subject, form: str) -> str:
 
 
 def taskprolog(subject: Subject) -> str:
-    """Return the task prolog. Raises UsageError for a lock of another system than Linux."""
-    linux_only(subject, "a Slurm job")
+    """Return the task prolog."""
     return from_template("slurm-task.sh", subject, "taskprolog")
 
 
@@ -293,8 +282,7 @@ def daemonset(subject: Subject) -> str:
 
 
 def job(subject: Subject) -> str:
-    """Return a Job that verifies its environment before it starts. Raises UsageError for another system than Linux."""
-    linux_only(subject, "a Job of Kubernetes")
+    """Return a Job that verifies its environment before it starts."""
     gpus, cuda = max(len(subject.lock.target.gpus), 1), subject.lock.plan.device == "cuda"
     verify = ["gpuenv", "verify", *([] if cuda else ["--device", "cpu"]), "--quick", "/opt/env"]
     limits = {"memory": "64Gi", **({"nvidia.com/gpu": gpus} if cuda else {})}
@@ -303,7 +291,6 @@ def job(subject: Subject) -> str:
 
 def _require_gpu(subject: Subject, form: str) -> None:
     """Raise UsageError for a lock without a GPU."""
-    linux_only(subject, f"--format {form}")
     if subject.lock.plan.device != "cuda":
         raise UsageError(
             f"--format {form} checks GPUs, but the lock is for the CPU",

@@ -16,6 +16,7 @@ from ..system import untrusted
 from ..system.files import suggest_fix, write_file
 from ..system.redaction import redact
 from ..system.scratch import make_scratch
+from . import INSTALL_GPUENV
 from .subject import GpuenvSource
 
 # None of these characters is special in sh, make, YAML, JSON or workflow expressions.
@@ -89,22 +90,26 @@ class GpuenvWheel(Value):
         )
 
 
-def resolve_source(address: str | None, wheel: GpuenvWheel | None, folder: Path) -> GpuenvSource:
-    """Return where an export whose paths start from `folder` gets gpuenv from. Raises UsageError."""
+def choose_source(
+    form: str, address: str | None, beside: Path, folder: Path
+) -> tuple[GpuenvSource, GpuenvWheel | None]:
+    """Return where an export whose paths start from `folder` gets gpuenv from, and the wheel to write `beside` it: that of
+    the running gpuenv, without an address. Raises UsageError, BuildError."""
     if address is not None:
-        return GpuenvSource(address=check_address(address))
-    if wheel is None:
-        return GpuenvSource()
-    return GpuenvSource(wheel=wheel.path.relative_to(folder).as_posix(), sha256=wheel.sha256)
-
-
-def write_own_wheel(folder: Path) -> GpuenvWheel:
-    """Make the wheel of the running gpuenv, for its place in `folder`. Raises BuildError."""
+        if form not in INSTALL_GPUENV:
+            raise UsageError(
+                f"--gpuenv-from: an export in the format {form} does not install gpuenv",
+                hint=f"use it with {', '.join(INSTALL_GPUENV)}",
+            )
+        return GpuenvSource(address=check_address(address)), None
+    if form not in INSTALL_GPUENV:
+        return GpuenvSource(), None
     from ..bundle import wheels
 
     with make_scratch("export") as scratch:
         name = wheels.own_wheel(scratch)
-        return GpuenvWheel(path=folder / name, data=(scratch / name).read_bytes())
+        wheel = GpuenvWheel(path=beside / name, data=(scratch / name).read_bytes())
+    return GpuenvSource(wheel=wheel.path.relative_to(folder).as_posix(), sha256=wheel.sha256), wheel
 
 
 def choose_recorded_source(text: str | None, folder: Path) -> str:

@@ -150,11 +150,11 @@ def from_template(name: str, subject: Subject, form: str, **more: Any) -> str:
 
 
 def conda_packages(lock: Lock) -> list[LockedPackage]:
-    return [p for p in lock.packages if p.is_conda]
+    return sorted((p for p in lock.packages if p.is_conda), key=lambda p: p.name)
 
 
 def pip_packages(lock: Lock) -> list[LockedPackage]:
-    return [p for p in lock.packages if not p.is_conda]
+    return sorted((p for p in lock.packages if not p.is_conda), key=lambda p: p.name)
 
 
 def hashed(package: LockedPackage) -> bool:
@@ -213,9 +213,15 @@ def target_options(lock: Lock) -> list[str]:
     return options
 
 
-def create_command(subject: Subject, env: str, lock_path: str, *more: str) -> list[str]:
-    """Return the command that builds the lock, also on a machine without its GPU."""
+def find_links(lock: Lock, folder: str) -> list[str]:
+    """Return the option for a folder with the wheels that the lock has from folders of the locking machine, if there are any."""
+    return ["--find-links", folder] if any(local_files(lock)) else []
+
+
+def create_command(subject: Subject, env: str, lock_path: str, wheels: str, *more: str) -> list[str]:
+    """Return the command that builds the lock, also on a machine without its GPU. `wheels` is the folder of local wheels."""
     how = ["--manager", "conda"] if subject.lock.manager == "conda" else target_options(subject.lock)
+    how += find_links(subject.lock, wheels)
     return ["gpuenv", "create", env, "--locked", "--lock", lock_path, "--no-verify", *how, *more]
 
 
@@ -234,7 +240,7 @@ def linux_only(subject: Subject, form: str) -> None:
     platform = subject.lock.plan.platform
     if not platform.startswith("linux"):
         raise UsageError(
-            f"{form} requires Linux, but the lock is for {oneline(platform)}",
+            f"--format {form} requires Linux, but the lock is for {oneline(platform)}",
             hint="lock for Linux: gpuenv lock --platform linux-x86_64",
         )
 

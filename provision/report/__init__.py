@@ -137,10 +137,8 @@ def _format_environment(facts: ReportFacts) -> Iterator[str]:
     for build in plan.builds:
         of = f"CUDA {build.cuda}, cuDNN {build.cudnn or 'none'}" if build.cuda else "CPU build"
         yield f"build     {build.framework} {build.version}, {of}, from {build.index}"
-    target = plan.target
-    gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus) or "any GPU"
     if plan.device == "cuda":
-        yield f"made for  driver {target.driver or 'any'}, {gpus}"
+        yield f"made for  {plan.target.words}"
     for note in plan.notes:
         yield f"note      {note}"
     newest: dict[str, RejectedBuild] = {}
