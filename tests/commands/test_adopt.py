@@ -1,13 +1,11 @@
 """`create --adopt`: a venv of another tool becomes one of gpuenv, with the packages that it has."""
 
-import sys
-
 import pytest
 from command import Command
 from environment_facts import HERE, installed, ok, refused
 from framework_envs import venv
 from loopback import Index, serving
-from made_env import copied
+from made_env import copied, jax_index
 from programs import run_program
 from rows import rows
 from uv import find_uv_bin
@@ -15,20 +13,14 @@ from uv import find_uv_bin
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """`gpuenv` where uv made `.venv` with jax, which cannot be imported, and an old release of a package."""
+    """`gpuenv` where `.venv` of another tool has jax, which cannot be imported, and an old release of a package."""
     gpuenv = Command(tmp_path_factory.mktemp("theirs") / "jax")
-    plan = gpuenv(
-        "resolve", "--framework", "jax", "--index", "pypi", "--device", "cpu", "--python", HERE, "--json"
-    )
     with serving(Index()) as index:
-        index.add_plan(plan.json)
-        for name, version in (("kept", "1.0"), ("kept", "2.0"), ("more", "1.0"), ("six", "1.0")):
-            index.add(name, version)
+        jax_index(gpuenv, index)
+        index.add("six", "1.0")
         index.add("needs-more", "1.0", requires=("more",))
-        gpuenv.env["PIP_INDEX_URL"] = index.url
-        uv(gpuenv, "venv", "--python", sys.executable, ".venv")
-        jax = plan.json["builds"][0]["requirements"]
-        uv(gpuenv, "pip", "install", *jax, "kept==1.0")
+        venv(gpuenv.work / ".venv")
+        uv(gpuenv, "pip", "install", "jax", "kept==1.0")
         yield gpuenv
 
 

@@ -76,13 +76,11 @@ def test_the_readme_says_what_each_class_gets(made):
     ],
 )
 def test_a_host_installs_the_lock_of_its_class(host, driver, words, lock):
-    ran = ok(host.create(driver))
+    ran = ok(host.create(driver, "--dry-run"))
     said = " ".join(ran.err.split())
     assert words in said and lock in said
-    locked = {p["name"]: p["version"] for p in ran.json["lock"]["packages"]}
     wanted = {p["name"]: p["version"] for p in tomllib.loads((host.bundle / lock).read_text())["packages"]}
-    assert locked == wanted
-    assert ok(host.create(driver)).json["environment"]["changed"] is False
+    assert dict(re.findall(r"^  (\S+) (\S+), ", ran.err, re.MULTILINE)) == wanted
 
 
 def test_a_host_that_no_class_fits_is_refused_with_the_classes(host):
@@ -102,6 +100,7 @@ def test_options_choose_among_the_plans(host):
     assert host.create("mismatch").code == host.create(None, "--device", "cuda").code == 4
     ran = ok(host.create("580-h200", "--device", "cpu"))
     assert "installing pylock.cpu.toml" in ran.err
+    assert ok(host.create("580-h200", "--device", "cpu")).json["environment"]["changed"] is False
     ran = host.create("580-h200", "--python", "3.1", "--recreate")
     assert ran.code == 6 and f"for Python {HERE}, not 3.1" in ran.json["error"]["message"]
     assert host.create(None, "--framework", "jax", "--recreate").code == 6

@@ -8,19 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import tomllib
 from environment_facts import ok, refused
+from made_env import JAX, jax_env
 from programs import run_program
 from rows import rows
 from torch_project import GPU, HERE, installed, torch  # noqa: F401
 
 
 def test_what_is_installed_is_what_was_planned_and_unproven_on_another_machine(torch, gpuenv):
+    """In the folder of a project, where an empty `.venv` is."""
+    (gpuenv.work / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
+    (gpuenv.work / ".venv").mkdir()
     args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
     first, again = (ok(gpuenv("create", *args)) for _ in range(2))
     for ran in (first, again):
         assert ran.json["verdict"] is None and "unproven on this machine" in ran.err
+        assert "were copied" not in ran.err, "on one file system uv links"
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "pyproject.toml"]
     made = first.json
     assert made["schema"] == "gpuenv.create/1" and not again.json["environment"]["changed"]
     assert made["environment"]["made_by_gpuenv"] and made["environment"]["changed"]
@@ -32,20 +37,6 @@ def test_what_is_installed_is_what_was_planned_and_unproven_on_another_machine(t
     assert "pip" in have
     assert {p["name"] for p in made["lock"]["packages"]} == set(have)
     assert all(p["sha256"] and p["index"] for p in made["lock"]["packages"])
-
-
-@pytest.mark.usefixtures("real_uv")
-def test_the_same_create_again_downloads_and_rebuilds_nothing(torch, index, gpuenv):
-    assert torch().code == 0
-    first = index.downloads()
-    assert first and set(first.values()) == {1}
-    asked = sum(index.requests.values())
-    before = (gpuenv.work / ".venv").stat().st_ino
-    assert ok(torch("--json")).json["environment"]["changed"] is False
-    assert sum(index.requests.values()) == asked
-    assert torch("--recreate").code == 0
-    assert index.downloads() == first, "a second build took a wheel from the index that the cache had"
-    assert (gpuenv.work / ".venv").stat().st_ino != before
 
 
 _CHILDREN = """
@@ -85,9 +76,11 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     ]
     asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
     assert len(asked) == len(set(asked)), "a Python was asked twice"
-    before = dict(index.requests)
+    before, inode = dict(index.requests), (gpuenv.work / ".venv").stat().st_ino
+    assert ok(torch("--json")).json["environment"]["changed"] is False
     again = run_program([*argv, "--recreate"], cwd=gpuenv.work, env=gpuenv.env, check=True)
     assert index.requests == before, "what is in the cache is put in without the network"
+    assert (gpuenv.work / ".venv").stat().st_ino != inode
     uv = [words[1:3] for words in json.loads(again.stderr.splitlines()[-1]) if Path(words[0]).name == "uv"]
     assert uv.count(["pip", "install"]) == 1
 
@@ -115,15 +108,25 @@ def test_lock_check_tells_what_is_asked_for_and_not_in_the_lock(torch, index):
     assert "pip: 26.0 -> 26.1" in refused(torch("--check", "--with", "pip>=26.1", verb="lock"), 6).err
 
 
-@pytest.mark.parametrize(
-    ("sent", "code", "again"), [(signal.SIGTERM, 143, True), (signal.SIGKILL, -9, False)]
-)
-def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv, index, sent, code, again):
-    if again:
-        assert torch().code == 0
-        shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
-    file = next(iter(index.wheels["nvidia-cudnn-cu13"]))
-    index.faults[file] = "stalled"
+def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv, index):
+    env = gpuenv.work / ".venv"
+    end_download(gpuenv, index, signal.SIGKILL, -9)
+    assert not env.exists()
+    assert torch().code == 0, "the next run succeeds"
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
+    before = env.stat().st_ino
+    end_download(gpuenv, index, signal.SIGTERM, 143)
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+    assert env.stat().st_ino == before and "torch" in installed(env)
+    assert torch("--json").json["environment"]["changed"] is False
+
+
+def end_download(gpuenv, index, sent, code):
+    """Send a signal to a build that waits for a wheel."""
+    index.stalled.clear()
+    index.released.clear()
+    index.faults[next(iter(index.wheels["nvidia-cudnn-cu13"]))] = "stalled"
     argv = [sys.executable, "-m", "provision", "create", "--framework", "torch", "--python", HERE, "--index", "pypi",
             *GPU, "--no-verify", "--recreate"]  # fmt: skip
     child = subprocess.Popen(
@@ -135,15 +138,6 @@ def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv,
     assert child.returncode == code, err
     index.released.set()
     index.faults.clear()
-    left = [p.name for p in gpuenv.work.iterdir()]
-    if sent != signal.SIGKILL:
-        assert left == ([".venv"] if again else [])
-    if again:
-        assert "torch" in installed(gpuenv.work / ".venv")
-    else:
-        assert not (gpuenv.work / ".venv").exists()
-    assert torch("--recreate").code == 0, "the next run succeeds"
-    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
 SPOILT = {
@@ -246,9 +240,10 @@ def test_a_first_environment_that_fails_stays_with_its_verdict_and_a_recreate_pu
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
-def test_a_folder_named_t_is_not_taken_for_a_token(torch, gpuenv):
+def test_a_folder_named_t_is_not_taken_for_a_token(gpuenv, index):
     """What is kept of the options leaves passwords and tokens out: /t/TOKEN is one in an address."""
+    jax_env(gpuenv, index)
     links = gpuenv.work / "t" / "links"
     links.mkdir(parents=True)
-    ok(torch("--find-links", links, "--json"))
-    assert torch("--find-links", links, "--json").json["environment"]["changed"] is False
+    ok(gpuenv("create", *JAX, "--find-links", links, "--no-verify"))
+    assert f'"{links}"' in (gpuenv.work / ".venv" / ".gpuenv" / "request.json").read_text()

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from environment_facts import refused
+from environment_facts import installed, ok, refused
+from made_env import JAX, jax_env
 from torch_project import GPU, HERE, torch  # noqa: F401
 
 from provision.environment import place
@@ -35,17 +36,13 @@ def test_a_folder_that_cannot_be_written_is_named(torch, gpuenv):
     assert "/proc" in refused(torch("--json", "/proc/nowhere/env"), 7).json["error"]["message"]
 
 
-def test_a_project_folder_gets_the_environment_and_what_is_no_other_asks_for_recreate(torch, gpuenv):
-    """Another request for the same place does, and an environment without a Python."""
-    (gpuenv.work / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
-    (gpuenv.work / ".venv").mkdir()  # an empty folder is used
-    assert torch().code == 0
-    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "pyproject.toml"]
-    assert (gpuenv.work / ".venv" / "bin" / "python").exists()
-    version = torch.plan["builds"][0]["version"]
-    assert "--recreate" in refused(torch("--json", framework=f"torch=={version}"), 2).json["error"]["hint"]
-    shutil.rmtree(gpuenv.work / ".venv" / "bin")
-    error = torch("--json").json["error"]
+def test_another_request_and_an_environment_without_a_python_ask_for_recreate(gpuenv, index):
+    jax_env(gpuenv, index)
+    env = gpuenv.work / ".venv"
+    other = ("--framework", f"jax=={installed(env)['jax']}", *JAX[2:])
+    assert "--recreate" in refused(gpuenv("create", *other, "--json"), 2).json["error"]["hint"]
+    shutil.rmtree(env / "bin")
+    error = gpuenv("create", *JAX, "--json").json["error"]
     assert "has no Python" in error["message"] and "--recreate" in error["hint"]
 
 
@@ -89,18 +86,14 @@ def test_a_cache_on_another_file_system_is_named_with_what_is_copied(gpuenv, ind
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == gpuenv.work.stat().st_dev:
         pytest.skip("/dev/shm is not on a file system of its own")
-    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
-    index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    gpuenv.env["PIP_INDEX_URL"] = index.url
-    assert "were copied" not in gpuenv("create", *ask, "--no-verify").err
+    jax_env(gpuenv, index)
     with tempfile.TemporaryDirectory(dir=shm) as cache:
-        again = (*ask, "--no-verify", "--recreate", "--cache-dir", cache)
-        ran = gpuenv("create", *again)
-        text = " ".join(ran.err.split())
-        assert ran.code == 0 and re.findall(r"[\d.]+ [kKM]?B were copied", text), ran.err
+        more = ("create", *JAX, "--no-verify", "--cache-dir", cache, "--with")
+        text = " ".join(ok(gpuenv(*more, "kept")).err.split())
+        assert re.findall(r"[\d.]+ [kKM]?B were copied", text), text
         assert f"because the cache {cache}/uv is on another file system than {gpuenv.work}. A cache" in text
         gpuenv.env["UV_LINK_MODE"] = "copy"
-        assert "were copied" not in gpuenv("create", *again).err
+        assert "were copied" not in ok(gpuenv(*more, "more")).err
 
 
 def test_a_python_that_is_not_here_is_downloaded_by_uv(gpuenv, index):

@@ -8,25 +8,22 @@ import sys
 
 import conda_channel as cc
 import pytest
-from command import Command
-from environment_facts import ok
-from loopback import Index, serving
-from made_env import copied
-from test_project_create import HERE, stack  # noqa: F401
+from environment_facts import installed, ok
+from made_env import JAX, jax_env
 
-CPU = ("create", "--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
+CPU = ("create", *JAX)
 
 
 def words(ran) -> str:
     return " ".join(ran.out.split())
 
 
-def put(gpuenv, index, version):
-    """Install another torch with an installer of the user's, as `pip install torch==VERSION` does."""
+def put(gpuenv, index, wanted):
+    """Install another release with an installer of the user's, as `pip install torch==VERSION` does."""
     env = gpuenv.work / ".venv"
     subprocess.run(
         [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--python", env / "bin" / "python",
-         "--default-index", index.url, f"torch=={version}"],
+         "--default-index", index.url, wanted],
         check=True, env=gpuenv.env, cwd=gpuenv.work,
     )  # fmt: skip
     return env
@@ -35,52 +32,36 @@ def put(gpuenv, index, version):
 # --- a venv with a verdict ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """An environment for the CPU, its index, and the version of torch in its lock."""
-    gpuenv = Command(tmp_path_factory.mktemp("made") / "torch")
-    plan = gpuenv("resolve", "--json", *CPU[1:]).json
-    with serving(Index()) as index:
-        index.add_plan(plan)
-        index.add("torch", "2.4.1")
-        index.add("torch", "2.4.2", content="class version:\n    cuda = None\n")
-        gpuenv.env["PIP_INDEX_URL"] = index.url
-        ok(gpuenv(*CPU, "--no-verify"))
-        yield gpuenv, index, plan["builds"][0]["version"]
-
-
-@pytest.fixture
-def venv(made, tmp_path):
-    gpuenv, index, version = made
-    return copied(gpuenv, tmp_path / "copy"), index, version
-
-
-def test_a_failed_verdict_names_the_drift(venv):
-    gpuenv, index, locked = venv
-    env = put(gpuenv, index, "2.4.1")
+def test_a_failed_verdict_names_the_drift(gpuenv, index):
+    jax_env(gpuenv, index)
+    locked = installed(gpuenv.work / ".venv")["jax"]
+    index.add("jax", "0.4.1")
+    env = put(gpuenv, index, "jax==0.4.1")
     ran = gpuenv(*CPU)
-    said = f"torch {locked} in the lock, 2.4.1 installed: gpuenv repair {env}"
+    said = f"jax {locked} in the lock, 0.4.1 installed: gpuenv repair {env}"
     assert ran.code == 8 and "verdict: fails" in ran.out, ran.out + ran.err
     assert words(ran).startswith(said)
-    assert f"torch {locked} CPU" not in words(ran)
+    assert f"jax {locked} CPU" not in words(ran)
     made = gpuenv(*CPU, "--json").json
     (change,) = made["verdict"]["drift"]
-    assert (change["name"], change["locked"], change["found"]) == ("torch", locked, "2.4.1")
+    assert (change["name"], change["locked"], change["found"]) == ("jax", locked, "0.4.1")
 
 
-def test_a_kept_verdict_names_the_drift(venv):
-    gpuenv, index, locked = venv
-    env = put(gpuenv, index, "2.4.2")
+def test_a_kept_verdict_names_the_drift(gpuenv, index):
+    jax_env(gpuenv, index)
+    locked = installed(gpuenv.work / ".venv")["jax"]
+    index.add("jax", "0.4.2", content="devices = lambda kind=None: [] if kind else ['CpuDevice']\n")
+    env = put(gpuenv, index, "jax==0.4.2")
     ran = gpuenv("verify", "--quick", "--device", "cpu", "--json")
     assert ran.code == 0 and ran.json["verdict"] == "cpu", ran.out + ran.err
     passed = ran.json
-    assert [c["name"] for c in passed["drift"]] == ["torch"]
-    gpuenv(*CPU)  # keeps a verdict: it fails, since this torch has no convolutions
+    assert [c["name"] for c in passed["drift"]] == ["jax"]
+    gpuenv(*CPU)  # keeps a verdict: it fails, since this jax has no convolutions
     file = env / ".gpuenv" / "verdict.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "verdict": passed}))
     ran = gpuenv(*CPU)
     assert ran.code == 0 and "verifying" not in ran.err, ran.out + ran.err
-    assert words(ran).startswith(f"torch {locked} in the lock, 2.4.2 installed: gpuenv repair {env}")
+    assert words(ran).startswith(f"jax {locked} in the lock, 0.4.2 installed: gpuenv repair {env}")
     assert "verdict: " in ran.out and "can be imported on the CPU" in ran.out
 
 
@@ -114,7 +95,7 @@ def conda(gpuenv, index, tmp_path):
 
 
 def test_a_wheel_over_conda_s_pytorch_heads_the_answer(gpuenv, index, conda):
-    env = put(gpuenv, index, "2.7.1")
+    env = put(gpuenv, index, "torch==2.7.1")
     ran = ok(conda())
     assert words(ran).startswith(f"torch 2.8.0 in the lock, 2.7.1 installed: gpuenv repair {env}")
     assert "torch 2.8.0 CPU" not in words(ran)

@@ -51,10 +51,14 @@ def torch(gpuenv, index):
 
 @pytest.fixture(scope="module")
 def once_made(tmp_path_factory):
+    """A folder with a lock of torch, and the environment that the command of its Dockerfile builds."""
     gpuenv = Command(tmp_path_factory.mktemp("made") / "torch")
     with serving(Index()) as index:
         lock_torch(gpuenv, index)
-        ok(gpuenv("create", "--locked", "--no-verify", *GPU))
+        words = command(gpuenv("export", "--format", "dockerfile").out, "create")
+        assert words[:2] == ["create", "/opt/env"]
+        words = [w.replace("/opt/env", ".venv").replace("/opt/lock/", "") for w in words]
+        gpuenv.created = ok(gpuenv(*words, "--json"))
         yield gpuenv
 
 
@@ -293,20 +297,17 @@ def command(text, verb):
     return shlex.split(row[row.index(f"gpuenv {verb} ") :].replace('\\"', '"').rstrip('"\\ '))[1:]
 
 
-def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(gpuenv, torch, index):
+def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(once_made):
+    gpuenv, made = once_made, once_made.created.json
+    assert made["environment"]["changed"] and made["verdict"] is None
+    assert made["lock"]["packages"] == [as_plain(p) for p in lock.read(gpuenv.work / "pylock.toml").packages]
     text = gpuenv("export", "--format", "dockerfile").out
-    words = command(text, "create")
-    assert words[:2] == ["create", "/opt/env"]
-    words = [w.replace("/opt/env", "opt/env").replace("/opt/lock/", "") for w in words]
-    ran = ok(gpuenv(*words, "--json"))
-    assert ran.json["environment"]["changed"] and ran.json["verdict"] is None
-    assert ran.json["lock"]["packages"] == [as_plain(p) for p in lock.read(torch).packages]
     entry = next(json.loads(x.partition(" ")[2]) for x in text.splitlines() if x.startswith("ENTRYPOINT "))
-    words = [w.replace("/opt/env", "opt/env") for w in entry[1:]]
+    words = [w.replace("/opt/env", ".venv") for w in entry[1:]]
     ran = gpuenv(*words, "python", "-c", "import sys; print(sys.prefix)")
-    assert ran.out.split() == [str(gpuenv.work / "opt/env")], ran.err
+    assert ran.out.split() == [str(gpuenv.work / ".venv")], ran.err
     # The build's next step is `verify --device cpu`; these wheels hold nothing that could be verified.
-    assert (gpuenv.work / "opt/env/bin/python").exists()
+    assert (gpuenv.work / ".venv/bin/python").exists()
 
 
 def test_a_gpu_lock_is_refused_here_without_its_target(gpuenv, torch):

@@ -29,6 +29,7 @@ NEVER_THE_SAME = 40
 _ADDRESS = re.compile(r"(?:file:|[a-z]+\+|https?://)[^\s\"'<>]*")
 _NOWHERE = ("file:///nowhere", "http://127.0.0.1:9/")  # what is not there: the indexes of many tests
 _WHEEL = r"file://(/\S+\.whl)"
+_TOOK = re.compile(r"(?<=Resolved )(\d+ packages?) in \S+")  # which would never be the same
 _DECIDES = re.compile(r"UV_|NV_|\w+_proxy$", re.IGNORECASE)
 _WITHOUT_PROXY = ("UV_CACHE_DIR", "NO_PROXY", "no_proxy")
 
@@ -119,7 +120,7 @@ def _without_log(text):
 
     read = (solve._TABLE, solve._BUILDING)
     return "".join(
-        line for line in text.splitlines(keepends=True)
+        _TOOK.sub(r"\1", line) for line in text.splitlines(keepends=True)
         if not line.startswith("DEBUG ") or any(pattern.match(line) for pattern in read)
     )  # fmt: skip
 
