@@ -387,8 +387,18 @@ def _explain_needed_framework(
 ) -> LockError:
     """Return the error for a source whose build imports a framework, which only an environment with the framework can
     build."""
-    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
+    need = next(
+        (
+            n
+            for n in needs
+            if name in (n.name, Path(n.local or "").name) or f"`{name} @ file://{n.local}`" in log
+        ),
+        None,
+    )
     what, left_out = name, f"remove {name}"
+    if need and need.local and framework not in FRAMEWORKS:
+        return LockError(f"the build of {name} ({need.origin}) imports {framework}", log=log,
+                         hint=f"in its pyproject.toml, add what has {framework} to requires of [build-system]")  # fmt: skip
     if need and need.local:
         what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
         if need.origin == PROJECT_FOLDER:

@@ -156,3 +156,14 @@ def test_a_source_that_needs_a_framework_to_build_is_installed_from_its_own_addr
         line = RequirementLine(text=text, name="parts", origin="a.txt line 3", vcs="git+" in text)
         error = failed(said, PackageSources(), line)
         assert error.hint.endswith(f"pip install --no-build-isolation {what}")
+
+
+def test_a_folder_whose_build_imports_more_than_it_states_is_told_where_to_state_it():
+    said = (
+        "error: Failed to build `parts-of-me @ file:///work/Parts`\n"
+        "hint: `parts-of-me` depends on `pkg_resources`, but doesn't declare it as a build dependency"
+    )
+    line = RequirementLine(text="/work/Parts", name=None, origin="setup.py", local="/work/Parts")
+    error = failed(said, PackageSources(), line)
+    assert error.message == "the build of parts-of-me (setup.py) imports pkg_resources"
+    assert error.hint == "in its pyproject.toml, add what has pkg_resources to requires of [build-system]"
