@@ -199,7 +199,7 @@ def _solve(locked: LockForBundle, wanted: Sequence[str], minor: str) -> Answer |
         target=locked.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return lock_plan(plan, locked.sources, drop_event, forbid_builds(locked.sources, drop_event))
+        return lock_plan(plan, drop_event, forbid_builds(locked.sources, drop_event))
     except LockError as error:
         if error.unreachable:
             raise

@@ -271,8 +271,8 @@ class BundleContents(BundledPackages):
                 f"{package.name} {package.version} has no wheel: it is built from source on the target"
             )
             try:
-                index = self.locked.sources
-                tools += lock_plan(plan, index, drop_event, forbid_builds(index, self.emit)).packages
+                rules = forbid_builds(self.locked.sources, self.emit)
+                tools += lock_plan(plan, drop_event, rules).packages
             except LockError as error:
                 text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
                 self.emit(Event("warning", "bundle", text))

@@ -92,7 +92,7 @@ def _find_newest(state: State, plan: Plan) -> None:
     if texts and not state.newest.packages and state.newest_for != plan.python:
         state.newest_for = plan.python
         quiet = source_rules(state.context.sources, drop_event)
-        state.newest = Query(plan=plan, rules=quiet, emit=state.emit, roots=texts, alone=True).newest()
+        state.newest = Query(plan=plan, rules=quiet, emit=state.rules.emit, roots=texts, alone=True).newest()
 
 
 # --- ask -------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     direct = {n.package for n in needs if n.name and not n.constraint} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
-        plan=plan, rules=state.rules, emit=state.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
+        plan=plan, rules=state.rules, emit=state.rules.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
         prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, own_cache(context.sources)), variants_for=state.fitting.question,
     )  # fmt: skip

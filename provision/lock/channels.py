@@ -164,12 +164,12 @@ def add_wheels_on_top(
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(requirement_name(r) for b in plan.builds for r in b.requirements)}
     needs = context.demands.needs
-    answer = lock_plan(plan, context.sources, emit, rules, needs, keep)
+    answer = lock_plan(plan, emit, rules, needs, keep)
     shared = [p for p in answer.packages if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        answer = lock_plan(again, context.sources, emit, rules, needs, keep)
+        answer = lock_plan(again, emit, rules, needs, keep)
     wheels = [p for p in answer.packages if p.name not in conda]
     rules.announce(wheels, answer.archives, plan)
     whole = dataclasses.replace(lock.plan, builds=(*lock.plan.builds, *plan.builds))

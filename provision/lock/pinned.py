@@ -47,7 +47,6 @@ class TwoBuildsError(LockError):
 
 def lock_plan(
     plan: Plan,
-    sources: PackageSources,
     emit: Emit,
     rules: SourceRules,
     needs: Sequence[RequirementLine] = (),
@@ -57,7 +56,7 @@ def lock_plan(
 
     The pins in `keep` hold if that is possible.
     """
-    roots = list(dict.fromkeys([*pins(plan), *plan.packages]))
+    roots, sources = list(dict.fromkeys([*pins(plan), *plan.packages])), rules.archives.sources
     if not sources.offline or any(
         w.name == "pip"
         for w in find_links([p for p in sources.find_links if "://" not in p and Path(p).exists()])

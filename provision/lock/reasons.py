@@ -353,7 +353,7 @@ def _why_not(outcome: Solution, chosen: Solution) -> str:
     return f"it limits {limited}" if limited else "its framework is older"
 
 
-def describe(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
     """Return a compared outcome in one line."""
     named = name_builds(outcome.builds)
     if isinstance(outcome, Refusal):
@@ -415,7 +415,7 @@ def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
     )
 
 
-def warnings(state: State, chosen: Solution) -> Iterator[str]:
+def list_warnings(state: State, chosen: Solution) -> Iterator[str]:
     """Yield a warning for each package that the builds do not go with, and each named one that is years older than its
     newest state."""
     for row, exceeding in find_exceeded(state, chosen.builds, chosen.answer):

@@ -176,7 +176,7 @@ def _make_silent(state: State, context: RequestContext) -> State:
     """Return the state of another request, which is tried in silence for a hint, without source code."""
     context = dataclasses.replace(context, sources=dataclasses.replace(context.sources, no_code=True))
     rules = source_rules(context.sources, drop_event)
-    return dataclasses.replace(state, fitting=FittingBuilds(context), emit=drop_event, rules=rules)
+    return dataclasses.replace(state, fitting=FittingBuilds(context), rules=rules)
 
 
 def _name_line(state: State, error: LockError, address: str) -> None:

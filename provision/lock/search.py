@@ -42,11 +42,11 @@ def search(
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
-        state = State(FittingBuilds(context), emit, rules, locked)
+        state = State(FittingBuilds(context), rules, locked)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := add_variants(context)) is not context:
-            state = State(FittingBuilds(varied), emit, rules, locked)
+            state = State(FittingBuilds(varied), rules, locked)
         if not state.fitting.newest.builds:
             other = retry.move_to_cpu(state, "they share no CUDA")
             if other is None:
@@ -95,7 +95,7 @@ def _compare(state: State, best: Solution) -> Solution:
                 continue
             more -= 1
             state.tried.append(outcome)
-            state.emit(Event("done", "lock", reasons.describe(outcome)))
+            state.note(reasons.describe_outcome(outcome), "done")
             if isinstance(outcome, Solution) and _rank(state, outcome) < _rank(state, best):
                 best = outcome
     return best
@@ -297,12 +297,12 @@ def _lock(state: State, solution: Solution) -> tuple[Plan, Lock]:
     sets = tuple(reasons.list_compared(state, solution))
     plan = dataclasses.replace(plan, held_back=held_back, sets=sets, notes=notes)
     state.rules.announce(answer.packages, answer.archives, plan)
-    for text in reasons.warnings(state, solution):
+    for text in reasons.list_warnings(state, solution):
         state.note(text, "warning")
     plan = add_locked_indexes(plan, answer.packages)
     lock = Lock(
         manager="venv", target=context.target, plan=plan, packages=answer.packages, held_back=held_back,
     )  # fmt: skip
     count = len(lock.packages)
-    state.emit(Event("done", "lock", f"{count} packages", done=count))
+    state.rules.emit(Event("done", "lock", f"{count} packages", done=count))
     return plan, lock

@@ -10,7 +10,7 @@ from dataclasses import field
 from ..errors import LockError
 from ..index.config import own_cache
 from ..index.simple_api import File
-from ..model import FRAMEWORKS, Build, Emit, Event, LockedPackage, Plan, RequestContext, Satellite
+from ..model import FRAMEWORKS, Build, Event, LockedPackage, Plan, RequestContext, Satellite
 from ..model.values import Value
 from ..system.versions import version
 from ..wheels.pylock import is_source
@@ -99,7 +99,6 @@ class State:
     """
 
     fitting: FittingBuilds
-    emit: Emit
     rules: SourceRules
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
@@ -127,7 +126,7 @@ class State:
         names = frozenset(n.name for n in self.named)
         self.fitting = fitting
         self.compatibility = Compatibility(fitting.question, names, self.bounds_of, self.read_measured)
-        self.pages = Pages(fitting, self.named, self.emit, self.locked)
+        self.pages = Pages(fitting, self.named, self.rules.emit, self.locked)
 
     def close_pytorch(self, error: LockError) -> None:
         """Leave out the builds of the PyTorch index, which does not answer."""
@@ -136,7 +135,7 @@ class State:
             self.set_fitting(FittingBuilds(drop_pytorch(self.context), self.fitting.python))
 
     def note(self, text: str, kind: str = "note") -> None:
-        self.emit(Event(kind, "lock", text))
+        self.rules.emit(Event(kind, "lock", text))
 
     def groups(self, candidate: Candidate) -> Sequence[Sequence[Build]]:
         """Return for each framework the builds among which uv chooses."""

@@ -29,7 +29,7 @@ from .pyproject import Listed, collect_extras, read_project
 from .quote import parse_requirement, quote_text
 from .toml import find_project_name, read_pyproject, table_at
 from .tree import find_root
-from .uv import read_uv
+from .uv import LINUX, read_uv
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _ONNXRUNTIME = ("onnxruntime-gpu", "onnxruntime")
 _REPOSITORY = re.compile(r"/([\w.-]+?)(?:\.git)?(?:@[^/#]*)?(?:#.*)?$")
 """The name of a repository, which is mostly that of its package: "git+https://host/who/clip.git@main"."""
-_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -126,7 +125,7 @@ class Scan(FolderFindings):
 
     def _read_file(self, name: str | None) -> ProjectRequirements:
         return read_project_requirements(
-            self.environ, _LINUX, base=self.folder, requirements=[self.folder / name] if name else [], folder=None if name else self.folder,
+            self.environ, LINUX, base=self.folder, requirements=[self.folder / name] if name else [], folder=None if name else self.folder,
             groups=() if name else self.groups, known=self.known, skip_missing=True,
             install=name is not None or not self.not_installed,
         )  # fmt: skip

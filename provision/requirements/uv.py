@@ -241,12 +241,7 @@ def apply_source(line: SourceLine, keys: UvKeys, notes: list[str]) -> SourceLine
 
 _LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)
 """The build that an address or a version names: "/whl/cu126", "2.7.1+cpu", "torch-2.7.1%2Bcu126-cp312-..."."""
-_LINUX = {
-    "sys_platform": "linux",
-    "platform_system": "Linux",
-    "os_name": "posix",
-    "platform_machine": "x86_64",
-}
+LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
 
 def read_uv(findings: FolderFindings, folder: Path) -> None:
@@ -299,7 +294,7 @@ def may_apply_on_linux(marker: Any) -> bool:
     if not isinstance(marker, str):
         return True
     try:
-        return may_apply(Marker(marker), _LINUX)
+        return may_apply(Marker(marker), LINUX | {"platform_machine": "x86_64"})
     except InvalidMarker:
         return True
 

@@ -238,9 +238,9 @@ def plan_request(context: RequestContext) -> Plan:
 
     The notes of the plan explain the lines of files on packages that it selects. The others are said to be left out.
     """
-    plan = _plan_targets(context, context.request)
+    plan = _plan_targets(context)
     if not plan.builds and context.pythons_known and not context.sources.offline:
-        wider = _plan_targets(context, dataclasses.replace(context.request, pythons=()))
+        wider = _plan_targets(context.with_request(pythons=()))
         plan = wider if wider.builds else plan
     plan = add_extras(plan, context)
     places = [f"({line.origin})" for line in context.request.stack]
@@ -249,8 +249,8 @@ def plan_request(context: RequestContext) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *left_out))
 
 
-def _plan_targets(context: RequestContext, request: Request) -> Plan:
+def _plan_targets(context: RequestContext) -> Plan:
     """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
-    plan = resolve(request, first, context.profiles, context.supply, others)
+    plan = resolve(context.request, first, context.profiles, context.supply, others)
     return dataclasses.replace(plan, target=context.target)

@@ -257,7 +257,9 @@ def test_an_answer_to_a_plan_that_is_not_the_plan_is_an_error(monkeypatch):
             pinned, "Query", lambda answer=answer, **_: SimpleNamespace(answer=lambda: answer)
         )
         with contextlib.nullcontext() if fits else pytest.raises(LockError, match="torch"):
-            assert pinned.lock_plan(PLAN, SOURCES, drop_event, None) is answer
+            assert (
+                pinned.lock_plan(PLAN, drop_event, SourceRules(drop_event, SourceArchives(SOURCES))) is answer
+            )
 
 
 # --- sources -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def state(*frameworks, emit=drop_event, **request):
     context = RequestContext(
         request=asked, target=TARGET, machine=None, profiles=KNOWN, supply=AvailableWheels(), sources=SOURCES
     )
-    return State(FittingBuilds(context), emit, source_rules(SOURCES, emit))
+    return State(FittingBuilds(context), source_rules(SOURCES, emit))
 
 
 def frameworks(context):
