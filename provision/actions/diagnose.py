@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -70,7 +70,10 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     # What is wrong with the input is said before the machine is read and the environment verified.
     machine: Machine | None = read_machine(options.machine) if options.machine else None
     with ExitStack() as opened:
-        texts = [(str(path), read_pieces(opened.enter_context(open_log(path)))) for path in logs]
+        texts = [
+            (str(path), iter(partial(opened.enter_context(open_log(path)).read, _PIECE), b""))
+            for path in logs
+        ]
         known = rows.load(options.choices)
         if reads_machine:
             machine = detect_machine(cuda=True)
@@ -158,12 +161,6 @@ def open_log(path: Path) -> AbstractContextManager[BinaryIO]:
         return path.open("rb")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
-
-
-def read_pieces(log: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a log in pieces."""
-    while piece := log.read(_PIECE):
-        yield piece
 
 
 def add_later_installs(emit: Emit, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -38,11 +38,12 @@ def load(c: Choices) -> Profiles:
     """Return the profiles with the user's rows, read once in a run. Raises DataError, UsageError."""
     folders, cache = list_overlays(c), get_cache_dir(c)  # each cache is checked, also where nothing is read
     files = tuple((path, path.stat().st_mtime_ns) for folder in folders for path in sorted(folder.iterdir()))
-    if files not in _read:
-        from .. import profiles  # few commands that find everything in place read rows
+    from .. import profiles  # few commands that find everything in place read rows
 
+    if files not in _read:
         _read[files] = profiles.load(folders, cache_dir=cache)
-    return _read[files]
+    profiles.current = _read[files]
+    return profiles.current
 
 
 _read: dict[tuple[tuple[Path, int], ...], Profiles] = {}

@@ -63,14 +63,14 @@ def add_signs(case: Case) -> None:
             if row.pip and not facts.all("pip"):
                 facts.add("pip", row.pip, shown[0])
     _read_launch(case)
-    for program in list_programs(case):
-        where = case.messages.find(program.says)
+    said = [(known, lines[0]) for known in list_programs(case) if (lines := case.messages.find(known.says))]
+    for program, where in said:
         kind = "framework" if program.program in FRAMEWORKS else "program"
-        if where and not facts.all(kind):
-            facts.add(kind, program.program, where[0])
-    for program in list_programs(case):
+        if not facts.all(kind):
+            facts.add(kind, program.program, where)
+    for program, where in said:
         if program.uses and not facts.all("framework"):
-            facts.add("framework", program.uses, case.messages.find(program.says)[0])
+            facts.add("framework", program.uses, where)
 
 
 def _read_launch(case: Case) -> None:
@@ -210,7 +210,7 @@ def _add_owner(facts: Facts, circumstances: Circumstances) -> None:
     """Add whose the environment is, and what the kernel counted while the program ran."""
     ran, environment = circumstances.ran, Evidence("the environment", "gpuenv")
     if ran and ran.oom_kills is not None:
-        text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills}"
+        text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran"
         facts.add("oom_kills", str(ran.oom_kills), Evidence(text, ran.oom_source))
     if ran or circumstances.verdict or circumstances.device:
         facts.add("owner", "environment", environment)

@@ -23,7 +23,7 @@ CONDITIONS = frozenset(
      "oom_kills", "cpu_build", "program", "framework", "system", "distribution", "container", "gpu_flag", "manager",
      "owner", "cluster", "launch", "case", "rule", "device", "made", "no_gpu", "gpu")
 )  # fmt: skip
-"""Facts that a rule may require or exclude."""
+"""Facts that a rule may require or exclude, and slots of a candidate: case, rule, device."""
 _MOST = 40  # values of one fact
 
 
@@ -38,11 +38,16 @@ class Fact(Value, kw_only=False):
 class Facts:
     """Facts by name, in the order of the text.
 
-    Names: driver, driver_cuda, gpu, capability, kernels (a whole list), kernel (one of a list of lines),
-    cuda_build, cuda (installed), cudnn_built, cudnn_loaded, cudnn, python, os, missing, loaded, present,
-    free_bytes, total_bytes, library_path, visible, glibc, oom_kills (of the kernel, while the program ran),
-    packages by their names. Of listings: `wheel` (an NVIDIA package, such as "cublas-cu12"), `cudnn_listed` (a copy
-    of cuDNN), `searched` (a family of libraries that a command did not find) and `absent` (nowhere on the disk).
+    - packages by their names, `cpu_build` ("yes"), cuda_build, cudnn_built: what the framework's build has
+    - driver, driver_cuda (which it supports), gpu and board_capability (a board and its), capability (as a number)
+    - kernels (a whole list), kernel (one of a list of lines), visible (CUDA_VISIBLE_DEVICES), no_gpu ("yes")
+    - cuda (installed), cuda_path (in a path), conda_toolkit, cudnn, cudnn_loaded, cudnn_listed (a copy in a listing)
+    - cudnn_required, cudnn_older, cudnn_minimum and cudnn_installed (JAX's): what a message on two versions says
+    - missing, loaded, present: libraries; wheel ("cublas-cu12"), no_wheels: NVIDIA packages of a list
+    - searched (a family of libraries that a command did not find), absent (nowhere on the disk), library_path
+    - free_bytes, total_bytes, bfc_limit, bfc_in_use: memory of the GPU; oom_kills: of the kernel, while the program ran
+    - program, framework, launch, launch_fixed, gpu_flag, made ("gpuenv"), and the names of the table `signs`
+    - python, os, glibc
     """
 
     seen: dict[str, list[Fact]] = field(default_factory=dict)
@@ -349,8 +354,8 @@ _LINES = _compile(
     ("compiled with", r"(?i)library: (?P<loaded>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (?P<built>\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _read_pair),
     ("cudnn", r"(?i)(?:compiled|built|linked) (?:with|against|for) cudnn (?:version )?v?(?P<built>\d{1,2}(?:\.\d{1,3}){1,2})\b.{0,60}?cudnn(?: version)?(?: in your machine)?(?: is|:)? v?(?P<loaded>\d{1,2}(?:\.\d{1,3}){1,2})", _read_older_pair),
     ("found cudnn version", r"(?i)Found cuDNN version (?P<loaded>\d{4,6}).{0,60}built against version (?P<built>\d{4,6})", _read_pair),
-    ("minimum supported", r"(?i)minimum supported:? (\d{4,6})", "minimum"),
-    ("installed version", r"(?i)installed version:? (\d{4,6})", "installed"),
+    ("minimum supported", r"(?i)minimum supported:? (\d{4,6})", "cudnn_minimum"),
+    ("installed version", r"(?i)installed version:? (\d{4,6})", "cudnn_installed"),
     ("cudnn", r"(?i)cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", "cudnn_required"),
     ("_cuda", r"_cuda(\d{2,3})_cudnn", _read_cuda_digits),
     ("compiled against|compiled  against", r"(?i)compiled {1,2}against {1,2}(?P<built>\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (?P<loaded>\([\d, ]{3,16}\)|\d{4,5})", _read_pair),
@@ -397,11 +402,6 @@ _KEYS = {
         ("driver|nvidia driver version|nvidia driver|driver version|gpu driver", (r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", "driver")),
         ("cuda|cuda version|cuda ver|cuda/cudnn version|cuda toolkit|toolkit|gpu toolkit version|cuda toolkit version|cuda runtime version|cuda  version", (".+", _read_cuda)),
         ("torch|pytorch|torch version", (".+", _read_torch)),
-        ("tensorflow|tensorflow version|tf|tensorflow-gpu", (".+", functools.partial(_read_release, "tensorflow"))),
-        ("jax|jax version", (".+", functools.partial(_read_release, "jax"))),
-        ("jaxlib", (".+", functools.partial(_read_release, "jaxlib"))),
-        ("jax_cuda12_plugin|jax-cuda12-plugin", (".+", functools.partial(_read_release, "jax-cuda12-plugin"))),
-        ("ctranslate2", (".+", functools.partial(_read_release, "ctranslate2"))),
         ("cudnn|cudnn version|cudnn ver", (r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", _read_cudnn)),
         ("python|python version", (r"(?i)^(?:python )?v?([23]\.\d{1,2})", "python")),
         ("os|operating system|platform|os platform and distribution",
@@ -413,6 +413,11 @@ _KEYS = {
         ("cuda_visible_devices", (".+", "visible")),
     )
     for key in keys.split("|")
+} | {
+    key: _compile(("", ".+", functools.partial(_read_release, name)))
+    for name, *more in (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), ("jax", "jax version"), ("jaxlib",),
+                        ("jax-cuda12-plugin", "jax_cuda12_plugin"), ("ctranslate2",))
+    for key in (name, *more)
 }  # fmt: skip
 """What reads the value of a key, as issue forms and collect_env name it."""
 

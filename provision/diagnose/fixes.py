@@ -26,6 +26,7 @@ from ..profiles.wording import SLOT, choose_fix, fill_text
 from ..system.versions import major
 from .case import Candidate, Case
 from .context import list_programs
+from .facts import CONDITIONS
 from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import Line, package_of, read_frame
@@ -42,17 +43,14 @@ PROGRAM_SLOTS = (
     "check",
     "cpu_package",
 )
-_FACTS = ("driver", "driver_cuda", "gpu", "capability", "cuda_build", "cuda", "cudnn_built", "cudnn_loaded", "visible",
-          "library_path", "jax", "jaxlib", "torch", "python", "framework", "launch_fixed")  # fmt: skip
-"""Facts that texts use by their names."""
 SLOTS = frozenset(
-    (*_FACTS, *PROGRAM_SLOTS, "pip", "program", "package", "module", "missing", "missing_cuda", "missing_cudnn", "old_cuda",
-     "old_cudnn", "cu", "cuda_major", "driver_label", "installed_label", "proposed_label", "index",
+    (*CONDITIONS, *PROGRAM_SLOTS, "cudnn_built", "cudnn_loaded", "launch_fixed", "pip", "package", "module", "missing",
+     "missing_cuda", "missing_cudnn", "old_cuda", "old_cudnn", "cu", "cuda_major", "driver_label", "installed_label", "proposed_label", "index",
      "floor", "fits", "create", "create_python", "release", "upgrade", "worked", "held_by_others", "launch_fewer", "two_wheels",
      "kept_wheel", "symbol_library", "symbol_wheel", "other_copy", "variable", "ptx_version", "nvcc", "old_arch", "gcc", "gxx",
      "own_code", "wanted_wheel", "wanted_label", "wheel_pythons", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
 )  # fmt: skip
-"""What a row may name. Each is also a condition: that it is known."""
+"""What a row may name beside other facts. Each is also a condition: that it is known."""
 
 
 # --- the fix -----------------------------------------------------------------------------------
@@ -138,9 +136,7 @@ def _join(lines: Iterable[Line]) -> str:
 
 def find_slots(found: Candidate, case: Case) -> dict[str, str]:
     """Return the slots of a candidate."""
-    facts = case.facts
-    slots = {name: value for name in _FACTS if (value := facts.first(name))}
-    slots["pip"] = facts.first("pip") or "pip"
+    slots = {"pip": "pip"} | {name: known[0].value for name, known in case.facts.seen.items()}
     slots |= dict((*_find_libraries(found, case), *_read_details(found, case)))
     slots |= found.slots
     _add_versions(slots, found, case)
@@ -158,7 +154,7 @@ def _add_programs(slots: dict[str, str], found: Candidate, case: Case) -> None:
         rows = [*own, *rows]
     rows += [r for r in case.profiles.programs if r.program == slots.get("framework") and r not in rows]
     if rows:
-        slots.setdefault("program", rows[0].program)
+        slots["program"] = rows[0].program
     framework = next((r.program for r in rows if r.program in FRAMEWORKS), None)
     if framework:
         slots.setdefault("framework", framework)
@@ -206,7 +202,18 @@ _WORKED = re.compile(
     r"\b(?:works|worked)(?: fine)? (?:with|in|on) ((?:[A-Za-z]\w* )?v?\d+\.\d+(?:\.\d+)*)|"
     r"\b((?:[A-Za-z]\w* )?v?\d+\.\d+(?:\.\d+)*)(?: image)? (?:works|worked|still worked)\b"
 )
-_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\bPYTHONHOME\b")
+_SHOWN = tuple(
+    (slot, re.compile(form), value)
+    for slot, form, value in (
+        ("ptx_version", r"Unsupported \.version (\d+\.\d+)", r"\1"),
+        ("old_cuda", r"Unsupported \.version [1-6]\.", "yes"),  # PTX 7.0 came with CUDA 11
+        ("gcc", r"gcc versions later than (\d+)", r"gcc-\1"),
+        ("gxx", r"gcc versions later than (\d+)", r"g++-\1"),
+        ("other_copy", r"(/[^\s:'\"]*cudnn[^\s:'\"]*\.so(?:[\d.]*\d)?)", r"\1"),
+        ("variable", r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\bPYTHONHOME\b", r"\g<0>"),
+    )
+)
+"""Slots that the lines of the evidence state."""
 
 
 def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
@@ -220,10 +227,9 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         r"\b(torchrun|torch\.distributed\.(?:launch|run))\b.{0,300}?--(nproc[-_]per[-_]node)", case.text
     ):
         yield "launch_fewer", f"torchrun --{match[2]}=gpu ..."
-    if match := re.search(r"Unsupported \.version ((\d+)\.\d+)", shown):
-        yield "ptx_version", match[1]
-        if int(match[2]) < 7:  # PTX 7.0 came with CUDA 11
-            yield "old_cuda", "yes"
+    for slot, form, value in _SHOWN:
+        if match := form.search(shown):
+            yield slot, match.expand(value)
     if match := re.search(r"requirement ((?:torch|torchvision|torchaudio)==[\w.]+)\+(cu\d+)", shown):
         yield "wanted_wheel", match[1]
         yield "wanted_label", match[2]
@@ -235,18 +241,11 @@ def _read_details(found: Candidate, case: Case) -> Iterator[tuple[str, str]]:
         }
         if b := sorted(pythons, key=Version):
             yield "wheel_pythons", f"{b[0]} to {b[-1]}"
-    if match := re.search(r"gcc versions later than (\d+)", shown):
-        yield "gcc", f"gcc-{match[1]}"
-        yield "gxx", f"g++-{match[1]}"
     if (match := re.search(r"architecture 'compute_(\d)(\d)'", shown)) and (cuda := case.facts.first("cuda")):
         model = next((g for g in case.profiles.gpus if g.capability == f"{match[1]}.{match[2]}"), None)
         if model and model.last_cuda and Version(model.last_cuda) < Version(cuda):
             yield "nvcc", cuda
             yield "old_arch", f"compute_{match[1]}{match[2]}"
-    if match := re.search(r"(/[^\s:'\"]*cudnn[^\s:'\"]*\.so[\d.]*)", shown):
-        yield "other_copy", match[1].rstrip(".")
-    if match := _VARIABLE.search(shown):
-        yield "variable", match[0]
     if match := _WORKED.search(case.text):
         yield "worked", (match[1] or match[2]).strip()
     yield from _find_wheels(shown, case)
@@ -354,13 +353,6 @@ def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[st
 
 # --- versions ----------------------------------------------------------------------------------
 
-HELPED = frozenset(
-    ("driver_too_old_for_runtime", "forward_compat_unsupported_hw", "cpu_only_build", "no_gpu_build_for_platform",
-     "arch_not_in_wheel_too_new", "arch_dropped_too_old", "framework_bug_upgrade", "cuda_major_mismatch",
-     "nvidia_libs_not_installed", "cudnn_not_found", "cudnn_major_mismatch", "cudnn_older_than_compiled")
-)  # fmt: skip
-"""Causes for which another build helps."""
-
 
 def _add_versions(slots: dict[str, str], found: Candidate, case: Case) -> None:
     """Add the versions, labels and indexes that suit the text's driver, GPU, Python and CUDA."""
@@ -397,7 +389,7 @@ def _add_versions(slots: dict[str, str], found: Candidate, case: Case) -> None:
         framework = "tensorflow"
     if framework:
         slots.setdefault("framework", framework)
-    plan = _find_build(framework, case) if framework and found.cause in HELPED else None
+    plan = _find_build(framework, case) if framework and case.causes[found.cause].by_build else None
     label = None
     if plan:
         version, cuda, subject = plan

@@ -75,7 +75,7 @@ def _read_loaded_cudnn(case: Case) -> tuple[str | None, str | None]:
     JAX names the oldest cuDNN that it supports. Its major can differ from that of the compiled one.
     """
     facts = case.facts
-    minimum, installed = facts.first("minimum"), facts.first("installed")
+    minimum, installed = facts.first("cudnn_minimum"), facts.first("cudnn_installed")
     if minimum and installed and case.find_message("cudnn_older_jax"):
         return spell_cudnn(installed), spell_cudnn(minimum)
     required, loaded = facts.first("cudnn_required"), facts.first("cudnn_loaded")

@@ -51,11 +51,10 @@ def judge_killed(case: Case) -> Iterator[Candidate]:
         return
     if ran.oom_kills == 0 or not (said or lines or by_signal):
         return
-    text = f"the kernel's out-of-memory counter (oom_kill) rose by {ran.oom_kills} while the program ran"
-    counted = Evidence(text, ran.oom_source)
+    counted = case.facts.find_lines("oom_kills")
     is_exact = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
     yield candidate(
-        _LIMIT, 92, (counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
+        _LIMIT, 92, (*counted, *lines, *said, *signal), "The kernel ended the program: memory ran out",
         confidence="certain" if is_exact else "likely", case="memory",
     )  # fmt: skip
 

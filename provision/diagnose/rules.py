@@ -96,14 +96,8 @@ def find_mistakes(profiles: Profiles) -> list[str]:
     for one in both:
         refuse(one.name, [one.cause], causes, "is not in the table of causes")
         slots = SLOTS if isinstance(one, FailureFix) else ()
-        for condition in (*one.wants, *one.lacks):
-            if condition not in messages:
-                refuse(
-                    one.name,
-                    [get_name(condition)],
-                    {*CONDITIONS, *slots},
-                    "is neither a message nor a fact",
-                )
+        names = (get_name(c) for c in (*one.wants, *one.lacks) if c not in messages)
+        refuse(one.name, names, {*CONDITIONS, *slots}, "is neither a message nor a fact")
     for fix in profiles.fixes:
         last[fix.cause] = fix
         refuse(fix.name, SLOT.findall(" ".join(fix.steps)), SLOTS, "is no slot")

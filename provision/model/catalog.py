@@ -260,7 +260,7 @@ class FailureCause(NamedTuple):
     `decides` is the evidence that would prove it, with the command that shows it. A cause with `about_gpu` is a
     failure to use a GPU, and never applies to a CPU environment. A cause with `of_jobs` depends on the jobs that run
     on a machine, and is no fault of the machine. A text without a sign of what `only` names ("wsl") never has the
-    cause. In `title` and `decides`, {name} is a slot. A part in [[double brackets]] is omitted if its slot is unknown.
+    cause. With `by_build`, another build of the framework can help. In `title` and `decides`, {name} is a slot. A part in [[double brackets]] is omitted if its slot is unknown.
     """
 
     cause: str
@@ -270,6 +270,7 @@ class FailureCause(NamedTuple):
     about_gpu: bool = False
     of_jobs: bool = False
     only: str | None = None
+    by_build: bool = False
 
 
 class FailureFix(NamedTuple):

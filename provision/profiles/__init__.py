@@ -49,6 +49,20 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     return _restore(parsed)
 
 
+current: model.Profiles | None = None
+"""The rows of this run: those that its command has loaded last, with the user's."""
+
+
+def get_current() -> model.Profiles:
+    """Return the rows of this run, or gpuenv's own if its command has loaded none."""
+    return current or _load_own()
+
+
+@functools.cache
+def _load_own() -> model.Profiles:
+    return load()
+
+
 class _LazyProfiles(model.Profiles):
     """Profiles that make the rows of a field when it is asked for: a command needs few of them."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ..model import Confidence, Evidence, FailureCause, FailureFix, Finding, FindingText
+from .. import profiles
+from ..model import Confidence, Evidence, FailureFix, Finding
 
 SLOT = re.compile(r"\{(\w+)\}")
 
@@ -27,11 +27,10 @@ def make_finding(
 
     `cause` and `confidence` replace those of the row where the situation alone does not decide them.
     """
-    texts, causes, _ = _read_texts()
-    text = texts[name]
+    rows = profiles.get_current()
+    text = next(row for row in rows.findings if row.finding == name)
     known = {k: str(v) for k, v in slots.items() if v is not None}
-    common = causes.get(text.cause)
-    title = text.title or (common.title if common else "")
+    title = text.title or next(row.title for row in rows.causes if row.cause == text.cause)
     fix = text.fix or find_fix(cause or text.cause, ("container",) if in_container else ())
     return Finding(
         cause=cause or text.cause,
@@ -59,7 +58,7 @@ def fill_text(template: str, slots: Mapping[str, str], *, sentence: bool = True)
 def find_fix(cause: str, known: Collection[str] = (), slots: Mapping[str, str] | None = None) -> str:
     """Return the fix of a cause for a stage that reads no text: the first whose conditions are `known` and whose slots
     are in `slots`."""
-    return choose_fix(_read_texts()[2], cause, known.__contains__, slots or {})
+    return choose_fix(profiles.get_current().fixes, cause, known.__contains__, slots or {})
 
 
 def choose_fix(
@@ -116,12 +115,3 @@ def _render_step(step: str, slots: Mapping[str, str], owner: str | None, in_cont
         joint, _, rest = rest.partition(", " if rest.startswith("until") else " ")
         words = f"{joint.capitalize()}, {words[0].lower()}{words[1:]}"
     return f"{words}: {fill_text(rest, slots, sentence=False)}"
-
-
-@functools.cache
-def _read_texts() -> tuple[dict[str, FindingText], dict[str, FailureCause], tuple[FailureFix, ...]]:
-    from . import load
-
-    profiles = load()
-    texts = {text.finding: text for text in profiles.findings}
-    return texts, {cause.cause: cause for cause in profiles.causes}, profiles.fixes

@@ -1,6 +1,7 @@
 """Titles and fixes of findings are rows of profiles/failures.yaml."""
 
 import ast
+import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from provision import profiles
+from provision.config import rows
+from provision.config.options import Choices
 from provision.model import Evidence
 from provision.profiles.wording import fill_text, make_finding
 
@@ -94,6 +97,13 @@ def test_a_row_without_texts_has_those_of_its_cause():
     assert make_finding("fabric_manager_stopped").title.startswith(
         "The fabric manager of this NVSwitch machine"
     )
+
+
+def test_the_texts_are_of_the_rows_that_the_run_has_loaded(monkeypatch):
+    assert rows.load(Choices()) is profiles.current
+    one = profiles.current.findings[0]._replace(title="The user's title")
+    monkeypatch.setattr(profiles, "current", dataclasses.replace(profiles.current, findings=(one,)))
+    assert make_finding(one.finding).title == "The user's title"
 
 
 def test_a_fact_is_not_changed_by_the_text_around_it():
