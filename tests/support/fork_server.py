@@ -40,8 +40,8 @@ _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_")
 
 
 def at_start(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that only a new process reads."""
-    return {name: value for name, value in env.items() if name.startswith(_AT_START)}
+    """The variables of an environment that only a new process reads, but for one that changes no text."""
+    return {k: v for k, v in env.items() if k.startswith(_AT_START) and k != "PYTHONUNBUFFERED"}
 
 
 def driver_libraries(env: Mapping[str, str]) -> list[str]:
