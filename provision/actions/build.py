@@ -405,7 +405,7 @@ class EnvironmentBuild:
         if not self.rolled_back:
             environment = record.read_environment(self.env, changed=self.changed)
         if environment and not self.changed and self.verdict is None:
-            from ..verify import drift
+            from ..environment import drift
 
             environment = dataclasses.replace(environment, drift=drift.find_drift(self.env, lock).changes)
         return CreateResult(

@@ -59,7 +59,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
     With `dry_run` return what would change.
     """
-    from ..verify.drift import find_drift  # imported late, for fast shell completion of ENV
+    from ..environment.drift import find_drift  # imported late, for fast shell completion of ENV
     from .build import EnvironmentBuild
 
     env = make_absolute(choose_env_to_change(emit, options.env)).resolve()
@@ -146,7 +146,7 @@ def _restore(build: EnvironmentBuild, done: RepairWork, prefix: Path, *, deep: b
     Removing a package can remove files of another one. If the cached copy of a package was modified too (it
     shares files with environments), the package is downloaded again.
     """
-    from ..verify.drift import find_drift
+    from ..environment.drift import find_drift
 
     lock, todo, fresh = build.lock, done, False
     for _ in range(_ROUNDS):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from ..config.env import choose_env_to_read, find_project_env, locate_project_file
 from ..config.options import Choices, make_absolute
 from ..environment import guard, place
-from ..environment.distributions import find_distribution
+from ..environment.distributions import find_distribution, find_sites, list_names
 from ..errors import BuildError, UsageError
 from ..index.config import GUARD_FILE
 from ..model import (
+    MEMORY_GROWTH,
     Emit,
     Event,
     Evidence,
@@ -38,16 +39,8 @@ if TYPE_CHECKING:
 
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 _NO_GPU = 8
-_GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
 """A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
-_LIBRARY_FOLDERS = (
-    "lib/python3*/site-packages/nvidia/*/lib",
-    "lib/python3*/site-packages/torch/lib",
-    "lib",
-)
-_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "libcusparse", "libcusolver",
-             "libcufft", "libcurand", "libnccl", "libcupti")  # fmt: skip
 
 
 class RunOptions(Value):
@@ -96,7 +89,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     trust.choose_home()  # for gpuenv only: the program gets the variables of the user
     environ = prepare_variables(emit, root, programs, inherited, keep=options.keep_env)
     if options.memory_growth:
-        environ |= _GROWTH
+        environ |= MEMORY_GROWTH.values()
     explains = options.diagnose and not options.exec_
     if explains and not options.keep_env:
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then prints a traceback
@@ -210,13 +203,13 @@ def prepare_variables(
 
 def _find_shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     from ..verify import settings
+    from ..verify.libraries import list_folders, name_nvidia_wheel
 
     brought = [
-        str(file)
-        for pattern in _LIBRARY_FOLDERS
-        for folder in root.glob(pattern)
-        for file in folder.iterdir()
-        if file.name.startswith(_FAMILIES) and ".so" in file.name
+        str(folder / name)
+        for folder in list_folders(find_sites(root), root)
+        for name in list_names(folder)
+        if ".so" in name and name_nvidia_wheel(name)
     ]
     families = {Path(p).name.split(".so")[0] for p in brought}
     suspects = settings.list_suspects(environ, brought, None, None)

@@ -25,6 +25,7 @@ from ..errors import BuildError
 from ..index.refusals import CONDA_CHANNEL, UNREADABLE_HINT
 from ..model import Emit, Event, Lock, LockedPackage, as_plain, format_bytes, normalize_name
 from ..system.redaction import clean, redact
+from ..system.versions import public
 from . import activation, engine
 
 transaction = build_in_place
@@ -188,7 +189,7 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
     installed = {name: several[-1].version for name, several in read_distributions(prefix).items()}
     for wheel in wheels:
         version = installed.get(normalize_name(wheel.name), "")
-        if version and version != wheel.version.partition("+")[0]:
+        if version and version != public(wheel.version):
             raise BuildError(
                 f"the conda package of {wheel.name} has version {version}, but the lock's wheel has {wheel.version}. "
                 "One would overwrite the other",

@@ -45,7 +45,7 @@ from ..resolve.question import Question
 from ..system import process
 from ..system.kernels import find_run_mode
 from ..system.redaction import clean, redact
-from ..system.versions import numbers
+from ..system.versions import major, minor, numbers, public
 from ..wheels import pylock
 from . import engine
 
@@ -197,9 +197,7 @@ def find_cudnn_bounds(query: ChannelQuery, known: Profiles, cuda: str, cudnn: st
     serving = {
         r.version: all(find_run_mode(r.kernels, g.capability, known.tegra) for g in query.target.gpus)
         for r in known.cudnn
-        if r.kernels
-        and r.cuda.partition(".")[0] == cuda.partition(".")[0]
-        and r.platform == query.target.platform
+        if r.kernels and major(r.cuda) == major(cuda) and r.platform == query.target.platform
     }
     release = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
     if release is None or serving[release]:
@@ -382,7 +380,7 @@ def conda_version(specifier: str) -> str:
 
     conda reads `==2.7.*` as `==2.7`, and has no labels. The plan chooses the build of a label such as "+cu128".
     """
-    clauses = [p.partition("+")[0].replace("===", "==").replace(" ", "") for p in specifier.split(",")]
+    clauses = [public(p).replace("===", "==").replace(" ", "") for p in specifier.split(",")]
     clauses = [c[2:] if re.fullmatch(r"==[\w.]+\.\*", c) else c for c in clauses if c]
     return ",".join(dict.fromkeys(clauses)) or "*"
 
@@ -419,8 +417,8 @@ def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound]
 
 def _compute_next(cuda: str) -> str:
     """Return the first version above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
-    major, minor = (*numbers(cuda), 0)[:2]
-    return f"{major}.{minor + 1}.0a0"
+    first, second = (*numbers(cuda), 0)[:2]
+    return f"{first}.{second + 1}.0a0"
 
 
 def _make_attempt(label: str, query: ChannelQuery) -> dict[str, Any]:
@@ -523,8 +521,8 @@ def make_plan(
     """Return the plan of builds and the package of Python, with `more` fields."""
     cuda = next((b.cuda for b in builds if b.cuda), None)
     return Plan(
-        builds=tuple(builds), python=".".join(python["version"].split(".")[:2]), platform=target.platform,
-        manager="conda", device=device, target=target, cuda_major=cuda and cuda.split(".")[0],
+        builds=tuple(builds), python=minor(python["version"]), platform=target.platform,
+        manager="conda", device=device, target=target, cuda_major=cuda and major(cuda),
         cudnn=next((b.cudnn for b in builds if b.cudnn), None), **more,
     )  # fmt: skip
 
@@ -569,7 +567,7 @@ def find_cuda_and_cudnn(
 
     cuda = (row and row.cuda) or find_version(CUDA_NAMES)
     cudnn = (row and row.cudnn and row.cudnn.removeprefix("==")) or find_version(CUDNN_NAMES)
-    return cuda and ".".join(cuda.split(".")[:2]), cudnn
+    return cuda and minor(cuda), cudnn
 
 
 def shorten_channel(url: str) -> str:

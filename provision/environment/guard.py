@@ -12,6 +12,7 @@ from ..index.config import GUARD_FILE
 from ..model import TORCH_COMPANIONS, Lock, is_stack_package, normalize_name
 from ..system import untrusted
 from ..system.files import write_file, writing
+from ..system.versions import public
 from .place import MARK
 
 ADDRESS = "guard"
@@ -27,7 +28,7 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
     Files of the same name that gpuenv did not write stay.
     """
     kept = [p for p in lock.packages if _is_kept(p.name)]
-    wheels = "".join(f"{p.name}=={p.version.partition('+')[0]}\n" for p in kept if not p.is_conda)
+    wheels = "".join(f"{p.name}=={public(p.version)}\n" for p in kept if not p.is_conda)
     if any(normalize_name(p.name) == "onnxruntime-gpu" for p in kept):
         wheels += "onnxruntime<0\n"  # the CPU build, which would write over the files of this one
     conda = "".join(f"{p.name} =={p.version}\n" for p in kept if p.is_conda)
@@ -53,9 +54,7 @@ def write(env: Path, lock: Lock, *, on: bool) -> str | None:
             else:
                 write_file(path, new, root=env)
     planned = {name for b in lock.plan.builds for name in (b.framework, b.package_name)}
-    names = ", ".join(
-        f"{p.name} {p.version.partition('+')[0]}" for p in kept if normalize_name(p.name) in planned
-    )
+    names = ", ".join(f"{p.name} {public(p.version)}" for p in kept if normalize_name(p.name) in planned)
     return f"later installs keep {names} (by a constraints file for pip and uv)" if on and names else None
 
 

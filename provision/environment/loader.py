@@ -21,6 +21,7 @@ from ..index.wheel_names import applies
 from ..model import WHEEL_NAMES, normalize_name
 from ..model.values import Value
 from ..system.elf import MACHINES, Elf, ElfError, list_unexported, loader_cache, read_elf
+from ..system.versions import minor
 from .distributions import (
     Distribution,
     join_row,
@@ -69,10 +70,9 @@ class Package(Value, kw_only=False):
 
 
 def _name_if_required(row: str, python: str) -> str | None:
-    minor = ".".join(python.split(".")[:2])
     try:
         needed = Requirement(row)
-        values = {"python_version": minor, "python_full_version": python}
+        values = {"python_version": minor(python), "python_full_version": python}
         return normalize_name(needed.name) if applies(needed.marker, values) else None
     except (InvalidRequirement, UndefinedEnvironmentName):
         return None

@@ -180,10 +180,11 @@ class VariantProperties(Value):
     properties: tuple[str, ...] = ()
 
 
-_SWITCHES = {
-    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+MEMORY_GROWTH = {
+    "jax": ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+    "tensorflow": ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
 }
+"""The variable of a framework that makes it take memory of the GPU as it needs it."""
 
 
 class GpuMemoryHolder(Value):
@@ -213,4 +214,4 @@ class GpuMemoryHolder(Value):
     @property
     def switch(self) -> str | None:
         """The variable that keeps its framework from reserving nearly the whole GPU."""
-        return _SWITCHES.get(self.framework or "")
+        return "=".join(MEMORY_GROWTH.get(self.framework or "", ())) or None

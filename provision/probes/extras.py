@@ -102,7 +102,7 @@ def main():
     try:
         found, right = globals()["extra_" + framework](name, device)
     except Unserved as reason:
-        tell("unserved", case=name, dtype="float32", reason=str(reason))
+        tell("unserved", stage="operations", case=name, dtype="float32", reason=str(reason))
         return
     except Exception as error:
         tell_failure("operations", error)

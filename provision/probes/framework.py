@@ -62,7 +62,7 @@ def convolutions(tools, index, dtypes):
                     lambda name, arrays: reference(CASES[name], *arrays, tools["zeros"]),
                 )
             except Unserved as reason:
-                tell("unserved", device=index, case=name, dtype=dtype, reason=str(reason))
+                tell("unserved", stage="convolution", case=name, dtype=dtype, reason=str(reason))
         if name == ASKED["cases"][0]:
             silence_cudnn()
 
@@ -134,11 +134,11 @@ def backends(tools, places):
     for index, dtypes in places.items():
         for backend in tools["backends"](index) if index >= 0 else ():
             tell("backend", device=index, backend=backend)
-            jobs = [("causal_64", [d for d in dtypes if d in ("float16", "bfloat16")][-1])]
+            dtype = [d for d in dtypes if d in ("float16", "bfloat16")][-1]
             try:
-                attend("attention_backend", tools, index, jobs, backend)
+                attend("attention_backend", tools, index, [("causal_64", dtype)], backend)
             except Unserved as reason:
-                tell("unserved", device=index, case=backend, dtype="attention", reason=str(reason))
+                tell("unserved", stage="attention", case=backend, dtype=dtype, reason=str(reason))
             except Exception as error:
                 failed("attention_backend", error)
 

@@ -32,6 +32,7 @@ from ..model import (
     Verdict,
 )
 from ..system.redaction import clean
+from .libraries import read_installed
 from .verification import (
     Diagnose,
     EarlyProbes,
@@ -40,7 +41,6 @@ from .verification import (
     check_options,
     child_environ,
     device_of,
-    prepare,
     run_early_probes,
 )
 
@@ -75,27 +75,35 @@ def verify(
     """
     from . import layers
 
-    run = prepare(early, options, emit, lock, diagnose=diagnose, releases=releases)
-    if run.options.quick:
-        layers.run_layers(run)  # driver, runtime, libraries, cudnn
-        if run.device == "cpu":
+    device, ordinal = device_of(options, lock)
+    emit(Event("start", "verify", f"verifying {early.env.path}"))
+    paths = early.python_paths.result()
+    for problem in paths.problems:
+        emit(Event("warning", "verify", problem))
+    state = Verification(
+        early=early, env=early.env, options=options, emit=emit, device=device, ordinal=ordinal,
+        environ=child_environ(early), installed=read_installed(paths), diagnose=diagnose, lock=lock, releases=releases,
+    )  # fmt: skip
+    if options.quick:
+        layers.run_layers(state)  # driver, runtime, libraries, cudnn
+        if device == "cpu":
             from . import frameworks
 
-            frameworks.import_frameworks(run)
-            frameworks.run_frameworks(run)
+            frameworks.import_frameworks(state)
+            frameworks.run_frameworks(state)
     else:
         from . import frameworks
 
-        with frameworks.import_early(run):
-            layers.run_layers(run)
-            layers.run_peers(run)
-            frameworks.run_frameworks(run)
-            frameworks.show_later_installs(run)
+        with frameworks.import_early(state):
+            layers.run_layers(state)
+            layers.run_peers(state)
+            frameworks.run_frameworks(state)
+            frameworks.show_later_installs(state)
     from .changes import judge_drift, judge_variants
 
-    judge_variants(run)
-    judge_drift(run)  # lock
-    return make_verdict(run)
+    judge_variants(state)
+    judge_drift(state)  # lock
+    return make_verdict(state)
 
 
 # --- the verdict ---------------------------------------------------------------------------------
@@ -104,24 +112,24 @@ _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
 
 
-def make_verdict(run: Verification) -> Verdict:
+def make_verdict(state: Verification) -> Verdict:
     """Return the verdict of all stages that ran."""
-    lock = run.lock
-    outcome: Outcome = "cpu" if run.device == "cpu" else "works"
-    if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
+    lock = state.lock
+    outcome: Outcome = "cpu" if state.device == "cpu" else "works"
+    if not any(s.stage in _PROOFS and s.status == "pass" for s in state.stages):
         outcome = "unproven"
-    if any(_is_bad(s, strict=run.options.strict) for s in run.stages):
-        outcome = "wrong" if run.wrong else "fails"
-    findings = tuple(_fill_commands(run, f) for f in _merge_causes(_explain_address_limit(run)))
+    if any(_is_bad(s, strict=state.options.strict) for s in state.stages):
+        outcome = "wrong" if state.wrong else "fails"
+    findings = tuple(_fill_commands(state, f) for f in _merge_causes(_explain_address_limit(state)))
     return Verdict(
-        env=run.env.path,
-        python=run.env.python,
+        env=state.env.path,
+        python=state.env.python,
         verdict=outcome,
-        stages=tuple(run.stages),
-        frameworks=tuple(run.verdicts),
+        stages=tuple(state.stages),
+        frameworks=tuple(state.verdicts),
         findings=findings,
-        hint=_make_hint(run, outcome, findings),
-        drift=run.drift,
+        hint=_make_hint(state, outcome, findings),
+        drift=state.drift,
         unhashed=tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed)
         if lock
         else (),
@@ -164,7 +172,7 @@ def _merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(causes.values())
 
 
-def _fill_commands(run: Verification, finding: Finding) -> Finding:
+def _fill_commands(state: Verification, finding: Finding) -> Finding:
     """Fill the slots of a fix that make this environment again: `recreate` alone, `create` with its frameworks.
 
     If gpuenv did not make the environment, they make a new one.
@@ -173,9 +181,11 @@ def _fill_commands(run: Verification, finding: Finding) -> Finding:
         return finding
     from ..environment.record import is_of_project
 
-    path, lock = run.env.path, run.lock
-    alone = f"gpuenv create {shlex.quote(path)} --recreate" if run.env.made_by_gpuenv else "gpuenv create NEW"
-    verified = dict.fromkeys(s.framework for s in run.stages if s.framework in FRAMEWORKS)
+    path, lock = state.env.path, state.lock
+    alone = (
+        f"gpuenv create {shlex.quote(path)} --recreate" if state.env.made_by_gpuenv else "gpuenv create NEW"
+    )
+    verified = dict.fromkeys(s.framework for s in state.stages if s.framework in FRAMEWORKS)
     names = [b.framework for b in lock.plan.builds] if lock else verified or ["|".join(FRAMEWORKS)]
     if lock and is_of_project(Path(path)):
         names = []  # its gpuenv.yaml has them, and more
@@ -183,21 +193,21 @@ def _fill_commands(run: Verification, finding: Finding) -> Finding:
     return dataclasses.replace(finding, fix=fix.replace("{recreate}", alone).replace("{create}", whole))
 
 
-def _make_hint(run: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
+def _make_hint(state: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
     """Return one sentence that says what to do."""
     if outcome in ("works", "cpu"):
         return None
     if findings and findings[0].fix:
         return findings[0].fix
-    first = run.failed
-    if not run.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
+    first = state.failed
+    if not state.paths.frameworks and (first.stage == "framework" if first else outcome == "unproven"):
         # Where another tool made the environment, create would refuse its path.
-        env = shlex.quote(run.env.path) if run.env.made_by_gpuenv else "NEW"
-        if not run.env.made_by_gpuenv and any(Path(run.env.path).glob("lib/python3*/EXTERNALLY-MANAGED")):
+        env = shlex.quote(state.env.path) if state.env.made_by_gpuenv else "NEW"
+        if not state.env.made_by_gpuenv and any(Path(state.env.path).glob("lib/python3*/EXTERNALLY-MANAGED")):
             return f"This Python belongs to the system, and pip does not install into it. Create an environment: gpuenv create {env} --framework torch."
         return f"Install a framework in this environment, or create one with a framework: gpuenv create {env} --framework torch."
     if first:
-        env = shlex.quote(run.env.path)
+        env = shlex.quote(state.env.path)
         return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {env}."
     if outcome == "unproven":
         return "No code from the environment was run. To test its framework, verify without --quick."
@@ -214,21 +224,21 @@ _REFUSED = re.compile(
 _ENDED = re.compile(r"ended by SIG(ABRT|SEGV|BUS|KILL|TRAP)")
 
 
-def _explain_address_limit(run: Verification) -> list[Finding]:
+def _explain_address_limit(state: Verification) -> list[Finding]:
     """Return the findings. The limit (`ulimit -v`) comes first where a stage failed for lack of memory under it.
 
     CUDA reserves tens of GiB of addresses that take no memory. Under such a limit a GPU refuses a context although
     all its memory is free, so the limit is the cause. With little free memory of the GPU it is not the only one.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
-    failed = run.failed
-    if allowed == resource.RLIM_INFINITY or failed is None or run.low_memory is not None:
-        return run.findings
+    failed = state.failed
+    if allowed == resource.RLIM_INFINITY or failed is None or state.low_memory is not None:
+        return state.findings
     texts = [failed.detail, *(e.text for e in failed.evidence)]
     shown = next((t for t in texts if _REFUSED.search(t)), None)
     ended = next((t for t in texts if _ENDED.search(t)), None)
-    if shown is None and (ended is None or run.findings):
-        return run.findings
+    if shown is None and (ended is None or state.findings):
+        return state.findings
     from ..profiles.wording import make_finding
 
     finding = make_finding(
@@ -240,4 +250,4 @@ def _explain_address_limit(run: Verification) -> list[Finding]:
         confidence="likely" if shown else "possible",
         size=allowed >> 20,
     )
-    return [finding, *(f for f in run.findings if f.cause not in _MEMORY_CAUSES)]
+    return [finding, *(f for f in state.findings if f.cause not in _MEMORY_CAUSES)]

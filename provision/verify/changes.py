@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..environment import record
 from ..environment.distributions import Distribution, list_distributions
+from ..environment.drift import find_drift
 from ..errors import LockError
 from ..index.variants import NVIDIA, cuda_of, kernels_of, parse_variants
 from ..model import (
@@ -38,7 +39,6 @@ from ..model import (
 from ..profiles.wording import make_finding
 from ..system import untrusted
 from ..system.kernels import find_run_mode
-from .drift import find_drift
 from .libraries import CUDNN_PACKAGE
 from .verification import Judgement, Verification
 
@@ -50,30 +50,27 @@ _INSTALLERS = ("pip", "setuptools", "wheel", "uv", "conda")
 _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 
-def judge_drift(run: Verification) -> None:
+def judge_drift(state: Verification) -> None:
     """Add the stage `lock` if something has changed, or if `--locked` asks for it."""
-    lock, locked, broken, early = run.lock, run.options.locked, run.broken, run.early
-    if lock is None or not run.env.made_by_gpuenv:
+    lock, locked, failed, early = state.lock, state.options.locked, state.failed, state.early
+    if lock is None or not state.env.made_by_gpuenv:
         return
-    thorough = locked or run.options.deep or broken not in (None, "driver")
+    thorough = locked or state.options.deep or bool(failed and failed.stage != "driver")
     sizes = None if thorough else early.sizes.result()
-    drift = find_drift(
-        Path(run.env.path), lock, python=run.env.python_version, thorough=thorough, sizes=sizes
-    )
+    drift = find_drift(Path(state.env.path), lock, python=state.paths.version, thorough=thorough, sizes=sizes)
     changes = list(drift.changes)
-    if locked and run.device != "cpu":
+    if locked and state.device != "cpu":
         changes += compare_machine(lock, early.machine.result().target)
-    failure = run.failed.detail if run.failed else ""
-    changes.sort(key=lambda c: (not _is_named(c, failure), _get_weight(c)))
-    run.drift = tuple(changes)
+    changes.sort(key=lambda c: (not (failed and _is_named(c, failed.detail)), _get_weight(c)))
+    state.drift = tuple(changes)
     if changes:
-        run.findings.insert(0, _make_change_finding(run, lock, changes, broken))
+        state.findings.insert(0, _make_change_finding(state, lock, changes))
         more = f", and {len(changes) - 1} more" if len(changes) > 1 else ""
         detail = f"{changes[0].text}{more}"
-        run.add("lock", Judgement("fail" if locked else "warn", detail, _list_evidence(changes[1:])))
+        state.add("lock", Judgement("fail" if locked else "warn", detail, _list_evidence(changes[1:])))
     elif locked:
-        machine = "" if run.device == "cpu" else ", on the hardware it was made for"
-        run.add("lock", Judgement("pass", f"{len(lock.packages)} packages match the lock{machine}"))
+        machine = "" if state.device == "cpu" else ", on the hardware it was made for"
+        state.add("lock", Judgement("pass", f"{len(lock.packages)} packages match the lock{machine}"))
 
 
 def _list_evidence(changes: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
@@ -116,21 +113,19 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> list[Envi
 # --- the cause -----------------------------------------------------------------------------------
 
 
-def _make_change_finding(
-    run: Verification, lock: Lock, changes: Sequence[EnvironmentChange], broken: str | None
-) -> Finding:
+def _make_change_finding(state: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> Finding:
     """Return the finding for the change that most likely caused the failure."""
     main, more = changes[0], len(changes) - 1
-    cause, confidence = CHANGED, _choose_confidence(run, main, broken)
-    if broken:
-        last = run.findings[-1] if run.findings and confidence != "possible" else None
+    cause, confidence = CHANGED, _choose_confidence(state, main)
+    if state.failed:
+        last = state.findings[-1] if state.findings and confidence != "possible" else None
         known = last.cause if last and last.confidence != "possible" else None
-        cause = _find_cause(run, lock, changes) or known or CHANGED
+        cause = _find_cause(state, lock, changes) or known or CHANGED
     title = main.text
     if main.kind in ("replaced", "removed"):
         title = f"{main.name} {main.locked} was {main.kind}"
         title += f" by {main.found}" if main.kind == "replaced" else ""
-        if _is_never_installed(run, changes):
+        if _is_never_installed(state, changes):
             title = f"the lock was changed, and the environment was not: {main.text}"
     return make_finding(
         "environment_changed",
@@ -140,19 +135,19 @@ def _make_change_finding(
         change=title[0].upper() + title[1:] if main.kind in ("python", *_MACHINE) else title,
         more=more or None,
         noun="change" if more == 1 else "changes",
-        steps=_describe_fix(run, changes),
+        steps=_describe_fix(state, changes),
     )
 
 
-def _choose_confidence(run: Verification, main: EnvironmentChange, broken: str | None) -> Confidence:
+def _choose_confidence(state: Verification, main: EnvironmentChange) -> Confidence:
     """Return how sure it is that the change is the cause.
 
     Without a failure the change is the only finding, so it is certain. A change explains no failure of the
     driver, and none that a variable caused.
     """
-    if broken is None:
+    if state.failed is None:
         return "certain"
-    if run.blamed or broken == "driver" or main.kind in _MACHINE or _get_weight(main) > 4:
+    if state.blamed or state.failed.stage == "driver" or main.kind in _MACHINE or _get_weight(main) > 4:
         return "possible"
     return "certain" if _get_weight(main) < 4 else "likely"
 
@@ -175,13 +170,13 @@ def _is_named(change: EnvironmentChange, failure: str) -> bool:
     return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", failure) is not None
 
 
-def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> str:
-    path, kinds = shlex.quote(run.env.path), {c.kind for c in changes}
+def _describe_fix(state: Verification, changes: Sequence[EnvironmentChange]) -> str:
+    path, kinds = shlex.quote(state.env.path), {c.kind for c in changes}
     steps = []
     if "python" in kinds:
-        lock = shlex.quote(f"{run.env.path}/.gpuenv/{VENV_LOCK}")
+        lock = shlex.quote(f"{state.env.path}/.gpuenv/{VENV_LOCK}")
         steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
-    elif _is_never_installed(run, changes):
+    elif _is_never_installed(state, changes):
         steps.append(f"Install the project's lock: gpuenv sync {path}")
     elif not kinds <= set(_MACHINE):
         steps.append(f"Restore the locked packages: gpuenv repair {path}")
@@ -190,20 +185,20 @@ def _describe_fix(run: Verification, changes: Sequence[EnvironmentChange]) -> st
     return ". ".join(steps) + "."
 
 
-def _is_never_installed(run: Verification, changes: Sequence[EnvironmentChange]) -> bool:
+def _is_never_installed(state: Verification, changes: Sequence[EnvironmentChange]) -> bool:
     """Return whether the lock names releases that the lock inside the environment does not: the project's is newer."""
     try:
-        inside = {p.name: p.version for p in record.read_lock(Path(run.env.path)).packages}
+        inside = {p.name: p.version for p in record.read_lock(Path(state.env.path)).packages}
     except LockError:
         return False  # a lock inside that cannot be read says nothing of the project's
     return any(c.kind in ("replaced", "removed") and inside.get(c.name) != c.locked for c in changes)
 
 
-def _find_cause(run: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> str | None:
+def _find_cause(state: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> str | None:
     """Return the cause that the main change has alone, or None."""
     main = changes[0]
     if lock.plan.device == "cuda":
-        if any(_is_to_cpu(run, lock, c) for c in changes):
+        if any(_is_to_cpu(state, lock, c) for c in changes):
             return "cpu_only_build"
         is_cudnn = bool(CUDNN_PACKAGE.match(main.name))
         if is_cudnn or _NVIDIA.match(main.name):
@@ -215,7 +210,7 @@ def _find_cause(run: Verification, lock: Lock, changes: Sequence[EnvironmentChan
     return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
 
 
-def _is_to_cpu(run: Verification, lock: Lock, change: EnvironmentChange) -> bool:
+def _is_to_cpu(state: Verification, lock: Lock, change: EnvironmentChange) -> bool:
     """Return whether a CPU build replaced a CUDA build of a framework."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
@@ -223,7 +218,7 @@ def _is_to_cpu(run: Verification, lock: Lock, change: EnvironmentChange) -> bool
     planned = {b.framework for b in lock.plan.builds if b.cuda}
     if framework not in planned or change.kind not in ("replaced", "modified", "overwritten"):
         return False
-    return "+cpu" in (change.found or "") or not run.installed.builds.get(framework, True)
+    return "+cpu" in (change.found or "") or not state.installed.builds.get(framework, True)
 
 
 def _find_library_cause(change: EnvironmentChange, *, cudnn: bool) -> str | None:
@@ -317,14 +312,14 @@ def _find_image_end(times: Sequence[float]) -> float | None:
 _VARIANT = "variant.json"
 
 
-def judge_variants(run: Verification) -> None:
+def judge_variants(state: Verification) -> None:
     """Add the stage `variants` if an installed package is a variant and the GPUs are known."""
-    saw = run.gpu_report.values("driver") if run.gpu_report else {}
+    saw = state.gpu_report.values("driver") if state.gpu_report else {}
     if not saw.get("devices"):
         return
     labels: list[str] = []
     unfit: list[Evidence] = []
-    for one in (d for site in run.paths.sites for d in list_distributions(site)):
+    for one in (d for site in state.paths.sites for d in list_distributions(site)):
         path = one.folder / _VARIANT
         if not path.is_file():
             continue
@@ -336,9 +331,9 @@ def judge_variants(run: Verification) -> None:
             unfit.append(Evidence(f"the properties of {one} cannot be read", str(path)))
     if unfit:
         more = f", and {len(unfit) - 1} more" if len(unfit) > 1 else ""
-        run.add("variants", Judgement("warn", unfit[0].text + more, tuple(unfit)))
+        state.add("variants", Judgement("warn", unfit[0].text + more, tuple(unfit)))
     elif labels:
-        run.add("variants", Judgement("pass", f"for the GPUs of this machine: {', '.join(sorted(labels))}"))
+        state.add("variants", Judgement("pass", f"for the GPUs of this machine: {', '.join(sorted(labels))}"))
 
 
 def _find_misfits(text: str, saw: Mapping[str, Any]) -> Iterator[str]:

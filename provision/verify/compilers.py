@@ -17,6 +17,7 @@ from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
 from ..model.values import Value
 from ..profiles.wording import find_fix, make_finding
+from ..system.versions import major, minor
 from . import fixes
 from .libraries import PythonPaths, make_pip_command, read_cuda, search_file
 
@@ -108,7 +109,7 @@ class _Place:
     def find_lacks(self, row: RuntimeCompiler, package: Package) -> Iterator[Lack]:
         for tool in row.needs:
             if tool == "headers":
-                lack = find_headers(self._paths.include, ".".join(self._paths.version.split(".")[:2]))
+                lack = find_headers(self._paths.include, minor(self._paths.version))
             else:
                 lack = self._find_nvcc() if tool == "nvcc" else find_compiler(tool, self._path, self._environ)
             if lack:
@@ -145,7 +146,7 @@ class _Place:
         )
         if version is None:
             return None
-        if cuda and version.split(".")[0] != cuda.split(".")[0]:
+        if cuda and major(version) != major(cuda):
             shown = Evidence(f"{nvcc} is of CUDA {version}, and torch was built for CUDA {cuda}", nvcc)
             return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, slots=slots)
         newest = next((row.gcc for row in self._compilers if row.cuda == version), None)
@@ -211,5 +212,5 @@ def read_gcc_version(program: str) -> int | None:
         return None
     if named := re.search(r"-(\d+)(?:\.\d+)*$", real.name):
         return int(named[1])
-    numbers = {int(p.name.split(".")[0]) for p in real.parents[1].glob("lib*/gcc/*/[0-9]*")}
+    numbers = {int(major(p.name)) for p in real.parents[1].glob("lib*/gcc/*/[0-9]*")}
     return numbers.pop() if len(numbers) == 1 else None

@@ -30,8 +30,10 @@ from .libraries import (
     LibraryPackage,
     PythonPaths,
     check_files,
+    export_folders,
     find_other_cudnn,
     find_wheel_family,
+    list_folders,
     list_needed,
     list_shared,
     make_install_command,
@@ -49,11 +51,11 @@ _LIBRARY_ROWS = ("library_missing", "library_of_other_version", "library_damaged
 _SHOWN = 8
 
 
-def judge_libraries(run: Verification) -> Judgement:
+def judge_libraries(state: Verification) -> Judgement:
     """Judge the stage libraries."""
-    env, installed, lock, quick = run.env, run.installed, run.lock, run.options.quick
+    env, installed, lock, quick = state.env, state.installed, state.lock, state.options.quick
     packages = installed.packages
-    elsewhere = find_other_cudnn(installed.paths, run.environ)
+    elsewhere = find_other_cudnn(installed.paths, state.environ)
     # torch up to 1.12, and its cu118 builds for longer, carry cuDNN in torch/lib
     owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
     bundled = [f for f in installed.files if os.path.basename(f).startswith("libcudnn")]
@@ -65,9 +67,9 @@ def judge_libraries(run: Verification) -> Judgement:
     checked = {p.name: check_files(p.files, not quick) for p in owners}
     finding = (
         _find_overlap(owners, checked, packages, lock)
-        or _find_broken(env, owners, checked, run.releases)
+        or _find_broken(env, owners, checked, state.releases)
         or (_find_not_locked(env, owners, lock) if lock else _find_unserved(env, installed.paths, owners))
-        or _find_other_broken(env, packages, run.options.deep and not quick)
+        or _find_other_broken(env, packages, state.options.deep)
     )
     return fail_with(finding) if finding else _judge_whole(owners, bundled, checked, elsewhere)
 
@@ -301,10 +303,10 @@ _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so
 _SHOWN_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "onnxruntime": "ONNX Runtime"}
 
 
-def explain_unloaded(run: Verification, framework: str, words: str) -> Finding | None:
+def explain_unloaded(state: Verification, framework: str, words: str) -> Finding | None:
     """Return the cause of a message of the loader or of a crash, or None if no NVIDIA library explains it."""
-    return explain_damaged(framework, words, run.env, run.paths) or explain_missing(
-        framework, words, run.env, run.installed
+    return explain_damaged(framework, words, state.env, state.paths) or explain_missing(
+        framework, words, state.env, state.installed
     )
 
 
@@ -315,7 +317,7 @@ def explain_missing(
     names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if find_wheel_family(n)]
     if not names:
         return None
-    folders = _list_folders(installed.paths)
+    folders = list_folders(installed.paths.sites, installed.paths.prefix)
     here = {name: folder for name in names if (folder := _find_folder(name, folders))}
     unreached = tuple(
         Evidence(f"{name} exists in this folder, but the loader does not search it", str(folder / name))
@@ -353,13 +355,6 @@ def explain_missing(
     )
 
 
-def _list_folders(paths: PythonPaths) -> list[Path]:
-    """Return the folders in which wheels and conda packages put NVIDIA's libraries."""
-    sites = [Path(s) for s in paths.sites]
-    wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
-    return [*wheels, *(s / "torch" / "lib" for s in sites), Path(paths.prefix) / "lib"]
-
-
 def _find_folder(name: str, folders: Sequence[Path]) -> Path | None:
     return next((f for f in folders if (f / name).exists()), None)
 
@@ -374,9 +369,7 @@ def _make_link_command(here: Mapping[str, Path], opened: Path | None) -> str:
         relative = [os.path.relpath(folder / name, opened) for name, folder in here.items()]
         link = f"ln -s {' '.join(map(shlex.quote, relative))} {shlex.quote(str(opened))}/"
         return f"Run programs with `gpuenv run`. Or link the missing libraries into the folder of the libraries that are found: {link}"
-    value = shlex.quote(":".join(map(str, dict.fromkeys(here.values()))))
-    export = f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
-    return f"Run programs with `gpuenv run`. Or first run: {export}"
+    return f"Run programs with `gpuenv run`. Or first run: {export_folders(map(str, here.values()))}"
 
 
 def _name_not_installed(others: Mapping[str, Sequence[Path]], *, of_cudnn: bool) -> str:

@@ -24,6 +24,7 @@ from ..model.values import Value
 from ..profiles.wording import find_fix
 from ..system import untrusted
 from ..system.elf import loader_cache
+from ..system.versions import major, minor, public
 from .libraries import make_pip_command, name_nvidia_wheel
 
 Missing = Mapping[str, Collection[str]]
@@ -98,12 +99,6 @@ def describe_missing(missing: Missing, rows: Profiles, system: LinuxDistribution
     return text if system.needs_sudo else text.replace("sudo ", "")
 
 
-def describe_unsearched(folders: Sequence[str]) -> str:
-    """Return how to make the loader search folders of the environment."""
-    value = shlex.quote(":".join(dict.fromkeys(folders)))
-    return f'First run: export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
-
-
 # --- packages that were built for another framework or CUDA ---------------------------------------
 
 
@@ -129,7 +124,7 @@ def read_surroundings(
     machine = platform.machine()
     names = {f.rpartition("/")[2] for p in packages for f in p.files}
     return Surroundings(
-        python=".".join(python.split(".")[:2]),
+        python=minor(python),
         versions={p.name: p.version for p in packages},
         libraries=frozenset(names.union(list_names(f"{prefix}/lib"))),
         system=frozenset(name for name, _ in loader_cache(root, machine)),
@@ -182,7 +177,7 @@ def _choose_step(
         return [f"{other.package}=={other.version}"], reason
     if framework := _find_missing_framework(libraries, measured, package, here):
         return [str(framework)], f"{package} was built for {framework}"
-    stated = next((r.cuda.partition(".")[0] for r in measured if r.cuda), None)
+    stated = next((major(r.cuda) for r in measured if r.cuda), None)
     needs, present = find_cuda_major(libraries) or stated, find_cuda_major(here.libraries)
     if present and needs and present != needs:
         return [], ""
@@ -245,7 +240,7 @@ def _select_rows(package: Package, rows: Iterable[Satellite], machine: str) -> l
 
 def _canonical(package: Package) -> str:
     """Return a package's version without its local label."""
-    return canonicalize_version(package.version.partition("+")[0])
+    return canonicalize_version(public(package.version))
 
 
 def find_fitting_release(package: Package, rows: Iterable[Satellite], here: Surroundings) -> Satellite | None:
@@ -297,7 +292,7 @@ def _is_fitting(row: Satellite, here: Surroundings) -> bool:
 
 def _is_allowed(wanted: Requirement, version: str | None) -> bool:
     """Return whether a requirement allows an installed version without its local label."""
-    return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
+    return version is not None and wanted.specifier.contains(public(version), prereleases=True)
 
 
 # --- wheels with libraries of CUDA ---------------------------------------------------------------
@@ -315,16 +310,16 @@ def find_wheel(library: str, toolkits: Sequence[ToolkitRelease], cuda: str | Non
     match = _LIBRARY.match(library)
     if not match:
         return None
-    stem, major = match[1].lower(), match[2]
+    stem, wanted = match[1].lower(), match[2]
     same: dict[str, str] = {}
     others: dict[str, str] = {}
     newest = None
     for release in toolkits:
-        toolkit = release.version.partition(".")[0]
+        toolkit = major(release.version)
         newest = max(newest or toolkit, toolkit)
         for part in release.parts:
             name, number = _find_part(part, stem)
-            if name and (major is None or number == major):
+            if name and (wanted is None or number == wanted):
                 same.setdefault(toolkit, f"{name}=={number}.*")
             elif name:
                 others.setdefault(toolkit, name)

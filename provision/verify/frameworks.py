@@ -18,12 +18,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..environment.distributions import Distribution, list_distributions
-from ..model import FRAMEWORKS, Evidence, FrameworkVerdict
+from ..model import FRAMEWORKS, MEMORY_GROWTH, Evidence, FrameworkVerdict
 from ..profiles.wording import make_finding
 from ..system import process
 from ..system.redaction import clean
 from .changes import add_later_installs, find_later_installs
 from .layers import check_framework_claims
+from .libraries import NVIDIA_LIBRARY
 from .probe import ProbeReport, run_probe
 from .proof import (
     FrameworkOutcome,
@@ -35,7 +36,6 @@ from .proof import (
 from .settings import explain_startup_files, find_suspects, search_settings
 from .verification import (
     FRAMEWORK_STAGES,
-    PATTERN,
     Judgement,
     Verification,
     fail_with,
@@ -63,19 +63,21 @@ _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
 @contextlib.contextmanager
-def import_early(run: Verification) -> Iterator[None]:
+def import_early(state: Verification) -> Iterator[None]:
     """Import the first framework already during the block, while the driver is queried.
 
     The import takes longer than the stages before it, and needs no GPU.
     """
-    first = next((n for n in _choose_names(run) if not _is_unrequested(run, n)), "")
-    if run.device == "cpu" or first not in run.paths.frameworks:
+    first = next((n for n in _choose_names(state) if not _is_unrequested(state, n)), "")
+    if state.device == "cpu" or first not in state.paths.frameworks:
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
     report, child = start_in_thread(
         pool,
-        lambda on_start: ask_framework(run, first, run.environ, later_input=turn.result, on_start=on_start),
+        lambda on_start: ask_framework(
+            state, first, state.environ, later_input=turn.result, on_start=on_start
+        ),
     )
 
     def proceed() -> ProbeReport:
@@ -84,7 +86,7 @@ def import_early(run: Verification) -> Iterator[None]:
 
     try:
         child.wait()
-        run.imported[first] = proceed
+        state.started[first] = proceed
         yield
     finally:
         if not turn.done():
@@ -94,138 +96,138 @@ def import_early(run: Verification) -> Iterator[None]:
         pool.shutdown()
 
 
-def import_frameworks(run: Verification) -> None:
+def import_frameworks(state: Verification) -> None:
     """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
-    present = [n for n in _choose_names(run) if n in run.paths.frameworks]
+    present = [n for n in _choose_names(state) if n in state.paths.frameworks]
     if present:
-        run.announce("progress", f"importing {', '.join(present)}")
+        state.announce("progress", f"importing {', '.join(present)}")
     with ThreadPoolExecutor(max(1, len(present))) as pool:
-        started = {name: pool.submit(ask_framework, run, name, run.environ) for name in present}
-    run.imported.update({name: report.result for name, report in started.items()})
+        started = {name: pool.submit(ask_framework, state, name, state.environ) for name in present}
+    state.started.update({name: report.result for name, report in started.items()})
 
 
-def run_frameworks(run: Verification) -> None:
+def run_frameworks(state: Verification) -> None:
     """Run the stages of each framework, then all frameworks in one process."""
-    names, broken = _choose_names(run), run.broken
-    if not names and broken:
-        return run.skip_rest(FRAMEWORK_STAGES)
+    names, failed = _choose_names(state), state.failed
+    if not names and failed:
+        return state.skip(FRAMEWORK_STAGES, f"the {failed.stage} stage failed")
     if not names:
-        quick, where = run.options.quick, run.env.path
+        quick, where = state.options.quick, state.env.path
         what = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {where}"
-        run.add("framework", Judgement("skip" if quick else "fail", what))
-        return run.skip(
+        state.add("framework", Judgement("skip" if quick else "fail", what))
+        return state.skip(
             FRAMEWORK_STAGES[1:], "not run with --quick" if quick else "the framework stage failed"
         )
     for name in names:
-        if broken:
-            run.skip(FRAMEWORK_STAGES, f"the {broken} stage failed", name)
-        elif _is_unrequested(run, name):
+        if failed:
+            state.skip(FRAMEWORK_STAGES, f"the {failed.stage} stage failed", name)
+        elif _is_unrequested(state, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
-            run.add("framework", Judgement("warn", text), None, name)
-            run.skip(FRAMEWORK_STAGES[1:], "a build for the CPU only", name)
-        elif name not in run.paths.frameworks:
-            run.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
-            run.skip(FRAMEWORK_STAGES[1:], "the framework stage failed", name)
+            state.add("framework", Judgement("warn", text), None, name)
+            state.skip(FRAMEWORK_STAGES[1:], "a build for the CPU only", name)
+        elif name not in state.paths.frameworks:
+            state.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
+            state.skip(FRAMEWORK_STAGES[1:], "the framework stage failed", name)
         else:
-            _run_framework(run, name)
+            _run_framework(state, name)
     # On the CPU no library is shared, so these two processes run only with --deep.
-    names = tuple(n for n in names if not _is_unrequested(run, n))
-    if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
-        _run_together(run, names)
+    names = tuple(n for n in names if not _is_unrequested(state, n))
+    if len(names) > 1 and not state.failed and (state.device != "cpu" or state.options.deep):
+        _run_together(state, names)
     return None
 
 
-def show_later_installs(run: Verification) -> None:
+def show_later_installs(state: Verification) -> None:
     """Add what was installed into a system-wide Python (as Colab's) after its image was made: it may explain a failure."""
-    if run.env.manager is not None:  # in an environment the times of files mean nothing
+    if state.env.manager is not None:  # in an environment the times of files mean nothing
         return
-    later = find_later_installs(run.paths.sites, run.paths.user_site)
-    run.findings[:] = add_later_installs(run.findings, later)
+    later = find_later_installs(state.paths.sites, state.paths.user_site)
+    state.findings[:] = add_later_installs(state.findings, later)
     if later:
-        for i, one in enumerate(run.stages):
+        for i, one in enumerate(state.stages):
             if one.stage == "framework":
-                run.stages[i] = replace(one, evidence=(*one.evidence, *later))
+                state.stages[i] = replace(one, evidence=(*one.evidence, *later))
         installs = "; ".join(e.text for e in later)
-        run.announce("note", f"installed after this runtime was created: {installs}")
+        state.announce("note", f"installed after this runtime was created: {installs}")
 
 
 # --- which frameworks ----------------------------------------------------------------------------
 
 
-def _choose_names(run: Verification) -> tuple[str, ...]:
+def _choose_names(state: Verification) -> tuple[str, ...]:
     """Return the frameworks to prove: the requested ones, else those of the lock and all installed ones."""
-    return run.options.frameworks or tuple(dict.fromkeys([*_list_planned(run), *run.paths.frameworks]))
+    return state.options.frameworks or tuple(dict.fromkeys([*_list_planned(state), *state.paths.frameworks]))
 
 
-def _list_planned(run: Verification) -> list[str]:
-    return [b.framework for b in run.lock.plan.builds] if run.lock else []
+def _list_planned(state: Verification) -> list[str]:
+    return [b.framework for b in state.lock.plan.builds] if state.lock else []
 
 
-def _is_unrequested(run: Verification, name: str) -> bool:
+def _is_unrequested(state: Verification, name: str) -> bool:
     """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
     torch."""
-    builds, wanted = run.installed.builds, {*run.options.frameworks, *_list_planned(run)}
-    gpu = run.device != "cpu" and any(builds.values())
+    builds, wanted = state.installed.builds, {*state.options.frameworks, *_list_planned(state)}
+    gpu = state.device != "cpu" and any(builds.values())
     return gpu and name not in wanted and not builds.get(name, True)
 
 
 # --- one framework -------------------------------------------------------------------------------
 
 
-def _run_framework(run: Verification, name: str) -> None:
-    if not run.options.quick:
-        run.announce("progress", f"{name}: import, convolutions, matrix products and attention")
+def _run_framework(state: Verification, name: str) -> None:
+    if not state.options.quick:
+        state.announce("progress", f"{name}: import, convolutions, matrix products and attention")
     verdicts = []
-    for uuid in run.slices or (None,):
-        verdict = _run_on_device(run, name, uuid)
+    for uuid in state.mig_devices or (None,):
+        verdict = _run_on_device(state, name, uuid)
         if uuid:  # in its own child each MIG device is device 0
             verdict = replace(verdict, devices=tuple(replace(d, uuid=uuid) for d in verdict.devices))
         verdicts.append(verdict)
-        if run.broken:
+        if state.failed:
             break
-    run.verdicts.append(replace(verdicts[0], devices=tuple(d for v in verdicts for d in v.devices)))
+    state.verdicts.append(replace(verdicts[0], devices=tuple(d for v in verdicts for d in v.devices)))
 
 
-def _run_on_device(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
+def _run_on_device(state: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
     """Run the stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
-    report, outcome = _ask_and_judge(run, name, {**run.environ, **hidden})
+    report, outcome = _ask_and_judge(state, name, {**state.environ, **hidden})
     times = measure_stages(report)
     for stage, judged in outcome.stages.items():
-        run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
+        state.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     for refused in filter(None, (judge_extensions(name, report), judge_numpy(name, report))):
-        run.add("framework", refused, None, name, uuid)
-    if run.options.deep and _EXTRAS[name] and all(j.status != "fail" for j in outcome.stages.values()):
-        _run_extras(run, name, uuid, {**run.environ, **hidden})
-    run.wrong = run.wrong or outcome.wrong
+        state.add("framework", refused, None, name, uuid)
+    if state.options.deep and _EXTRAS[name] and all(j.status != "fail" for j in outcome.stages.values()):
+        _run_extras(state, name, uuid, {**state.environ, **hidden})
+    state.wrong = state.wrong or outcome.wrong
     causes = [j.finding.cause for j in outcome.stages.values() if j.finding]
-    blind = run.device != "cpu" and "visible_devices_invalid" in causes
-    if blind and (hides := explain_startup_files(run.env, run.environ, name)):
-        run.findings.insert(0, hides)
+    blind = state.device != "cpu" and "visible_devices_invalid" in causes
+    if blind and (hides := explain_startup_files(state.env, state.environ, name)):
+        state.findings.insert(0, hides)
     elif outcome.is_bad:
 
         def cured(environ: Mapping[str, str]) -> bool:
-            return not _ask_and_judge(run, name, {**environ, **hidden})[1].is_bad
+            return not _ask_and_judge(state, name, {**environ, **hidden})[1].is_bad
 
-        search_settings(run, find_suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])
+        search_settings(state, find_suspects(state, name), cured, [x.path for x in outcome.verdict.libraries])
     return outcome.verdict
 
 
 def _ask_and_judge(
-    run: Verification, name: str, environ: Mapping[str, str]
+    state: Verification, name: str, environ: Mapping[str, str]
 ) -> tuple[ProbeReport, FrameworkOutcome]:
     """Ask a framework. A probe that was started early continues."""
-    early = run.imported.pop(name, None) if environ == run.environ else None
-    report = early() if early else ask_framework(run, name, environ)
-    outcome, saw = judge_framework(run, name, report), report.last("framework")
-    wrong = check_framework_claims(name, saw, run.machine) if saw and run.machine else None
+    early = state.started.pop(name, None) if environ == state.environ else None
+    report = early() if early else ask_framework(state, name, environ)
+    outcome, saw = judge_framework(state, name, report), report.last("framework")
+    wrong = check_framework_claims(name, saw, state.machine) if saw and state.machine else None
     if wrong and outcome.stages["framework"].status != "fail":
         outcome = replace(outcome, stages={**outcome.stages, "framework": wrong})
     return report, outcome
 
 
 def ask_framework(
-    run: Verification,
+    state: Verification,
     name: str,
     environ: Mapping[str, str],
     *,
@@ -238,54 +240,54 @@ def ask_framework(
     At its end the probe loads `extensions` (package, file), or those of the environment. With `later_input` it imports
     the framework and waits for that input. It continues after a mapping, and ends after None.
     """
-    device, deep, quick = run.device, run.options.deep, run.options.quick
+    device, deep, quick = state.device, state.options.deep, state.options.quick
     if extensions is None:
-        extensions = [] if quick else find_extensions(name, run.paths.sites)
+        extensions = [] if quick else find_extensions(name, state.paths.sites)
     request = {
         "framework": name,
-        "device": device,
-        "ordinals": _list_ordinals(run),
+        "ordinals": _list_ordinals(state),
         "cases": _CASES + (_DEEP[name] if deep else ()),
         "products": _PRODUCTS,
         "attentions": _ATTENTIONS[:1] if device == "cpu" and not deep else _ATTENTIONS,
         "deep": deep,
-        "pattern": PATTERN,
         "extensions": extensions,
         "waits": later_input is not None,
         "import_only": quick,
         "models": read_models([name]),
     }
     talkative = _TALKATIVE if name == "tensorflow" else {}
+    probes = ("devices", f"framework_{name}", "operations", "framework")
+    return _run(state, probes, request, {**environ, **talkative}, later_input=later_input, on_start=on_start)
+
+
+def _run(
+    state: Verification,
+    probes: Sequence[str],
+    request: Mapping[str, Any],
+    environ: Mapping[str, str],
+    **more: Any,
+) -> ProbeReport:
+    """Run probes on the device of a verification. `more` is for `run_probe`."""
     return run_probe(
-        run.env.python,
-        ("report", "devices", f"framework_{name}", "operations", "framework"),
-        request,
-        environ={**environ, **_make_child_variables(device), **talkative},
-        timeout=run.options.timeout,
-        later_input=later_input,
-        on_start=on_start,
-    )
+        state.env.python, ("report", *probes), {"device": state.device, "pattern": NVIDIA_LIBRARY, **request},
+        environ={**environ, **_make_child_variables(state.device)}, timeout=state.options.timeout, **more,
+    )  # fmt: skip
 
 
-def _run_extras(run: Verification, name: str, uuid: str | None, environ: Mapping[str, str]) -> None:
+def _run_extras(state: Verification, name: str, uuid: str | None, environ: Mapping[str, str]) -> None:
     """Run the further operations of a framework at the same time, each in its own child, and name those that fail."""
     start = time.perf_counter()
-    asked = [x for x in _EXTRAS[name] if not (run.device == "cpu" and x == "fp8")]
-    if run.ordinal is not None:
-        environ = {**environ, "CUDA_VISIBLE_DEVICES": _visible(environ, run.ordinal)}
+    asked = [x for x in _EXTRAS[name] if not (state.device == "cpu" and x == "fp8")]
+    if state.ordinal is not None:
+        environ = {**environ, "CUDA_VISIBLE_DEVICES": _visible(environ, state.ordinal)}
 
     def ask(operation: str) -> ProbeReport:
-        return run_probe(
-            run.env.python,
-            ("report", "torch_compile") if operation == "compile" else ("report", "operations", "extras"),
-            {"framework": name, "operation": operation, "device": run.device, "pattern": PATTERN},
-            environ={**environ, **_make_child_variables(run.device)},
-            timeout=run.options.timeout,
-        )
+        probes = ("torch_compile",) if operation == "compile" else ("operations", "extras")
+        return _run(state, probes, {"framework": name, "operation": operation}, environ)
 
     with ThreadPoolExecutor(3) as pool:
         reports = dict(zip(asked, pool.map(ask, asked), strict=True))
-    run.add("operations", judge_extras(reports), time.perf_counter() - start, name, uuid)
+    state.add("operations", judge_extras(reports), time.perf_counter() - start, name, uuid)
 
 
 def _visible(environ: Mapping[str, str], ordinal: int) -> str:
@@ -294,9 +296,9 @@ def _visible(environ: Mapping[str, str], ordinal: int) -> str:
     return seen[ordinal] if ordinal < len(seen) else str(ordinal)
 
 
-def _list_ordinals(run: Verification) -> list[int]:
+def _list_ordinals(state: Verification) -> list[int]:
     """Return the GPU to use, or [] for all."""
-    return [] if run.ordinal is None else [run.ordinal]
+    return [] if state.ordinal is None else [state.ordinal]
 
 
 def read_models(names: Sequence[str]) -> dict[str, str]:
@@ -312,8 +314,11 @@ def _make_child_variables(device: str) -> dict[str, str]:
     CPU it must not use GPUs.
     """
     hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
-    grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then prints its place
+    return {
+        **dict(MEMORY_GROWTH.values()),
+        "PYTHONFAULTHANDLER": "1",
+        **hidden,
+    }  # a crash then prints its place
 
 
 def measure_stages(report: ProbeReport) -> dict[str, float]:
@@ -376,16 +381,16 @@ def _is_linked(path: str, library: bytes) -> bool:
 # --- several frameworks in one process, in both import orders ------------------------------------
 
 
-def _run_together(run: Verification, names: tuple[str, ...]) -> None:
+def _run_together(state: Verification, names: tuple[str, ...]) -> None:
     """Import the frameworks in one process, then grade one convolution in each: pass if both orders work, a warning if
     one works, a failure if none does."""
-    run.announce("progress", "in one process: " + ", ".join(names))
+    state.announce("progress", "in one process: " + ", ".join(names))
     start = time.perf_counter()
     orders = (names, names[::-1])
     with ThreadPoolExecutor(len(orders)) as pool:
-        reports = pool.map(lambda order: _ask_together(run, order), orders)
+        reports = pool.map(lambda order: _ask_together(state, order), orders)
         judged = judge_together(dict(zip(orders, reports, strict=True)))
-    run.add("framework", judged, time.perf_counter() - start, ", ".join(names))
+    state.add("framework", judged, time.perf_counter() - start, ", ".join(names))
 
 
 def judge_together(reports: Mapping[tuple[str, ...], ProbeReport]) -> Judgement:
@@ -410,23 +415,16 @@ def judge_together(reports: Mapping[tuple[str, ...], ProbeReport]) -> Judgement:
     return replace(fail_with(finding), status="warn" if good else "fail")
 
 
-def _ask_together(run: Verification, order: Sequence[str]) -> ProbeReport:
+def _ask_together(state: Verification, order: Sequence[str]) -> ProbeReport:
     request = {
-        "device": run.device,
-        "ordinals": _list_ordinals(run) or ([] if run.device == "cpu" else [0]),
+        "ordinals": _list_ordinals(state) or ([] if state.device == "cpu" else [0]),
         "cases": ["conv2d"],
         "one_type": True,
         "order": list(order),
         "models": read_models(order),
-        "pattern": PATTERN,
     }
-    return run_probe(
-        run.env.python,
-        ("report", "devices", *(f"framework_{name}" for name in order), "operations", "framework"),
-        request,
-        environ={**run.environ, **_make_child_variables(run.device)},
-        timeout=run.options.timeout,
-    )
+    probes = ("devices", *(f"framework_{name}" for name in order), "operations", "framework")
+    return _run(state, probes, request, state.environ)
 
 
 def _find_loser(report: ProbeReport) -> tuple[str, str] | None:

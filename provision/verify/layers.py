@@ -42,53 +42,52 @@ from .verification import (
 _PROBED = ("driver", "runtime", "cudnn")
 
 
-def run_layers(run: Verification) -> None:
+def run_layers(state: Verification) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
-    if run.device == "cpu":
-        run.early.end_gpu_probe()
-        run.early.read_ahead()
-        return run.skip(LAYERS, "not needed on the CPU")
-    run.announce("progress", "driver, runtime and cuDNN")
+    if state.device == "cpu":
+        state.early.read_ahead()
+        return state.skip(LAYERS, "not needed on the CPU")
+    state.announce("progress", "driver, runtime and cuDNN")
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if run.early.gpu_report is None:
-            pending = pool.submit(_ask, run, run.environ)
+        if state.early.gpu_report is None:
+            pending = pool.submit(_ask, state, state.environ)
         else:
-            run.early.libraries.set_result(find_library_paths(run))
-            pending = run.early.gpu_report
+            state.early.libraries.set_result(find_library_paths(state))
+            pending = state.early.gpu_report
         start = time.perf_counter()
-        on_disk = judge_libraries(run)
+        on_disk = judge_libraries(state)
         disk_seconds = time.perf_counter() - start
-        run.early.read_ahead()
-        run.machine = run.early.machine.result()
-        report = run.gpu_report = pending.result()
+        state.early.read_ahead()
+        state.machine = state.early.machine.result()
+        report = state.gpu_report = pending.result()
     for number, stage in enumerate(LAYERS, 1):
         if stage == "libraries":
-            run.add(stage, on_disk, disk_seconds)
+            state.add(stage, on_disk, disk_seconds)
         elif stage == "cudnn" and on_disk.status == "skip":
-            return run.skip([stage], on_disk.detail)
+            return state.skip([stage], on_disk.detail)
         else:
-            judged = _judge_layer(run, report, stage)
+            judged = _judge_layer(state, report, stage)
             if judged.status == "fail" and on_disk.status == "fail" and not judged.finding:
                 judged = replace(judged, finding=on_disk.finding)  # the file that it could not load
-            run.add(stage, judged, _measure(report, stage))
-            run.wrong = run.wrong or (stage == "cudnn" and _is_wrong(report, judged))
-        if run.broken:
+            state.add(stage, judged, _measure(report, stage))
+            state.wrong = state.wrong or (stage == "cudnn" and _is_wrong(report, judged))
+        if state.failed:
             if stage != "libraries":
-                _search_layers(run, report, stage)
-            return run.skip_rest(LAYERS[number:])
+                _search_layers(state, report, stage)
+            return state.skip(LAYERS[number:], f"the {stage} stage failed")
     for line in _describe_conditions(report.values("runtime").get("conditions", ())):
-        run.announce("note", line.text)
-    return _run_slices(run, report)
+        state.announce("note", line.text)
+    return _run_mig_devices(state, report)
 
 
-def find_library_paths(run: Verification) -> LibraryPaths:
+def find_library_paths(state: Verification) -> LibraryPaths:
     """Return the libraries that the stages runtime and cudnn load.
 
     The loader's libcudart and libcudnn are used for a CUDA build in an environment that contains no libcudart.
     """
-    files, major = run.installed.files, _find_major(run)
+    files, major = state.installed.files, _find_major(state)
     cudart = pick_library(files, "libcudart", major) or pick_library(files, "libcudart")
-    system = any(run.installed.builds.values()) and cudart is None
+    system = any(state.installed.builds.values()) and cudart is None
     sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
     helpers = (pick_library(files, family, major) for family in ("libnvrtc", "libcublasLt", "libcublas"))
     return {
@@ -98,22 +97,22 @@ def find_library_paths(run: Verification) -> LibraryPaths:
     }
 
 
-def _find_major(run: Verification) -> str | None:
+def _find_major(state: Verification) -> str | None:
     """Return the CUDA major version of the environment's cuDNN.
 
     It comes from the lock, else from the package's name, else from the build of the frameworks.
     """
-    if run.lock and run.lock.plan.cuda_major:
-        return run.lock.plan.cuda_major
-    names = (re.search(r"-cu(\d+)$", p.name) for p in run.installed.packages if p.is_cudnn)
+    if state.lock and state.lock.plan.cuda_major:
+        return state.lock.plan.cuda_major
+    names = (re.search(r"-cu(\d+)$", p.name) for p in state.installed.packages if p.is_cudnn)
     named = next((match[1] for match in names if match), None)
-    return named or read_built_major(run.paths)
+    return named or read_built_major(state.paths)
 
 
-def _ask(run: Verification, environ: Mapping[str, str]) -> ProbeReport:
+def _ask(state: Verification, environ: Mapping[str, str]) -> ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
-    paths = find_library_paths(run)
-    return ask_gpu(run.env, environ, run.options, lambda: paths)
+    paths = find_library_paths(state)
+    return ask_gpu(state.env, environ, state.options, lambda: paths)
 
 
 def _measure(report: ProbeReport, stage: str) -> float | None:
@@ -127,31 +126,31 @@ def _measure(report: ProbeReport, stage: str) -> float | None:
     return float(ends[stage] - start)
 
 
-def _search_layers(run: Verification, report: ProbeReport, stage: str) -> None:
+def _search_layers(state: Verification, report: ProbeReport, stage: str) -> None:
     """Search for the setting that made a stage of the child fail. The stages before it must pass too."""
 
     def cured(environ: Mapping[str, str]) -> bool:
-        again = _ask(run, environ)
+        again = _ask(state, environ)
         upto = _PROBED[: _PROBED.index(stage) + 1]
-        return all(_judge_layer(run, again, s).status in ("pass", "warn") for s in upto)
+        return all(_judge_layer(state, again, s).status in ("pass", "warn") for s in upto)
 
     mapped = [p for p, _ in report.values("cudnn").get("mapped", ())]
     libcuda = report.values("driver").get("libcuda")
-    suspects = [s for s in find_suspects(run) if s.variable not in ("PYTHONPATH", "user site")]
-    search_settings(run, suspects, cured, [*mapped, libcuda] if libcuda else mapped)
+    suspects = [s for s in find_suspects(state) if s.variable not in ("PYTHONPATH", "user site")]
+    search_settings(state, suspects, cured, [*mapped, libcuda] if libcuda else mapped)
 
 
-def _run_slices(run: Verification, report: ProbeReport) -> None:
+def _run_mig_devices(state: Verification, report: ProbeReport) -> None:
     """Run the stages for each further MIG device in its own child. CUDA shows a process only one MIG device."""
     uuids = report.values("driver").get("mig", ())
-    if run.ordinal is not None or len(uuids) < 2:
+    if state.ordinal is not None or len(uuids) < 2:
         return
-    run.slices = tuple(uuids)
+    state.mig_devices = tuple(uuids)
     for uuid in uuids[1:]:
-        again = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
+        again = _ask(state, {**state.environ, "CUDA_VISIBLE_DEVICES": uuid})
         for stage in _PROBED:
-            run.add(stage, _judge_layer(run, again, stage), _measure(again, stage), device=uuid)
-            if run.broken:
+            state.add(stage, _judge_layer(state, again, stage), _measure(again, stage), device=uuid)
+            if state.failed:
                 return
 
 
@@ -163,14 +162,14 @@ _UNREACHED = {
 }
 
 
-def _judge_layer(run: Verification, report: ProbeReport, stage: str) -> Judgement:
+def _judge_layer(state: Verification, report: ProbeReport, stage: str) -> Judgement:
     record = report.stage_record(stage)
     if record and stage == "driver":
-        return _judge_driver(run, record)
+        return _judge_driver(state, record)
     if record and stage == "runtime":
-        return _judge_runtime(run, report, record)
+        return _judge_runtime(state, report, record)
     if record:
-        return _judge_cudnn(run, report, record)
+        return _judge_cudnn(state, report, record)
     if report.death and report.stage == stage:
         return Judgement("fail", report.death, report.words(), _explain_death(report, stage))
     if stage == "runtime" and not report.malformed:
@@ -187,9 +186,9 @@ def _explain_death(report: ProbeReport, stage: str) -> Finding | None:
     return None
 
 
-def _judge_driver(run: Verification, record: Record) -> Judgement:
+def _judge_driver(state: Verification, record: Record) -> Judgement:
     """Judge the stage driver."""
-    saw, ordinal = record["values"], run.ordinal
+    saw, ordinal = record["values"], state.ordinal
     rows = [
         (saw.get("libcuda"), "libcuda.so.1"),
         (saw.get("kernel_module"), "/proc/driver/nvidia/version"),
@@ -199,7 +198,7 @@ def _judge_driver(run: Verification, record: Record) -> Judgement:
     rows += [(f["problem"], f["path"]) for f in saw.get("files", ())]
     evidence = tuple(Evidence(text, where) for text, where in rows if text)
     if failed := record["failed"]:
-        machine = run.machine  # where its driver works for nobody, detect has said why
+        machine = state.machine  # where its driver works for nobody, detect has said why
         broken = machine.findings[0] if machine and machine.driver.problem and not machine.gpus else None
         finding = broken or explain_cuda_call(failed, saw, saw)
         return Judgement("fail", describe_call(failed), evidence, finding)
@@ -212,7 +211,7 @@ def _judge_driver(run: Verification, record: Record) -> Judgement:
                 choices=f"one of cuda:0 to cuda:{many - 1}" if many > 1 else "cuda:0",
             )
         )  # fmt: skip
-    if run.machine and (claim := check_driver_claims(saw, run.machine)):
+    if state.machine and (claim := check_driver_claims(saw, state.machine)):
         return claim
     library, module = _parse_libcuda_version(saw), saw.get("kernel_module")
     mismatch = None
@@ -230,7 +229,7 @@ def _parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
     return match[1] if match else None
 
 
-def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Judgement:
+def _judge_runtime(state: Verification, report: ProbeReport, record: Record) -> Judgement:
     """Judge the stage runtime."""
     saw, failed = record["values"], record["failed"]
     memory = list_memory(saw)
@@ -238,7 +237,7 @@ def _judge_runtime(run: Verification, report: ProbeReport, record: Record) -> Ju
         words = describe_call(failed)
         finding = explain_cuda_call(failed, saw, report.values("driver"))
         if finding is None and failed.get("code") is None:
-            finding = explain_unloaded(run, run.installed.cuda_framework, words) or run.explain(words)
+            finding = explain_unloaded(state, state.installed.cuda_framework, words) or state.explain(words)
         return Judgement("fail", words, memory, finding)
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
@@ -267,19 +266,19 @@ def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> tuple[Evide
     return tuple(Evidence(f"GPU {', '.join(indexes)}: {words}", "NVML") for words, indexes in lines.items())
 
 
-def _judge_cudnn(run: Verification, report: ProbeReport, record: Record) -> Judgement:
+def _judge_cudnn(state: Verification, report: ProbeReport, record: Record) -> Judgement:
     """Judge the stage cudnn. uv can link the environment's libraries from its cache."""
-    saw, failed, owned = record["values"], record["failed"], map_owners(run.installed.packages)
+    saw, failed, owned = record["values"], record["failed"], map_owners(state.installed.packages)
     files = [p for p, _ in saw["mapped"]]
     evidence = tuple(Evidence(p, "mapped") for p in files if "libcudnn" in p)
     foreign: tuple[str, ...] = ()
-    if pick_library(run.installed.files, "libcudnn"):
+    if pick_library(state.installed.files, "libcudnn"):
         copies = (p for p in files if os.path.basename(p).startswith("libcudnn"))
-        outside = (p for p in copies if not is_inside(p, run.paths.roots))
+        outside = (p for p in copies if not is_inside(p, state.paths.roots))
         foreign = tuple(p for p in outside if os.path.realpath(p) not in owned)
     if failed:
         finding = explain_cudnn_call(failed, report.complaints(), find_low_memory(report))
-        finding = finding or run.explain(describe_call(failed))
+        finding = finding or state.explain(describe_call(failed))
         return Judgement("fail", describe_call(failed), report.complaints() + evidence, finding, foreign)
     if foreign:
         return fail_with(make_finding("cudnn_from_outside", evidence, library=foreign[0]), foreign)
@@ -366,37 +365,40 @@ _DIRECT = 3.0
 """A copy goes directly if it is this much faster than through the host. A staged one is at most 1.5 times as fast."""
 
 
-def run_peers(run: Verification) -> None:
+def run_peers(state: Verification) -> None:
     """Add the stage where several GPUs are to be verified and the stages below it passed."""
-    if run.gpu_report is None or run.broken or run.ordinal is not None:
+    if state.gpu_report is None or state.failed or state.ordinal is not None:
         return
-    ordinals = [d["index"] for d in run.gpu_report.values("driver").get("devices", ())]
-    cudart = run.gpu_report.values("runtime").get("libcudart")
+    ordinals = [d["index"] for d in state.gpu_report.values("driver").get("devices", ())]
+    cudart = state.gpu_report.values("runtime").get("libcudart")
     if len(ordinals) < 2 or not cudart:
         return
-    folders = (*(f"{site}/nvidia/nccl" for site in run.paths.sites), run.paths.prefix)  # the prefix of conda
+    folders = (
+        *(f"{site}/nvidia/nccl" for site in state.paths.sites),
+        state.paths.prefix,
+    )  # the prefix of conda
     nccl = filter(os.path.isfile, (f"{folder}/lib/libnccl.so.2" for folder in folders))
     start = time.perf_counter()
     report = run_probe(
-        run.env.python,
+        state.env.python,
         ("report", "peers"),
         {
             "libcudart": cudart,
             "libnccl": next(nccl, None),
             "ordinals": ordinals,
             "seconds": _ARM_SECONDS,
-            "variables": _list_variables(run.environ),
+            "variables": _list_variables(state.environ),
         },
-        environ={**_NCCL, **run.environ},
-        timeout=min(run.options.timeout, _SECONDS),
+        environ={**_NCCL, **state.environ},
+        timeout=min(state.options.timeout, _SECONDS),
         options=("-I", "-S", "-B"),
     )
-    run.add("peers", judge_peers(run, report, len(ordinals)), time.perf_counter() - start)
+    state.add("peers", judge_peers(state, report, len(ordinals)), time.perf_counter() - start)
 
 
-def judge_peers(run: Verification, report: ProbeReport, many: int) -> Judgement:
+def judge_peers(state: Verification, report: ProbeReport, many: int) -> Judgement:
     """Pass where every copy, transfer and sum is right; else a warning that names the way that does not work."""
-    copies, environ = report.all("copy"), run.environ
+    copies, environ = report.all("copy"), state.environ
     evidence = tuple(
         Evidence(
             f"device {r['source']} to device {r['target']}, {_describe_route(r)}: {'right' if r['ok'] else 'wrong'}",
@@ -408,24 +410,24 @@ def judge_peers(run: Verification, report: ProbeReport, many: int) -> Judgement:
     arms = _list_arms(report)
     if wrong:
         detail = f"wrong copies: {', '.join(wrong)}; single GPUs work"
-        judged = _warn_of_peers(run, detail, evidence, report)
+        judged = _warn_of_peers(state, detail, evidence, report)
         return replace(judged, finding=make_finding("peer_copies_fail", evidence, confidence="certain"))
     if report.death or len(copies) < many * (many - 1):
         failed = report.last("failed")
         what = report.death or (describe_call(failed) if failed else "the copies did not end")
-        return _warn_of_peers(run, f"{what}; single GPUs work", evidence, report)
+        return _warn_of_peers(state, f"{what}; single GPUs work", evidence, report)
     if arms and (problem := arms[0][1]):
         working = next((variables for variables, failure in arms if failure is None), None)
         if working is None:
             detail = f"NCCL does not work between these GPUs: {problem}"
-            return _warn_of_peers(run, detail, evidence, report)
+            return _warn_of_peers(state, detail, evidence, report)
         if working:
             detail = f"NCCL works only with {' '.join(f'{name}=1' for name in working)}: {problem}"
             row = "peer_copies_fail" if working == ["NCCL_P2P_DISABLE"] else None
-            return _warn_of_peers(run, detail, evidence, report, row)
+            return _warn_of_peers(state, detail, evidence, report, row)
         names = _list_variables(environ)
         return _warn_of_peers(
-            run, f"NCCL works only without {' '.join(names)}: {problem}", evidence, report,
+            state, f"NCCL works only without {' '.join(names)}: {problem}", evidence, report,
             "setting_breaks_environment", settings=" ".join(f"{name}={environ[name]}" for name in names),
             it="it" if len(names) == 1 else "them", steps=f"Run `unset {' '.join(names)}`.",
         )  # fmt: skip
@@ -471,14 +473,14 @@ def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
 
 
 def _warn_of_peers(
-    run: Verification, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
+    state: Verification, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
     row: str | None = None, **slots: Any,
 ) -> Judgement:  # fmt: skip
     """Return the warning, with what on this machine decides how GPUs reach each other.
 
     Its finding is the cause that NCCL's words name, else that of `row`.
     """
-    environ = run.environ
+    environ = state.environ
     shown = [Evidence(f"{n}={environ[n]}", "variable") for n in sorted(environ) if n.startswith("NCCL_")]
     if units := glob.glob("/sys/class/iommu/*"):
         text = f"the IOMMU is on ({len(units)} units), which can stop copies between GPUs"
@@ -487,7 +489,7 @@ def _warn_of_peers(
         shared = os.statvfs(_SHARED)
         shown.append(Evidence(f"{shared.f_blocks * shared.f_frsize >> 20} MiB", _SHARED))
     words = report.words(6)
-    finding = run.explain("\n".join(e.text for e in words))
+    finding = state.explain("\n".join(e.text for e in words))
     if row and not finding:
         finding = make_finding(row, (*shown, *words), **slots)
     return Judgement("warn", detail, (*evidence, *shown, *words), finding)

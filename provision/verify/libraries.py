@@ -5,7 +5,6 @@ Only files of the environment are read. It needs no pip.
 
 from __future__ import annotations
 
-import glob
 import os
 import platform
 import re
@@ -22,14 +21,16 @@ from ..environment.distributions import (
     find_distribution,
     list_conda_records,
     list_distributions,
+    list_names,
 )
-from ..model import FRAMEWORKS, Environment, normalize_name
+from ..model import FRAMEWORKS, NVIDIA_LIBRARY_FAMILIES, Environment, normalize_name
 from ..model.values import Value
 from ..system import untrusted
 from ..system.elf import loader_cache
 
 CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
-_FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
+NVIDIA_LIBRARY = rf"^(?:{'|'.join(NVIDIA_LIBRARY_FAMILIES)})(?:Lt)?[._-]"
+"""The names of the libraries that are compared and reported."""
 _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
 _FRAMEWORKS = re.compile(r"(jax|jaxlib|tensorflow)(-|$)")
 
@@ -85,16 +86,18 @@ class InstalledLibraries(Value):
 def read_installed(paths: PythonPaths) -> InstalledLibraries:
     """Read which CUDA packages and libraries an environment has, from dist-info folders and conda-meta."""
     packages = (*(p for site in paths.sites for p in read_wheels(site)), *read_conda(Path(paths.prefix)))
-    sites = (glob.escape(site) for site in paths.sites)
-    folders = [f for s in sites for f in (*glob.glob(f"{s}/nvidia/*/lib"), *glob.glob(f"{s}/torch/lib"))]
-    if os.path.isdir(os.path.join(paths.prefix, "conda-meta")):
-        folders.append(os.path.join(paths.prefix, "lib"))
     return InstalledLibraries(
         paths=paths,
         packages=packages,
-        files=tuple(path for folder in folders for path in list_libraries(folder)),
+        files=tuple(p for f in list_folders(paths.sites, paths.prefix) for p in list_libraries(str(f))),
         builds=_find_cuda_builds(paths, packages),
     )
+
+
+def list_folders(sites: Iterable[str | Path], prefix: str | Path) -> list[Path]:
+    """Return the folders in which wheels and packages of conda have NVIDIA's libraries. Some do not exist."""
+    wheels = [f for s in sites for f in (*sorted(Path(s, "nvidia").glob("*/lib")), Path(s, "torch", "lib"))]
+    return [*wheels, *([Path(prefix, "lib")] if Path(prefix, "conda-meta").is_dir() else [])]
 
 
 def read_wheels(site: str) -> Iterable[LibraryPackage]:
@@ -102,7 +105,7 @@ def read_wheels(site: str) -> Iterable[LibraryPackage]:
         if one.name.startswith("nvidia-") or one.name == "torch":
             files = tuple(row for row in list_shared(one) if "/lib" in row.name)
             if one.name == "torch":
-                files = tuple(row for row in files if _FAMILIES.match(os.path.basename(row.name)))
+                files = tuple(row for row in files if re.match(NVIDIA_LIBRARY, os.path.basename(row.name)))
         elif _FRAMEWORKS.match(one.name):
             files = ()
         else:
@@ -131,11 +134,7 @@ def read_conda(prefix: Path) -> Iterable[LibraryPackage]:
 
 def list_libraries(folder: str) -> list[str]:
     """Return the CUDA and cuDNN libraries in a folder, by name; empty if the folder cannot be read."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    return [os.path.join(folder, n) for n in names if _FAMILIES.match(n) and ".so" in n]
+    return [os.path.join(folder, n) for n in list_names(folder) if re.match(NVIDIA_LIBRARY, n) and ".so" in n]
 
 
 def pick_library(files: Sequence[str], family: str, major: str | None = None) -> str | None:
@@ -362,6 +361,12 @@ def make_pip_command(
         return f"{python} -m pip install{options} {names}"
     options = " --reinstall --no-deps --refresh" if again else ""
     return f"uv pip install --python {python}{options} {names}"
+
+
+def export_folders(folders: Iterable[str]) -> str:
+    """Return the command that makes the loader search folders of the environment."""
+    value = shlex.quote(":".join(dict.fromkeys(folders)))
+    return f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
 
 
 def make_repair_command(env: Environment) -> str:

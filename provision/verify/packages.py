@@ -45,9 +45,16 @@ from ..model.values import Value
 from ..profiles.wording import make_finding
 from ..system.elf import ElfError
 from ..system.redaction import clean
+from ..system.versions import public
 from . import fixes
 from .compilers import Lacks, find_lacks, make_lack_finding
-from .libraries import PythonPaths, make_pip_command, make_repair_command, name_nvidia_wheel
+from .libraries import (
+    PythonPaths,
+    export_folders,
+    make_pip_command,
+    make_repair_command,
+    name_nvidia_wheel,
+)
 from .probe import run_probe
 
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
@@ -89,7 +96,7 @@ def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], r
     read = _LoaderCheck(loader, paths.version, packages, rows)
     doubtful = [n for p in packages if (n := read.find_problems(p))]
     lacks = find_lacks(packages, paths, environ, rows)
-    here = {(p.name, p.version.partition("+")[0]) for p in packages}
+    here = {(p.name, public(p.version)) for p in packages}
     bad = tuple(row for row in rows.known_bad if (row.package, row.version) in here)
     return Reading(packages, read.count, tuple(doubtful), lacks=lacks, bad=bad)
 
@@ -569,7 +576,7 @@ def _describe_fix(
         command = make_repair_command(env)
         return command if env.made_by_gpuenv else make_pip_command(env, paths.sites, what, again=True)
     if kind == "unsearched":
-        return fixes.describe_unsearched([os.path.dirname(p.found) for p in problems if p.found])
+        return f"First run: {export_folders(os.path.dirname(p.found) for p in problems if p.found)}"
     if kind == "version":
         named, versions = " ".join(map(str, problems_of)), list(dict.fromkeys(p.detail for p in problems))
         older = f"an older system (without {', '.join(versions[:4])})"

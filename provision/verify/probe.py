@@ -174,7 +174,7 @@ _FORMS = {
     "operation": "case:text error:number? tolerance:number ok:bool",
     "backend": "device:int backend:text",
     "attention_by": "case:text backend:text",
-    "unserved": "case:text dtype:text reason:text",
+    "unserved": "stage:text case:text dtype:text reason:text",
     "mapped": "files:pair*",
     "computed": "files:text*",
     "waited": "seconds:number",

@@ -24,6 +24,7 @@ from ..model import (
 from ..model.values import Value
 from ..profiles.wording import make_finding
 from ..system.redaction import clean
+from ..system.versions import public
 from .causes import (
     explain_cudnn_call,
     explain_kernels,
@@ -57,44 +58,44 @@ class FrameworkOutcome(Value, kw_only=False):
         return any(j.status == "fail" or j.foreign for j in self.stages.values())
 
 
-def judge_framework(run: Verification, name: str, report: ProbeReport) -> FrameworkOutcome:
+def judge_framework(state: Verification, name: str, report: ProbeReport) -> FrameworkOutcome:
     """Judge the stages of one framework."""
-    libraries = list_mapped(report, run.paths.roots, map_owners(run.installed.packages), run.device)
-    stages = {"framework": judge_import(run, name, report)}
-    if run.options.quick:
+    libraries = list_mapped(report, state.paths.roots, map_owners(state.installed.packages), state.device)
+    stages = {"framework": judge_import(state, name, report)}
+    if state.options.quick:
         skipped = Judgement("skip", "not run with --quick")
         stages |= dict.fromkeys(FRAMEWORK_STAGES[1:], skipped)
-        return FrameworkOutcome(stages, make_framework_verdict(run, name, report), wrong=False)
+        return FrameworkOutcome(stages, make_framework_verdict(state, name, report), wrong=False)
     for stage in ("convolution", "matmul", "attention"):
-        judged = _judge_failure(run, name, report, stage) or _judge_early_end(report, stage)
-        stages[stage] = judged or _judge_results(run, name, report, stage)
+        judged = _judge_failure(state, name, report, stage) or _judge_early_end(report, stage)
+        stages[stage] = judged or _judge_results(state, name, report, stage)
     if stages["attention"].status == "fail":
         stages["attention"] = _suggest_backend(name, report, stages["attention"])
-    judged = _judge_death(run, name, report, "loaded") or _judge_early_end(report, "loaded", "extensions")
-    stages["loaded"] = loaded = judged or judge_loaded(run, name, report, libraries)
+    judged = _judge_death(state, name, report, "loaded") or _judge_early_end(report, "loaded", "extensions")
+    stages["loaded"] = loaded = judged or judge_loaded(state, name, report, libraries)
     failed = None
     for stage, judged in stages.items():
         if failed:
             stages[stage] = Judgement("skip", f"the {failed} stage failed", foreign=judged.foreign)
         elif judged.status == "fail":
             failed = stage
-    verdict = make_framework_verdict(run, name, report, libraries)
+    verdict = make_framework_verdict(state, name, report, libraries)
     wrong = any(not c.ok for d in verdict.devices for c in d.results)
-    other = run.device != "cpu" and stages["convolution"].status == "pass"
+    other = state.device != "cpu" and stages["convolution"].status == "pass"
     other = other and any("libcudnn" in p for p in loaded.foreign)
     return FrameworkOutcome(stages, verdict, wrong or other)
 
 
-def _judge_death(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+def _judge_death(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
     """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
     if report.death is None or (report.stage or "framework") != stage:
         return None
     evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
-    last, low = clean(report.finished.stderr)[-4000:], run.low_memory
-    said = run.explain(last)
+    last, low = clean(report.finished.stderr)[-4000:], state.low_memory
+    said = state.explain(last)
     finding = (
         (said if said and said.confidence == "certain" else None)
-        or explain_unloaded(run, name, f"{report.death}\n{last}")
+        or explain_unloaded(state, name, f"{report.death}\n{last}")
         or said
         # some calls into CUDA end the process where they get no memory
         or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
@@ -112,26 +113,26 @@ def _judge_early_end(report: ProbeReport, *stages: str) -> Judgement | None:
     return Judgement("fail", detail, report.words())
 
 
-def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+def _judge_failure(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
     """Judge the stage in which the process ended badly, or the framework raised an exception."""
     failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
-    if (died := _judge_death(run, name, report, stage)) or failed is None:
+    if (died := _judge_death(state, name, report, stage)) or failed is None:
         return died
-    text, stderr, low = failed["text"], report.finished.stderr, run.low_memory
+    text, stderr, low = failed["text"], report.finished.stderr, state.low_memory
     evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
     saw = report.last("framework") or {}
-    removed = explain_removed(name, run.env, run.paths) if stage == "framework" else None
+    removed = explain_removed(name, state.env, state.paths) if stage == "framework" else None
     # JAX's exception only says that there is no GPU. The reason is in its log.
     words = (text, clean(stderr)[-8000:])
-    said = (explain_kernels(part, saw, evidence) or run.explain(part) for part in words)
-    finding = removed or explain_unloaded(run, name, text) or next(filter(None, said), None)
-    unseen = stage == "framework" and run.device != "cpu" and saw and not saw.get("devices")
+    said = (explain_kernels(part, saw, evidence) or state.explain(part) for part in words)
+    finding = removed or explain_unloaded(state, name, text) or next(filter(None, said), None)
+    unseen = stage == "framework" and state.device != "cpu" and saw and not saw.get("devices")
     if finding is None and unseen:
-        finding = _explain_unseen_gpu(run, name, report, saw)
+        finding = _explain_unseen_gpu(state, name, report, saw)
     # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
         call = {"call": failed["error"], "text": text}
-        finding = explain_cudnn_call(call, report.complaints(), low) or explain_unloaded(run, name, stderr)
+        finding = explain_cudnn_call(call, report.complaints(), low) or explain_unloaded(state, name, stderr)
     detail = clean(text.splitlines()[0], 300) if text else failed["error"]
     return Judgement("fail", detail, evidence, finding)
 
@@ -139,51 +140,53 @@ def _judge_failure(run: Verification, name: str, report: ProbeReport, stage: str
 # --- the import -----------------------------------------------------------------------------------
 
 
-def judge_import(run: Verification, name: str, report: ProbeReport) -> Judgement:
+def judge_import(state: Verification, name: str, report: ProbeReport) -> Judgement:
     """Judge the stage framework, and compare a framework that works with the lock.
 
     Another version in the environment is a warning, but for a probe that only imported the framework: then it is
     left to the stage `lock`. A framework that is imported from outside the environment is a failure.
     """
-    if bad := _judge_failure(run, name, report, "framework"):
+    if bad := _judge_failure(state, name, report, "framework"):
         return bad
     saw = report.last("framework")
     if saw is None:
         return Judgement("fail", f"{name} reported nothing", report.words())
     named = f"{name} {saw['version']}"
     evidence = (Evidence(saw["file"], "imported from"),)
-    if run.device == "cpu":
+    if state.device == "cpu":
         judged = Judgement("pass", named, evidence)
     elif not saw["cuda"] or not saw["devices"]:
-        return fail_with(_explain_unseen_gpu(run, name, report, saw))
+        return fail_with(_explain_unseen_gpu(state, name, report, saw))
     else:
         cudnn = format_cudnn(saw.get("cudnn")) or "not reported"
         gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
         first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
         judged = Judgement("pass", f"{named}, CUDA {saw['cuda']}, cuDNN {cudnn}, {gpus}{first}", evidence)
     locked = None
-    if run.lock:  # its package can have another name, as onnxruntime-gpu
-        builds, packages = run.lock.plan.builds, run.lock.packages
+    if state.lock:  # its package can have another name, as onnxruntime-gpu
+        builds, packages = state.lock.plan.builds, state.lock.packages
         package = next((b.package_name for b in builds if b.framework == name), name)
         locked = next((p.version for p in packages if p.name == package), None)
-    if not locked or locked.split("+")[0] == saw["version"].split("+")[0]:
+    if not locked or public(locked) == public(saw["version"]):
         return judged
-    inside = is_inside(saw["file"], run.paths.roots)
-    if inside and run.options.quick:
+    inside = is_inside(saw["file"], state.paths.roots)
+    if inside and state.options.quick:
         return judged
     detail = f"{named} was imported, but the lock has {locked}"
     return replace(judged, status="warn" if inside else "fail", detail=detail)
 
 
-def _explain_unseen_gpu(run: Verification, name: str, report: ProbeReport, saw: Mapping[str, Any]) -> Finding:
+def _explain_unseen_gpu(
+    state: Verification, name: str, report: ProbeReport, saw: Mapping[str, Any]
+) -> Finding:
     """Return why a framework sees no GPU: a build for the CPU, a library that the loader did not find, or its log."""
     named, stderr, shown = f"{name} {saw['version']}", report.finished.stderr, report.words(6)
     if not saw["cuda"]:
         return make_finding("framework_for_cpu", (Evidence(saw["file"], "imported from"),), framework=named)
     row = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
     return (
-        explain_unloaded(run, name, stderr)
-        or run.explain(stderr)
+        explain_unloaded(state, name, stderr)
+        or state.explain(stderr)
         or make_finding(row, shown, confidence="possible", framework=named)
     )
 
@@ -238,14 +241,13 @@ def _is_needed(package: str, path: str) -> bool:
 _NAMES = {"convolution": "convolutions", "matmul": "matrix products", "attention": "results of attention"}
 
 
-def _judge_results(run: Verification, name: str, report: ProbeReport, stage: str) -> Judgement:
+def _judge_results(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement:
     """Judge the graded results of a stage. What ran them is named from the API logs and the framework's own word."""
     rows = report.all(stage)
-    of_attention = {"convolution": False, "attention": True}.get(stage)  # every product is served
     unserved = [
         Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked")
         for r in report.all("unserved")
-        if (r["dtype"] == "attention") is of_attention
+        if r["stage"] == stage
     ]
     if not rows:
         if stage == "convolution":
@@ -255,7 +257,7 @@ def _judge_results(run: Verification, name: str, report: ProbeReport, stage: str
     evidence = tuple(Evidence(text, f"tolerance of {dtype}") for dtype, text in reasons.items())
     if wrong := [r for r in rows if not r["ok"]]:
         shown = tuple(Evidence(_describe_row(r), f"device {r['device']}") for r in wrong[:12])
-        gpus = None if run.device == "cpu" else "several GPUs"
+        gpus = None if state.device == "cpu" else "several GPUs"
         finding = make_finding("framework_gives_wrong_numbers", shown, gpus=gpus)
         detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
         return Judgement("fail", detail, (*shown, *evidence), finding)
@@ -435,11 +437,11 @@ def _choose_version(path: str, reported: str | None, owner: LibraryPackage | Non
 
 
 def judge_loaded(
-    run: Verification, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]
+    state: Verification, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]
 ) -> Judgement:
     """Judge the stage `loaded`. `libraries` are the mapped NVIDIA libraries."""
     if not libraries:
-        if run.device == "cpu":
+        if state.device == "cpu":
             return Judgement("skip", "on the CPU no NVIDIA library is loaded")
         return Judgement("warn", f"{name} did not load an NVIDIA library, so cuDNN was not used")
     evidence = tuple(
@@ -449,9 +451,9 @@ def judge_loaded(
         )
         for lib in libraries
     )
-    if problem := _find_foreign(run, libraries, evidence) or _find_mixed(run, libraries, evidence):
+    if problem := _find_foreign(state, libraries, evidence) or _find_mixed(state, libraries, evidence):
         return problem
-    if run.device == "cpu":
+    if state.device == "cpu":
         detail = f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used"
         return Judgement("pass", detail, evidence)
     log = report.read_log("convolution")
@@ -479,7 +481,7 @@ def _describe_library(library: LibraryFile) -> str:
 
 
 def _find_foreign(
-    run: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+    state: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
 ) -> Judgement | None:
     """Judge libraries from elsewhere that were loaded in place of the environment's. libcublasLt belongs to the
     family libcublas."""
@@ -487,7 +489,7 @@ def _find_foreign(
     def family(path: str) -> str | None:
         return next((f for f in NVIDIA_LIBRARY_FAMILIES if os.path.basename(path).startswith(f)), None)
 
-    own = {name for path in run.installed.files if (name := family(path))}
+    own = {name for path in state.installed.files if (name := family(path))}
     foreign = [lib for lib in libraries if not lib.inside and family(lib.path) in own]
     if not foreign:
         return None
@@ -508,7 +510,7 @@ def _find_main(libraries: Sequence[LibraryFile]) -> LibraryFile | None:
 
 
 def _find_mixed(
-    run: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+    state: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
 ) -> Judgement | None:
     """Judge a process with more than one copy of cuDNN, by folder, or with another one than the lock's."""
     paths = (os.path.realpath(x.path) for x in libraries if x.soname.startswith("libcudnn"))
@@ -517,7 +519,7 @@ def _find_mixed(
         shown = tuple(e for e in evidence if "libcudnn" in (e.source or ""))
         named = ", ".join(sorted(folders))
         return fail_with(make_finding("two_cudnn_loaded", shown, folders=named))
-    packages, main = run.lock.packages if run.lock else (), _find_main(libraries)
+    packages, main = state.lock.packages if state.lock else (), _find_main(libraries)
     locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
     if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
@@ -543,14 +545,16 @@ def _explain_not_called(report: ProbeReport, libraries: Sequence[LibraryFile]) -
 
 
 def make_framework_verdict(
-    run: Verification, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
+    state: Verification, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
 ) -> FrameworkVerdict:
     saw = report.last("framework") or {}
     reported = {d["index"]: d for d in saw.get("devices", ())}
-    if run.device == "cpu":
+    if state.device == "cpu":
         reported = {-1: reported.get(-1, {})}
     read = (
-        {d["index"]: d for d in run.gpu_report.values("driver").get("devices", ())} if run.gpu_report else {}
+        {d["index"]: d for d in state.gpu_report.values("driver").get("devices", ())}
+        if state.gpu_report
+        else {}
     )
 
     def collect(stage: str, index: int) -> tuple[GradedResult, ...]:

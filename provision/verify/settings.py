@@ -69,8 +69,8 @@ class Suspect(Value, kw_only=False):
         )
 
 
-def find_suspects(run: Verification, framework: str | None = None) -> list[Suspect]:
-    return list_suspects(run.environ, run.installed.files, run.paths.user_site, framework)
+def find_suspects(state: Verification, framework: str | None = None) -> list[Suspect]:
+    return list_suspects(state.environ, state.installed.files, state.paths.user_site, framework)
 
 
 def list_suspects(
@@ -122,7 +122,7 @@ def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> d
 
 
 def search_settings(
-    run: Verification,
+    state: Verification,
     suspects: Sequence[Suspect],
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
@@ -130,11 +130,11 @@ def search_settings(
     """Search the suspects, and put the finding before those of the failure itself."""
     if not suspects:
         return
-    run.announce("note", "running again without " + ", ".join(s.variable for s in suspects))
-    if guilty := search_guilty(run.environ, suspects, cured):
-        run.blamed = True
-        cause = run.findings[-1].cause if run.findings else None
-        run.findings.insert(0, explain_settings(guilty, mapped, cause))
+    state.announce("note", "running again without " + ", ".join(s.variable for s in suspects))
+    if guilty := search_guilty(state.environ, suspects, cured):
+        state.blamed = True
+        cause = state.findings[-1].cause if state.findings else None
+        state.findings.insert(0, explain_settings(guilty, mapped, cause))
 
 
 def search_guilty(

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -40,11 +40,11 @@ from ..model.values import Value
 from ..system import process
 from ..system.probes import Record
 from ..system.redaction import clean
-from .libraries import InstalledLibraries, PythonPaths, read_installed
+from .libraries import NVIDIA_LIBRARY, InstalledLibraries, PythonPaths
 from .probe import ProbeReport, run_probe
 
 if TYPE_CHECKING:
-    from .drift import WrongFiles
+    from ..environment.drift import WrongFiles
     from .packages import Reading
 
 # cuDNN and cuBLAS workspaces of one framework take about this much. With less, any cuDNN status can
@@ -55,8 +55,6 @@ LAYERS = ("driver", "runtime", "libraries", "cudnn")
 FRAMEWORK_STAGES = ("framework", "convolution", "matmul", "attention", "loaded")
 """The stages of each framework."""
 SECONDS = 120.0
-PROBES = ("report", "devices", "gpu")
-PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 LibraryPaths = Mapping[str, Any]
 Diagnose = Callable[[str, Device], tuple[Finding, ...]]
@@ -139,11 +137,6 @@ class EarlyProbes(Value):
         for work in self.ahead:
             work.start()
 
-    def end_gpu_probe(self) -> None:
-        """End the probe of the GPU after its first stage, because no library will be loaded."""
-        if not self.libraries.done():
-            self.libraries.set_result(None)
-
 
 @contextlib.contextmanager
 def run_early_probes(
@@ -167,7 +160,7 @@ def run_early_probes(
     pool, report = ThreadPoolExecutor(5), None
 
     def read_sizes() -> WrongFiles:
-        from .drift import read_wrong_sizes
+        from ..environment.drift import read_wrong_sizes
 
         return read_wrong_sizes(Path(env.path))
 
@@ -226,12 +219,12 @@ def ask_gpu(
 ) -> ProbeReport:
     """Run driver, runtime and cudnn in one child. It waits for the paths of the `libraries` after the first."""
     request = {
-        "ordinal": device_of(options, None)[1], "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN,
+        "ordinal": device_of(options, None)[1], "low_memory_mib": LOW_MEMORY_MIB, "pattern": NVIDIA_LIBRARY,
         "conditions": not options.quick,
     }  # fmt: skip
     return run_probe(
         env.python,
-        PROBES,
+        ("report", "devices", "gpu"),
         request,
         environ=environ,
         timeout=min(options.timeout, SECONDS),
@@ -345,10 +338,11 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
 class Verification:
     """One verification in progress: its fixed values, and its stages so far.
 
-    The environment is compared with its lock. `releases` are the known cuDNN releases. `machine` has the driver and the
-    GPUs that the environment's reports must agree with. It is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `slices` are the
-    UUIDs of MIG devices, each of which needs its own process. `diagnose` finds causes in a text: no stage imports another. `imported` lets a framework's probe that was started
-    before its turn continue, and returns its report.
+    The environment is compared with its lock. `diagnose` finds causes in a text: no stage imports another. `releases`
+    are the known cuDNN releases. `machine` has the driver and the GPUs that the environment's reports must agree with.
+    It is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `started` lets a
+    framework's probe that was started before its turn continue, and returns its report. `mig_devices` are the UUIDs of
+    MIG devices, each of which needs its own process.
     """
 
     early: EarlyProbes
@@ -370,8 +364,8 @@ class Verification:
     machine: Machine | None = None
     drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False
-    imported: dict[str, Callable[[], ProbeReport]] = field(default_factory=dict)
-    slices: tuple[str, ...] = ()
+    started: dict[str, Callable[[], ProbeReport]] = field(default_factory=dict)
+    mig_devices: tuple[str, ...] = ()
 
     @property
     def paths(self) -> PythonPaths:
@@ -381,11 +375,6 @@ class Verification:
     def failed(self) -> StageResult | None:
         """The first stage that failed."""
         return next((s for s in self.stages if s.status == "fail"), None)
-
-    @property
-    def broken(self) -> str | None:
-        """The name of the first stage that failed."""
-        return self.failed.stage if self.failed else None
 
     @property
     def low_memory(self) -> Mapping[str, Any] | None:
@@ -426,42 +415,8 @@ class Verification:
         for stage in stages:
             self.add(stage, Judgement("skip", why), None, framework)
 
-    def skip_rest(self, stages: Sequence[str]) -> None:
-        self.skip(stages, f"the {self.broken} stage failed")
-
 
 def find_low_memory(report: ProbeReport) -> Mapping[str, Any] | None:
     """Return the values of the stage runtime if little GPU memory is free, else None."""
     saw = report.values("runtime")
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
-
-
-def prepare(
-    early: EarlyProbes,
-    options: Options,
-    emit: Emit,
-    lock: Lock | None,
-    *,
-    diagnose: Diagnose,
-    releases: Sequence[CudnnRelease] = (),
-) -> Verification:
-    """Return a verification without stages. Raise UsageError if the environment's Python does not start."""
-    env = early.env
-    device, ordinal = device_of(options, lock)
-    emit(Event("start", "verify", f"verifying {env.path}"))
-    paths = early.python_paths.result()
-    for problem in paths.problems:
-        emit(Event("warning", "verify", problem))
-    return Verification(
-        early=early,
-        env=replace(env, python_version=paths.version),
-        options=options,
-        lock=lock,
-        emit=emit,
-        device=device,
-        ordinal=ordinal,
-        environ=child_environ(early),
-        installed=read_installed(paths),
-        diagnose=diagnose,
-        releases=releases,
-    )

@@ -19,6 +19,7 @@ from export_locks import wheel
 from loopback import Index, serving
 from programs import run_program
 
+from provision.environment import drift
 from provision.environment.managers import RepairWork, find_work, join_work
 from provision.model import (
     Drift,
@@ -31,7 +32,6 @@ from provision.model import (
     Target,
     UnlockedPackage,
 )
-from provision.verify import drift
 from provision.wheels import pylock as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")

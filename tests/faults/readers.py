@@ -27,7 +27,7 @@ from provision.conda import locks as conda_locks
 from provision.config import target
 from provision.config.file import read_config
 from provision.diagnose import Circumstances, find_causes
-from provision.environment import distributions, record, registry
+from provision.environment import distributions, drift, record, registry
 from provision.errors import GpuenvError
 from provision.index.config import pip_settings
 from provision.index.simple_api import parse_project
@@ -44,7 +44,7 @@ from provision.model import (
     as_plain,
 )
 from provision.requirements.demands import read_project_requirements
-from provision.verify import drift, frameworks, libraries
+from provision.verify import frameworks, libraries
 from provision.wheels import pylock
 from provision.wheels.pylock import read_env_lock
 

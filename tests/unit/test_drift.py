@@ -13,6 +13,7 @@ from rows import rows
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage, verification  # noqa: F401
 
 from provision.detect import machine_for_verdict
+from provision.environment import drift
 from provision.environment.distributions import Distribution, RecordRow
 from provision.environment.record import note_installed
 from provision.model import (
@@ -22,13 +23,14 @@ from provision.model import (
     LockedPackage,
     Plan,
     PlannedBuild,
+    StageResult,
     Target,
     TargetGpu,
     Verdict,
     as_document,
     from_plain,
 )
-from provision.verify import Options, changes, drift
+from provision.verify import Options, changes
 
 CUDNN = "nvidia-cudnn-cu12"
 LOCKED = Options(quick=True, timeout=300, locked=True)
@@ -456,6 +458,7 @@ def test_the_main_change_decides_cause_and_fix(lock, monkeypatch, found, cause, 
         changes.record, "read_lock", lambda _: dataclasses.replace(inside, packages=[wheel(n, "2.0") for n in names])
     )  # fmt: skip
     found = sorted(found, key=changes._get_weight)
-    finding = changes._make_change_finding(verification(), inside, found, "framework")
+    failed = StageResult(stage="framework", status="fail", detail="")
+    finding = changes._make_change_finding(verification(stages=[failed]), inside, found)
     assert (finding.cause, finding.confidence) == (cause, confidence)
     assert fix in finding.fix

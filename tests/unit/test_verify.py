@@ -15,7 +15,7 @@ from verify_stub import hanging
 from provision.errors import UsageError
 from provision.model import Environment, Verdict, as_document, from_plain
 from provision.verify import Options, locate_environment, run_early_probes, verification
-from provision.verify.verification import FRAMEWORK_STAGES, prepare
+from provision.verify.verification import FRAMEWORK_STAGES
 
 CPU = Options(device="cpu", timeout=120)
 
@@ -360,7 +360,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     assert found.python_version == "3.4.5"
     options = Options(device="cpu", quick=True)
     with run_early_probes(found, options, machine=lambda: None, profiles=None) as begun:
-        assert prepare(begun, options, lambda event: None, None, diagnose=None).env.python_version == real
+        assert begun.python_paths.result().version == real
 
 
 def test_a_pipe_in_the_place_of_pyvenv_cfg_holds_nobody(tmp_path):

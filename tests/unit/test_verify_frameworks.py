@@ -183,7 +183,7 @@ def seen(uuid, ok=True):
 
 def test_each_mig_device_has_its_results_under_its_own_uuid(monkeypatch):
     """CUDA shows a process one of them, as device 0."""
-    run = dataclasses.replace(verification(), slices=("MIG-a", "MIG-b"))
+    run = dataclasses.replace(verification(), mig_devices=("MIG-a", "MIG-b"))
     asked = lambda _run, _name, environ: seen("GPU-1", ok=environ["CUDA_VISIBLE_DEVICES"] == "MIG-a")  # noqa: E731
     monkeypatch.setattr(frameworks, "ask_framework", asked)
     frameworks._run_framework(run, "torch")
@@ -193,14 +193,14 @@ def test_each_mig_device_has_its_results_under_its_own_uuid(monkeypatch):
         ("MIG-b", False),
     ]
     assert [s.device for s in run.stages] == ["MIG-a"] * 5 + ["MIG-b"] * 5
-    assert run.wrong and run.broken == "convolution"
+    assert run.wrong and run.failed.stage == "convolution"
 
 
 def test_a_gpu_that_the_machine_does_not_have_fails_what_passed():
     here = Machine(target=Target(platform="linux-x86_64"), gpus=(Gpu(index=0, uuid="GPU-1"),))
     for uuid, cause in (("GPU-1", None), ("GPU-2", "contradicts_machine")):
         run = dataclasses.replace(
-            verification(), machine=here, imported={"torch": lambda uuid=uuid: seen(uuid)}
+            verification(), machine=here, started={"torch": lambda uuid=uuid: seen(uuid)}
         )
         judged = frameworks._ask_and_judge(run, "torch", run.environ)[1].stages["framework"]
         assert (judged.finding and judged.finding.cause) == cause

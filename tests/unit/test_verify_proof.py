@@ -157,8 +157,20 @@ def test_the_report_lists_under_libraries_that_ran_only_those():
 def test_what_was_not_checked_is_evidence_of_its_own_stage():
     graded = {"device": 0, "case": "x", "dtype": "float32", "which": "forward", "error": 0.0, "tolerance": 1.0,
               "reason": "exact", "ok": True}  # fmt: skip
-    left = {"kind": "unserved", "case": "conv2d_grouped", "dtype": "float32", "reason": "no kernel"}
-    backend = {"kind": "unserved", "case": "CUDNN_ATTENTION", "dtype": "attention", "reason": "no kernel"}
+    left = {
+        "kind": "unserved",
+        "stage": "convolution",
+        "case": "conv2d_grouped",
+        "dtype": "float32",
+        "reason": "no kernel",
+    }
+    backend = {
+        "kind": "unserved",
+        "stage": "attention",
+        "case": "CUDNN_ATTENTION",
+        "dtype": "bfloat16",
+        "reason": "no kernel",
+    }
     stages = ("convolution", "matmul", "attention")
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = (*({"kind": stage, **graded} for stage in stages), left, backend)
@@ -166,7 +178,7 @@ def test_what_was_not_checked_is_evidence_of_its_own_stage():
     shown = {s: proof._judge_results(verification(), "torch", report, s).evidence for s in stages}
     named = {s: [e.text for e in evidence if e.source == "not checked"] for s, evidence in shown.items()}
     assert named == {
-        "convolution": ["conv2d_grouped float32: no kernel"], "matmul": [], "attention": ["CUDNN_ATTENTION attention: no kernel"],
+        "convolution": ["conv2d_grouped float32: no kernel"], "matmul": [], "attention": ["CUDNN_ATTENTION bfloat16: no kernel"],
     }  # fmt: skip
 
 
@@ -182,7 +194,9 @@ def test_the_further_operations_of_deep_are_judged_by_name():
     refused = report(
         {"kind": "failed", "stage": "operations", "error": "RuntimeError", "text": "no compiler"}
     )
-    unserved = report({"kind": "unserved", "case": "fp8", "dtype": "float32", "reason": "too old"})
+    unserved = report(
+        {"kind": "unserved", "stage": "operations", "case": "fp8", "dtype": "float32", "reason": "too old"}
+    )
     died = report(
         {"kind": "begin", "stage": "operations", "doing": "running rnn"}, returncode=-11, signal="SIGSEGV"
     )
@@ -241,7 +255,13 @@ def test_products_name_the_calls_of_cublas_that_were_logged():
 
 BEGUN = {"kind": "begin", "stage": "attention_backend", "doing": "running CUDNN"}
 FAILED = {"kind": "failed", "stage": "attention_backend", "error": "RuntimeError", "text": "CUDNN_STATUS"}
-UNSERVED = {"kind": "unserved", "case": "CUDNN", "dtype": "attention", "reason": "no kernel"}
+UNSERVED = {
+    "kind": "unserved",
+    "stage": "attention",
+    "case": "CUDNN",
+    "dtype": "bfloat16",
+    "reason": "no kernel",
+}
 
 
 def backend(name, *records):

@@ -15,15 +15,6 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_version
 
-from ..environment.distributions import (
-    CondaRecord,
-    Distribution,
-    RecordRow,
-    compare_file,
-    list_conda_infos,
-    list_conda_records,
-    read_distributions,
-)
 from ..model import (
     WHEEL_NAMES,
     Drift,
@@ -38,6 +29,15 @@ from ..model import (
     normalize_name,
 )
 from ..system import untrusted
+from .distributions import (
+    CondaRecord,
+    Distribution,
+    RecordRow,
+    compare_file,
+    list_conda_infos,
+    list_conda_records,
+    read_distributions,
+)
 
 Part = Distribution | CondaRecord
 WrongFiles = Mapping[Part, Mapping[str, str]]
@@ -72,8 +72,6 @@ def find_drift(
 
     With `deep` every byte is read. `fresh` are packages that were just installed: all their bytes are read, and
     their RECORD is trusted. `sizes` is the result of `read_wrong_sizes`, if it was called before.
-
-    Seven parameters: each of the last five switches one comparison, and most callers set none or one of them.
     """
     found = read_distributions(env)
     wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
