@@ -115,19 +115,15 @@ def _judge_packages(
     from ..verify import packages
 
     env, lock, choices, options = examined.env, examined.lock, examined.choices, examined.options
-    surroundings = early.python_paths.result()
     reading = early.reading.result()
     if reading.doubtful and not options.quick:
         names = ", ".join(n.package.name for n in reading.doubtful)
         emit(Event("progress", "verify", f"importing {names}"))
     return packages.judge(
         reading,
-        env=env,
-        paths=surroundings,
         seconds=None if options.quick else options.timeout,
-        environ=verify.child_environ(early),
         load_profiles=lambda: _read_libraries(lock, choices),
-        list_wanted=functools.partial(_list_wanted, env, lock, choices, surroundings.version)
+        list_wanted=functools.partial(_list_wanted, env, lock, choices, reading.paths.version)
         if lock
         else None,
         machine=early.machine.result() if reading.bad and not examined.for_cpu else None,

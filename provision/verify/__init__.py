@@ -39,7 +39,6 @@ from .verification import (
     Options,
     Verification,
     check_options,
-    child_environ,
     device_of,
     run_early_probes,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "Options",
     "add_stage",
     "check_options",
-    "child_environ",
     "device_of",
     "locate_environment",
     "run_early_probes",
@@ -82,7 +80,7 @@ def verify(
         emit(Event("warning", "verify", problem))
     state = Verification(
         early=early, env=early.env, options=options, emit=emit, device=device, ordinal=ordinal,
-        environ=child_environ(early), installed=read_installed(paths), diagnose=diagnose, lock=lock, releases=releases,
+        environ=early.environ, installed=read_installed(paths), diagnose=diagnose, lock=lock, releases=releases,
     )  # fmt: skip
     if options.quick:
         layers.run_layers(state)  # driver, runtime, libraries, cudnn

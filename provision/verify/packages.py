@@ -73,10 +73,13 @@ class DoubtfulPackage(Value):
 
 
 class Reading(Value, kw_only=False):
-    """The packages, the number of files read, and the doubtful packages. `unread` says why nothing was read.
+    """What was read of an environment: its packages, the number of files, and the doubtful packages.
 
-    `lacks` is what packages lack that compile when they run, `bad` are releases with a known fault under conditions."""
+    `environ` are the variables of its programs. `unread` says why nothing was read. `lacks` is what packages lack that compile when they run, `bad` are releases with a known fault under conditions."""
 
+    env: Environment
+    paths: PythonPaths
+    environ: Mapping[str, str]
     packages: tuple[Package, ...] = ()
     files: int = 0
     doubtful: tuple[DoubtfulPackage, ...] = ()
@@ -85,29 +88,28 @@ class Reading(Value, kw_only=False):
     bad: tuple[KnownBadRelease, ...] = ()
 
 
-def read_packages(python: str, paths: PythonPaths, environ: Mapping[str, str], rows: Profiles) -> Reading:
+def read_packages(
+    env: Environment, paths: PythonPaths, environ: Mapping[str, str], rows: Profiles
+) -> Reading:
     """Read the compiled files of an environment's packages, and find those that need a library which the loader
-    does not find. `python` is its executable."""
+    does not find."""
     try:
-        loader = Loader(python, environ)
+        loader = Loader(env.python, environ)
     except ElfError as error:
-        return Reading(unread=str(error))
+        return Reading(env, paths, environ, unread=str(error))
     packages = list_packages(paths.sites, paths.prefix)
     read = _LoaderCheck(loader, paths.version, packages, rows)
     doubtful = [n for p in packages if (n := read.find_problems(p))]
     lacks = find_lacks(packages, paths, environ, rows)
     here = {(p.name, public(p.version)) for p in packages}
     bad = tuple(row for row in rows.known_bad if (row.package, row.version) in here)
-    return Reading(packages, read.count, tuple(doubtful), lacks=lacks, bad=bad)
+    return Reading(env, paths, environ, packages, read.count, tuple(doubtful), lacks=lacks, bad=bad)
 
 
 def judge(
     reading: Reading,
     *,
-    env: Environment,
-    paths: PythonPaths,
     seconds: float | None,
-    environ: Mapping[str, str],
     load_profiles: Callable[[], Profiles],
     list_wanted: Callable[[Sequence[Package]], Collection[str]] | None = None,
     machine: Machine | None = None,
@@ -125,7 +127,7 @@ def judge(
         return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
     if reading.doubtful and seconds is not None:
-        tried = import_packages(env.python, reading.doubtful, environ, seconds)
+        tried = import_packages(reading, seconds)
         attempts = {a.doubtful.package: a for a in tried}
     left = [n for n in reading.doubtful if n.package not in attempts or not attempts[n.package].loads]
     failing = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
@@ -133,11 +135,9 @@ def judge(
         wanted = list_wanted(reading.packages) if list_wanted else _FRAMEWORK_PACKAGES
         failing = {p for p in failing if p.name in wanted}
     left.sort(key=lambda n: (n.package not in failing, n.package.name not in _FRAMEWORK_PACKAGES))
-    findings = _make_findings(
-        left, attempts, env, paths, reading.packages, load_profiles() if left else Profiles()
-    )
+    findings = _make_findings(left, attempts, reading, load_profiles() if left else Profiles())
     if reading.lacks:
-        findings = (*findings, make_lack_finding(reading.lacks, env, paths.sites))
+        findings = (*findings, make_lack_finding(reading.lacks, reading.env, reading.paths.sites))
     findings = (*findings, *bad)
     status: Status = "fail" if failing else "warn" if findings else "pass"
     if left:
@@ -425,24 +425,22 @@ class Attempt(Value, kw_only=False):
         return [*by_line.values()][:8] + death
 
 
-def import_packages(
-    python: str, doubtful: Sequence[DoubtfulPackage], environ: Mapping[str, str], seconds: float
-) -> tuple[Attempt, ...]:
+def import_packages(reading: Reading, seconds: float) -> tuple[Attempt, ...]:
     """Import each doubtful package in a child of its own, `seconds` at the longest."""
 
     def attempt(one: DoubtfulPackage) -> Attempt:
         top = _list_top_modules(one)
         modules = list(dict.fromkeys((*top, *one.modules)))[:_MOST_MODULES]
         report = run_probe(
-            python, ("report", "imports"), {"first": list(one.frameworks), "modules": modules}, environ=environ,
-            timeout=min(seconds, _SECONDS),
+            reading.env.python, ("report", "imports"), {"first": list(one.frameworks), "modules": modules},
+            environ=reading.environ, timeout=min(seconds, _SECONDS),
         )  # fmt: skip
         rows = ((r["module"], r["error"]) for r in report.all("imported") if r["module"] in modules)
         errors = {module: error for module, error in rows if error}
         return Attempt(one, top, errors, report.death)
 
     with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
-        return tuple(pool.map(attempt, doubtful))
+        return tuple(pool.map(attempt, reading.doubtful))
 
 
 def _list_top_modules(doubtful: DoubtfulPackage) -> tuple[str, ...]:
@@ -484,9 +482,7 @@ def _choose_kind(problem: Problem) -> str:
 def _make_findings(
     doubtful: Sequence[DoubtfulPackage],
     attempts: Mapping[Package, Attempt],
-    env: Environment,
-    paths: PythonPaths,
-    packages: Sequence[Package],
+    reading: Reading,
     rows: Profiles,
 ) -> tuple[Finding, ...]:
     """Return one finding per cause, in the order of the packages."""
@@ -510,7 +506,7 @@ def _make_findings(
                 problem=_describe_problems(package, problems_of[package]),
                 more=more or None,
                 noun="package" if more == 1 else "packages",
-                steps=_describe_fix(kind, problems_of, env, paths, packages, rows),
+                steps=_describe_fix(kind, problems_of, reading, rows),
                 confidence="certain" if refused else "likely",
             )
         )
@@ -563,13 +559,9 @@ def _describe_problems(package: Package, problems: Sequence[Problem]) -> str:
 
 
 def _describe_fix(
-    kind: str,
-    problems_of: Mapping[Package, Sequence[Problem]],
-    env: Environment,
-    paths: PythonPaths,
-    packages: Sequence[Package],
-    rows: Profiles,
+    kind: str, problems_of: Mapping[Package, Sequence[Problem]], reading: Reading, rows: Profiles
 ) -> str:
+    env, paths = reading.env, reading.paths
     problems = [p for found in problems_of.values() for p in found]
     if kind == "damaged":
         what = [f"{p.name}=={p.version}" for p in problems_of]
@@ -582,7 +574,7 @@ def _describe_fix(
         older = f"an older system (without {', '.join(versions[:4])})"
         return f"Install a release of {named} that was built for {older}, or use a newer distribution."
     if kind == "framework":
-        here = fixes.read_surroundings(packages, paths.version, paths.prefix)
+        here = fixes.read_surroundings(reading.packages, paths.version, paths.prefix)
         return fixes.describe_other_build(problems_of, rows, here, env, paths.sites)
     missing = {
         package.name: list(dict.fromkeys(p.library for p in found)) for package, found in problems_of.items()

@@ -156,7 +156,9 @@ def run_early_probes(
     """
     check_options(options)
     environ, libraries = process.environ(), Future[LibraryPaths | None]()
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # gpuenv decides where bytecode is written
+    # Children write bytecode into gpuenv's environments only.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    environ |= {} if env.made_by_gpuenv else {"PYTHONDONTWRITEBYTECODE": "1"}
     pool, report = ThreadPoolExecutor(5), None
 
     def read_sizes() -> WrongFiles:
@@ -167,7 +169,7 @@ def run_early_probes(
     def read_packages() -> Reading:
         from .packages import read_packages
 
-        return read_packages(env.python, paths.result(), environ, profiles())
+        return read_packages(env, paths.result(), environ, profiles())
 
     read_paths = functools.partial(read_python_paths, env, environ, options.timeout)
     paths, path_child = start_in_thread(pool, read_paths)
@@ -308,12 +310,6 @@ def _make_python_paths(
         frameworks=frameworks,
         problems=tuple(problems),
     )
-
-
-def child_environ(early: EarlyProbes) -> dict[str, str]:
-    """Return the variables of children that import packages. They write bytecode into gpuenv's environments only."""
-    bytecode = {} if early.env.made_by_gpuenv else {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {**bytecode, **early.environ}
 
 
 # --- a verification in progress ------------------------------------------------------------------

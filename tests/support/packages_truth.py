@@ -122,15 +122,17 @@ def importing(python, site, dist):
 def verify(python, site):
     """What the stage says of every package, and whether it says so with --quick."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
+    from provision.model import Environment
     from provision.profiles import load
     from provision.verify.libraries import PythonPaths
     from provision.verify.packages import import_packages, read_packages
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])
+    env = Environment(path=prefix, manager="venv", python=python)
     found = PythonPaths(prefix=prefix, version=version, sites=(site,), roots=(site,))
-    reading = read_packages(python, found, dict(os.environ), load())
-    attempts = import_packages(python, reading.doubtful, dict(os.environ), 300.0)
+    reading = read_packages(env, found, dict(os.environ), load())
+    attempts = import_packages(reading, 300.0)
     said = {p.name: ("pass", []) for p in reading.packages}
     for one in attempts:
         kind = "fail" if one.refused else "pass" if one.loads else "warn"

@@ -358,8 +358,7 @@ def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_p
     )
     found = locate_environment(env)
     assert found.python_version == "3.4.5"
-    options = Options(device="cpu", quick=True)
-    with run_early_probes(found, options, machine=lambda: None, profiles=None) as begun:
+    with run_early_probes(found, Options(device="cpu"), machine=lambda: None, profiles=None) as begun:
         assert begun.python_paths.result().version == real
 
 

@@ -55,16 +55,8 @@ class Machine:
             prefix=self.env.path, version=f"{PYTHON}.0", sites=(str(self.site),), roots=(str(self.site),),
             include=str(self.include), frameworks={"torch": str(self.site / "torch/__init__.py")},
         )  # fmt: skip
-        reading = read_packages(self.env.python, paths, self.environ, profiles)
-        return judge(
-            reading,
-            env=self.env,
-            paths=paths,
-            seconds=300.0,
-            environ=self.environ,
-            load_profiles=lambda: profiles,
-            machine=host,
-        )
+        reading = read_packages(self.env, paths, self.environ, profiles)
+        return judge(reading, seconds=300.0, load_profiles=lambda: profiles, machine=host)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from framework_envs import venv, write_jax
 from programs import run_program
 
 from provision.environment import loader
-from provision.model import DlopenedLibrary, OptionalLibraries, Profiles
+from provision.model import DlopenedLibrary, Environment, OptionalLibraries, Profiles
 from provision.profiles import load
 from provision.system.elf import read_elf
 from provision.verify.libraries import PythonPaths
@@ -30,10 +30,14 @@ def paths(site, prefix):
     return PythonPaths(prefix=str(prefix), version=VERSION, sites=(str(site),), roots=())
 
 
+def of(python):
+    return Environment(path=str(python.parents[1]), manager="venv", python=str(python))
+
+
 def nominated(env, site, opened=(), optional=(), **environ):
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     known = Profiles(opened_libraries=opened, optional_libraries=optional)
-    reading = read_packages(str(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
+    reading = read_packages(of(env / "bin/python"), paths(site, env), {**plain, **environ}, known)
     assert reading.unread is None
     return {n.package.name: n for n in reading.doubtful}
 
@@ -332,7 +336,7 @@ def test_a_python_of_another_libc_is_not_judged(tmp_path, made):
     program = tmp_path / "musl"
     source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
     library(program, source=source)
-    reading = read_packages(str(program), paths(site, tmp_path), {}, Profiles())
+    reading = read_packages(of(program), paths(site, tmp_path), {}, Profiles())
     assert not reading.doubtful and "glibc" in reading.unread
 
 

@@ -68,11 +68,9 @@ def fixed(tmp_path):
             package(site, "torch", torch, [], modules={"torch/__init__.py": ""})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-        inputs = {
-            "env": value, "paths": found, "seconds": None, "environ": dict(os.environ),
-            "load_profiles": lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
-        }  # fmt: skip
-        _, (finding,) = judge(read_packages(value.python, found, dict(os.environ), Profiles()), **inputs)
+        known = Profiles(satellites=rows, toolkits=TOOLKITS)
+        reading = read_packages(value, found, dict(os.environ), Profiles())
+        _, (finding,) = judge(reading, seconds=None, load_profiles=lambda: known)
         assert finding.cause == "extension_built_for_other_torch_or_cuda"
         return finding.fix
 
@@ -136,11 +134,8 @@ def scattered(tmp_path):
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
         found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
-        inputs = {
-            "env": value, "paths": found, "seconds": None if quick else 300.0, "environ": dict(os.environ), "load_profiles": lambda: known,
-            "list_wanted": lambda _: {"ao"},
-        }  # fmt: skip
-        return judge(read_packages(value.python, found, dict(os.environ), known), **inputs)
+        reading, seconds = read_packages(value, found, dict(os.environ), known), None if quick else 300.0
+        return judge(reading, seconds=seconds, load_profiles=lambda: known, list_wanted=lambda _: {"ao"})
 
     return judged
 

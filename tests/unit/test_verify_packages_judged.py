@@ -26,7 +26,7 @@ from provision.verify.fixes import (
     read_distribution,
 )
 from provision.verify.libraries import PythonPaths
-from provision.verify.packages import judge, list_required, read_packages
+from provision.verify.packages import Reading, judge, list_required, read_packages
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -50,16 +50,8 @@ def stage(made, *, required=None, seconds=300.0):
     env, site = made
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
     found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
-    reading = read_packages(value.python, found, dict(os.environ), Profiles())
-    inputs = {
-        "env": value,
-        "paths": found,
-        "seconds": seconds,
-        "environ": dict(os.environ),
-        "load_profiles": load,
-        "list_wanted": required,
-    }
-    return judge(reading, **inputs)
+    reading = read_packages(value, found, dict(os.environ), Profiles())
+    return judge(reading, seconds=seconds, load_profiles=load, list_wanted=required)
 
 
 # --- what fails ------------------------------------------------------------------------------------
@@ -272,7 +264,9 @@ def test_a_problem_of_a_package_has_its_words_and_fix(problems, says, fix):
     env = Environment(path="/env", manager="venv", python="/env/bin/python")
     paths = PythonPaths(prefix="/env", version="3.12.0", sites=("/site",), roots=("/env",))
     assert says in packages._describe_problems(one, problems)
-    assert fix in packages._describe_fix(problems[0].kind, {one: problems}, env, paths, [one], ROWS)
+    assert fix in packages._describe_fix(
+        problems[0].kind, {one: problems}, Reading(env, paths, {}, (one,)), ROWS
+    )
 
 
 def test_a_wheel_with_only_some_of_the_libraries_is_no_fix():

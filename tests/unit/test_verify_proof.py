@@ -154,23 +154,17 @@ def test_the_report_lists_under_libraries_that_ran_only_those():
     assert "Libraries that were used" not in html and "libcudnn.so.9" in html
 
 
+def unserved(stage, case, dtype="bfloat16"):
+    return {"kind": "unserved", "stage": stage, "case": case, "dtype": dtype, "reason": "no kernel"}
+
+
 def test_what_was_not_checked_is_evidence_of_its_own_stage():
     graded = {"device": 0, "case": "x", "dtype": "float32", "which": "forward", "error": 0.0, "tolerance": 1.0,
               "reason": "exact", "ok": True}  # fmt: skip
-    left = {
-        "kind": "unserved",
-        "stage": "convolution",
-        "case": "conv2d_grouped",
-        "dtype": "float32",
-        "reason": "no kernel",
-    }
-    backend = {
-        "kind": "unserved",
-        "stage": "attention",
-        "case": "CUDNN_ATTENTION",
-        "dtype": "bfloat16",
-        "reason": "no kernel",
-    }
+    left, backend = (
+        unserved("convolution", "conv2d_grouped", "float32"),
+        unserved("attention", "CUDNN_ATTENTION"),
+    )
     stages = ("convolution", "matmul", "attention")
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = (*({"kind": stage, **graded} for stage in stages), left, backend)
@@ -194,15 +188,13 @@ def test_the_further_operations_of_deep_are_judged_by_name():
     refused = report(
         {"kind": "failed", "stage": "operations", "error": "RuntimeError", "text": "no compiler"}
     )
-    unserved = report(
-        {"kind": "unserved", "stage": "operations", "case": "fp8", "dtype": "float32", "reason": "too old"}
-    )
+    left = report(unserved("operations", "fp8"))
     died = report(
         {"kind": "begin", "stage": "operations", "doing": "running rnn"}, returncode=-11, signal="SIGSEGV"
     )
-    good = proof.judge_extras({"fft": right, "fp8": unserved})
+    good = proof.judge_extras({"fft": right, "fp8": left})
     assert (good.status, good.detail) == ("pass", "correct: fft")
-    assert [e.text for e in good.evidence] == ["fp8: too old"]
+    assert [e.text for e in good.evidence] == ["fp8: no kernel"]
     assert proof.judge_extras({"fft": right, "compile": refused}).status == "warn"
     bad = proof.judge_extras({"fft": right, "solve": wrong, "rnn": died, "sparse": report()})
     assert bad.status == "fail"
@@ -255,13 +247,6 @@ def test_products_name_the_calls_of_cublas_that_were_logged():
 
 BEGUN = {"kind": "begin", "stage": "attention_backend", "doing": "running CUDNN"}
 FAILED = {"kind": "failed", "stage": "attention_backend", "error": "RuntimeError", "text": "CUDNN_STATUS"}
-UNSERVED = {
-    "kind": "unserved",
-    "stage": "attention",
-    "case": "CUDNN",
-    "dtype": "bfloat16",
-    "reason": "no kernel",
-}
 
 
 def backend(name, *records):
@@ -274,11 +259,11 @@ def backend(name, *records):
         (True, backend("MATH", grade("attention_backend")), None, "pass", "by FLASH"),
         (True, backend("CUDNN", FAILED), None, "warn", "CUDNN_STATUS"),
         (True, backend("CUDNN", grade("attention_backend", ok=False, error=2.0)), None, "warn", "off by 2"),
-        (True, backend("CUDNN", UNSERVED), None, "pass", "by FLASH"),
-        (True, (*backend("CUDNN", FAILED), *backend("CUDNN", UNSERVED)), None, "warn", "CUDNN_STATUS"),  # of two GPUs
+        (True, backend("CUDNN", unserved("attention", "CUDNN")), None, "pass", "by FLASH"),
+        (True, (*backend("CUDNN", FAILED), *backend("CUDNN", unserved("attention", "CUDNN"))), None, "warn", "CUDNN_STATUS"),  # of two GPUs
         (False, backend("MATH", grade("attention_backend")), None, "fail", "SDPBackend.MATH"),
         (False, backend("CUDNN", FAILED), None, "fail", None),
-        (False, backend("CUDNN", UNSERVED), None, "fail", None),
+        (False, backend("CUDNN", unserved("attention", "CUDNN")), None, "fail", None),
     ],
 )  # fmt: skip
 def test_each_backend_of_attention_is_judged_and_a_working_one_named(ok, records, signal, status, words):
