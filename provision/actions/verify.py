@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
-from ..errors import BuildError, GpuenvError, UsageError, VerifyError
+from ..errors import GpuenvError, UsageError, VerifyError
 from ..model import (
     Emit,
     Environment,
@@ -99,8 +98,10 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     env = locate_environment(root)
     examined = Examination(env=env, lock=None, choices=options.choices, options=wanted)
     project = read_project_checks(examined, allowed=options.checks)
+    # As far as it is known before the lock is read
+    for_cpu = env.made_by_gpuenv and record.read_device(Path(env.path)) == "cpu"
     # Lock and profiles are read while the environment's Python and the driver are queried.
-    with start_probes(examined, driver=bool(options.device) or not _is_for_cpu(env), packages=True) as early:
+    with start_probes(examined, driver=bool(options.device) or not for_cpu, packages=True) as early:
         lock = _read_lock(env, locked=options.locked, choices=options.choices)
         if lock is None and options.device is None:
             wanted = _choose_device(wanted, early, emit)
@@ -154,13 +155,6 @@ def _choose_device(wanted: Options, early: EarlyProbes, emit: Emit) -> Options:
         return wanted
     emit(Event("note", "verify", note))
     return dataclasses.replace(wanted, device="cpu")
-
-
-def _is_for_cpu(env: Environment) -> bool:
-    """Return whether an environment is for the CPU, as far as known before its lock is read."""
-    with contextlib.suppress(BuildError):
-        return env.made_by_gpuenv and record.read(Path(env.path), "plan.json").get("device") == "cpu"
-    return False
 
 
 def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:

@@ -229,8 +229,7 @@ def _find_address(text: str, packages: Sequence[LockedPackage]) -> str | None:
     for package in packages:
         if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
             return redact(package.url)
-    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-    return address[0].rstrip(":,") if address else None
+    return engine.find_address(text)
 
 
 _LOCAL_FAULTS = (

@@ -182,6 +182,12 @@ def explain(
     return failure(otherwise, log=text, hint=_READ_MESSAGES)
 
 
+def find_address(text: str) -> str | None:
+    """Return the first address in a message of the engine."""
+    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+    return address[0].rstrip(":/,") if address else None
+
+
 # --- .condarc and CONDA_* ------------------------------------------------------------------------
 
 _LISTS = ("channels", "default_channels")

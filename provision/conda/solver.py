@@ -581,8 +581,7 @@ def shorten_channel(url: str) -> str:
 def explain_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     """Return the error for a message of the engine about a channel."""
     text = clean(error["text"])
-    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-    where = address[0].rstrip(":/,") if address else ", ".join(map(redact, channels))
+    where = engine.find_address(text) or ", ".join(map(redact, channels))
     other = f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}"
     return engine.explain(LockError, text, where, _LOCAL_FAULTS, _CHANNEL_FAULTS, other)
 

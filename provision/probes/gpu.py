@@ -409,7 +409,7 @@ def _convolve(library, cudart, handle):
     cudnn_call(library, "cudnnSetFilter4dDescriptor", dw, 0, 0, k, c, 3, 3)
     cudnn_call(library, "cudnnSetTensor4dDescriptor", dy, 0, 0, 1, k, h, wd)
     cudnn_call(library, "cudnnSetConvolution2dDescriptor", dc, 1, 1, 1, 1, 1, 1, 1, 0)
-    memory = mx, mw, my, space = [*(put(cudart, numbers) for numbers in (x, w, outcome)), ctypes.c_void_p()]
+    mx, mw, my, space = [*(put(cudart, numbers) for numbers in (x, w, outcome)), ctypes.c_void_p()]
     one, zero, size = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_size_t()
     # CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM 1, _IMPLICIT_GEMM 0: each release has them for each GPU
     # that it serves. One of them may be unsupported, so both are tried.
@@ -426,11 +426,6 @@ def _convolve(library, cudart, handle):
             if "NOT_SUPPORTED" not in str(failed.record["name"]) or algorithm == 0:
                 raise
     y = read_back(cudart, my, len(outcome))
-    for pointer in memory:
-        if pointer.value:
-            runtime_call(cudart, "cudaFree", pointer)
-    for kind, descriptor in zip(reversed(_KINDS), reversed(descriptors)):
-        cudnn_call(library, "cudnnDestroy%sDescriptor" % kind, descriptor)
     for i, (result, want) in enumerate(zip(y, _expected(x, w, shape))):
         if result != want:
             return "element %d is %r, right is %d" % (i, result, want)

@@ -38,7 +38,9 @@ def list_outdated(cache: Path) -> list[Path]:
     paths: list[Path] = []
     for entry in list_entries(cache):
         if entry.name not in _OF_INSTALLERS:
-            paths += [file for file in _walk_files(entry) if _get_last_use(file) < old]
+            for file in _walk_files(entry):
+                status = _get_status(file)
+                paths += [file] if status and max(status.st_atime, status.st_mtime) < old else []
     return paths
 
 
@@ -47,7 +49,8 @@ def remove_entries(paths: Sequence[Path]) -> tuple[int, int]:
     files = freed = 0
     for path in paths:
         for file in _walk_files(path):
-            files, freed = files + 1, freed + _get_size(file)
+            status = _get_status(file)
+            files, freed = files + 1, freed + (status.st_size if status else 0)
         try:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -71,16 +74,8 @@ def _walk_files(path: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in names)
 
 
-def _get_last_use(file: Path) -> float:
+def _get_status(file: Path) -> os.stat_result | None:
     try:
-        status = file.lstat()
+        return file.lstat()
     except OSError:
-        return time.time()  # removed meanwhile
-    return max(status.st_atime, status.st_mtime)
-
-
-def _get_size(file: Path) -> int:
-    try:
-        return file.lstat().st_size
-    except OSError:
-        return 0
+        return None  # removed meanwhile

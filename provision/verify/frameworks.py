@@ -33,7 +33,7 @@ from .proof import (
     judge_framework,
     judge_numpy,
 )
-from .settings import explain_startup_files, find_suspects, search_settings
+from .settings import explain_startup_files, search_settings
 from .verification import (
     FRAMEWORK_STAGES,
     Judgement,
@@ -209,7 +209,7 @@ def _run_on_device(state: Verification, name: str, uuid: str | None) -> Framewor
         def cured(environ: Mapping[str, str]) -> bool:
             return not _ask_and_judge(state, name, {**environ, **hidden})[1].is_bad
 
-        search_settings(state, find_suspects(state, name), cured, [x.path for x in outcome.verdict.libraries])
+        search_settings(state, name, cured, [x.path for x in outcome.verdict.libraries])
     return outcome.verdict
 
 

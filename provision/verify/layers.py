@@ -28,7 +28,7 @@ from .causes import (
 from .disk import explain_unloaded, judge_libraries
 from .libraries import is_inside, map_owners, pick_library, read_built_major
 from .probe import ProbeReport, run_probe
-from .settings import find_suspects, search_settings
+from .settings import search_settings
 from .verification import (
     LAYERS,
     Judgement,
@@ -136,8 +136,7 @@ def _search_layers(state: Verification, report: ProbeReport, stage: str) -> None
 
     mapped = [p for p, _ in report.values("cudnn").get("mapped", ())]
     libcuda = report.values("driver").get("libcuda")
-    suspects = [s for s in find_suspects(state) if s.variable not in ("PYTHONPATH", "user site")]
-    search_settings(state, suspects, cured, [*mapped, libcuda] if libcuda else mapped)
+    search_settings(state, None, cured, [*mapped, libcuda] if libcuda else mapped)
 
 
 def _run_mig_devices(state: Verification, report: ProbeReport) -> None:

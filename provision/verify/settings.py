@@ -69,10 +69,6 @@ class Suspect(Value, kw_only=False):
         )
 
 
-def find_suspects(state: Verification, framework: str | None = None) -> list[Suspect]:
-    return list_suspects(state.environ, state.installed.files, state.paths.user_site, framework)
-
-
 def list_suspects(
     environ: Mapping[str, str], brought: Sequence[str], user_site: str | None, framework: str | None
 ) -> list[Suspect]:
@@ -123,11 +119,12 @@ def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> d
 
 def search_settings(
     state: Verification,
-    suspects: Sequence[Suspect],
+    framework: str | None,
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
 ) -> None:
-    """Search the suspects, and put the finding before those of the failure itself."""
+    """Search the setting to blame, and put the finding before those of the failure itself."""
+    suspects = list_suspects(state.environ, state.installed.files, state.paths.user_site, framework)
     if not suspects:
         return
     state.announce("note", "running again without " + ", ".join(s.variable for s in suspects))
