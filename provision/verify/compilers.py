@@ -18,8 +18,8 @@ from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, Runt
 from ..model.values import Value
 from ..profiles.wording import find_fix, make_finding
 from ..system.versions import major, minor
-from . import fixes
-from .libraries import PythonPaths, make_pip_command, read_cuda, search_file
+from .fixes import make_pip_command, read_distribution
+from .libraries import PythonPaths, read_cuda, search_file
 
 _PROGRAMS = {
     "cc": ("a C compiler", "CC", ("gcc", "clang")),  # as Triton looks for it
@@ -87,7 +87,7 @@ def find_headers(include: str, python: str) -> Lack | None:
 def make_lack_finding(lacks: Lacks, env: Environment, sites: Sequence[str] = ()) -> Finding:
     """Return one finding on all that is lacking. Installed one by one, each would reveal the next."""
     each = {lack.what: lack for found in lacks.values() for lack in found}
-    known = [*fixes.read_distribution().conditions, *(["manager=conda"] if env.manager == "conda" else [])]
+    known = [*read_distribution().conditions, *(["manager=conda"] if env.manager == "conda" else [])]
     steps = [x.fix or find_fix(x.cause, [*known, *x.known], x.slots) for x in each.values() if not x.install]
     if install := [x.install for x in each.values() if x.install]:
         steps.append(f"{make_pip_command(env, sites, install)}.")

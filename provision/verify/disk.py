@@ -22,6 +22,14 @@ from ..environment.distributions import list_distributions
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
 from ..profiles.wording import make_finding
 from ..system.redaction import clean
+from .fixes import (
+    export_folders,
+    list_needed,
+    make_install_command,
+    make_pip_command,
+    make_reinstall_command,
+    make_repair_command,
+)
 from .libraries import (
     CUDNN_PACKAGE,
     DIFFERENCES,
@@ -30,16 +38,10 @@ from .libraries import (
     LibraryPackage,
     PythonPaths,
     check_files,
-    export_folders,
     find_other_cudnn,
     find_wheel_family,
     list_folders,
-    list_needed,
     list_shared,
-    make_install_command,
-    make_pip_command,
-    make_reinstall_command,
-    make_repair_command,
     read_requirements,
 )
 from .verification import Judgement, Verification, fail_with

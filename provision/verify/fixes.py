@@ -1,4 +1,4 @@
-"""Writes the fix for a library that a package does not find: a system package, a wheel, or another release.
+"""Writes the fix for what an environment lacks: the command, a system package, a wheel, or another release.
 
 profiles/system_libraries.yaml, satellites.yaml and toolkits.yaml have the facts.
 """
@@ -19,16 +19,98 @@ from packaging.version import Version
 
 from ..environment.distributions import list_names
 from ..environment.loader import FRAMEWORK_KINDS, Package, Problem
-from ..model import PROJECT_FRAMEWORKS, Environment, Profiles, Satellite, SystemLibrary, ToolkitRelease
+from ..model import (
+    FRAMEWORKS,
+    PROJECT_FRAMEWORKS,
+    Environment,
+    Profiles,
+    Satellite,
+    SystemLibrary,
+    ToolkitRelease,
+)
 from ..model.values import Value
 from ..profiles.wording import find_fix
 from ..system import untrusted
 from ..system.elf import loader_cache
 from ..system.versions import major, minor, public
-from .libraries import make_pip_command, name_nvidia_wheel
+from .libraries import (
+    InstalledLibraries,
+    LibraryPackage,
+    PythonPaths,
+    name_nvidia_wheel,
+    read_requirements,
+)
 
 Missing = Mapping[str, Collection[str]]
 """By package the libraries that are missing."""
+
+
+# --- commands that install packages --------------------------------------------------------------
+
+
+def list_needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
+    """Return the framework's requirements of some wheels, in pip's form."""
+    required = read_requirements(paths.sites, framework)
+    return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
+
+
+def make_install_command(
+    framework: str, wheels: Sequence[str], env: Environment, installed: InstalledLibraries
+) -> str:
+    """Return the command that installs some NVIDIA wheels ("cudnn").
+
+    It installs the requirement itself, or TensorFlow's extra if more packages are missing.
+    """
+    if env.made_by_gpuenv:
+        return make_repair_command(env)
+    sites, packages = installed.paths.sites, installed.packages
+    needed = list_needed(framework, wheels, installed.paths)
+    if not needed:  # a release that does not state its wheels
+        named = framework or "|".join(FRAMEWORKS)
+        return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
+    version = next((p.version for p in packages if p.name == framework), None)
+    required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
+    if framework == "tensorflow" and version and len(required - {p.name for p in packages}) > 1:
+        needed = [f"tensorflow[and-cuda]=={version}"]
+    return make_pip_command(env, sites, needed)
+
+
+def make_pip_command(
+    env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
+) -> str:
+    """Return the command that installs packages into an environment, with pip if it is installed, else with uv.
+
+    `again` installs the packages again to restore their files.
+    """
+    python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
+    if any((Path(s) / "pip").is_dir() for s in sites):
+        options = " --force-reinstall --no-deps --no-cache-dir" if again else ""
+        return f"{python} -m pip install{options} {names}"
+    options = " --reinstall --no-deps --refresh" if again else ""
+    return f"uv pip install --python {python}{options} {names}"
+
+
+def export_folders(folders: Iterable[str]) -> str:
+    """Return the command that makes the loader search folders of the environment."""
+    value = shlex.quote(":".join(dict.fromkeys(folders)))
+    return f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
+
+
+def make_repair_command(env: Environment) -> str:
+    """Return the command that restores an environment of gpuenv from its lock."""
+    return f"gpuenv repair {shlex.quote(env.path)}"
+
+
+def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
+    """Return the command that restores the files of a package."""
+    if env.made_by_gpuenv:
+        return make_repair_command(env)
+    if env.manager == "conda" and not package.name.startswith("nvidia-"):
+        prefix = shlex.quote(env.path)
+        return f"conda install --prefix {prefix} --force-reinstall {package.name}={package.version}"
+    match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
+    what = f"{package.name}=={package.version}"
+    return make_pip_command(env, [match[0]] if match else [], [what], again=True)
 
 
 # --- libraries of the system ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The NVIDIA libraries of an environment: its packages, their files, and the commands that install them again.
+"""The NVIDIA libraries of an environment: its packages, their files, and the wheels that bring them.
 
 Only files of the environment are read. It needs no pip.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
@@ -23,7 +22,7 @@ from ..environment.distributions import (
     list_distributions,
     list_names,
 )
-from ..model import FRAMEWORKS, NVIDIA_LIBRARY_FAMILIES, Environment, normalize_name
+from ..model import NVIDIA_LIBRARY_FAMILIES, normalize_name
 from ..model.values import Value
 from ..system import untrusted
 from ..system.elf import loader_cache
@@ -295,7 +294,7 @@ def _is_cut_short(path: str, size: int) -> bool:
     return start + entry * count > size
 
 
-# --- commands that install packages --------------------------------------------------------------
+# --- the wheels that bring libraries ---------------------------------------------------------------
 
 # The family of a library's name, and the wheel that brings it (nvidia-cublas-cu12, nvidia-cublas).
 _WHEELS = {
@@ -319,68 +318,3 @@ def name_nvidia_wheel(library: str) -> str | None:
         return None
     old = wheel == "cuda-runtime" and major and int(major[1]) < 13
     return f"nvidia-{wheel}-cu{major[1]}" if old and major else f"nvidia-{wheel}"
-
-
-def list_needed(framework: str, wheels: Sequence[str], paths: PythonPaths) -> list[str]:
-    """Return the framework's requirements of some wheels, in pip's form."""
-    required = read_requirements(paths.sites, framework)
-    return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
-
-
-def make_install_command(
-    framework: str, wheels: Sequence[str], env: Environment, installed: InstalledLibraries
-) -> str:
-    """Return the command that installs some NVIDIA wheels ("cudnn").
-
-    It installs the requirement itself, or TensorFlow's extra if more packages are missing.
-    """
-    if env.made_by_gpuenv:
-        return make_repair_command(env)
-    sites, packages = installed.paths.sites, installed.packages
-    needed = list_needed(framework, wheels, installed.paths)
-    if not needed:  # a release that does not state its wheels
-        named = framework or "|".join(FRAMEWORKS)
-        return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
-    version = next((p.version for p in packages if p.name == framework), None)
-    required = {re.split(r"[^\w-]", r)[0] for r in read_requirements(sites, framework)}
-    if framework == "tensorflow" and version and len(required - {p.name for p in packages}) > 1:
-        needed = [f"tensorflow[and-cuda]=={version}"]
-    return make_pip_command(env, sites, needed)
-
-
-def make_pip_command(
-    env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
-) -> str:
-    """Return the command that installs packages into an environment, with pip if it is installed, else with uv.
-
-    `again` installs the packages again to restore their files.
-    """
-    python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
-    if any((Path(s) / "pip").is_dir() for s in sites):
-        options = " --force-reinstall --no-deps --no-cache-dir" if again else ""
-        return f"{python} -m pip install{options} {names}"
-    options = " --reinstall --no-deps --refresh" if again else ""
-    return f"uv pip install --python {python}{options} {names}"
-
-
-def export_folders(folders: Iterable[str]) -> str:
-    """Return the command that makes the loader search folders of the environment."""
-    value = shlex.quote(":".join(dict.fromkeys(folders)))
-    return f'export LD_LIBRARY_PATH={value}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
-
-
-def make_repair_command(env: Environment) -> str:
-    """Return the command that restores an environment of gpuenv from its lock."""
-    return f"gpuenv repair {shlex.quote(env.path)}"
-
-
-def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
-    """Return the command that restores the files of a package."""
-    if env.made_by_gpuenv:
-        return make_repair_command(env)
-    if env.manager == "conda" and not package.name.startswith("nvidia-"):
-        prefix = shlex.quote(env.path)
-        return f"conda install --prefix {prefix} --force-reinstall {package.name}={package.version}"
-    match = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
-    what = f"{package.name}=={package.version}"
-    return make_pip_command(env, [match[0]] if match else [], [what], again=True)

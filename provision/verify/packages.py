@@ -46,15 +46,19 @@ from ..profiles.wording import make_finding
 from ..system.elf import ElfError
 from ..system.redaction import clean
 from ..system.versions import public
-from . import fixes
 from .compilers import Lacks, find_lacks, make_lack_finding
-from .libraries import (
-    PythonPaths,
+from .fixes import (
+    DRIVER,
+    describe_missing,
+    describe_other_build,
     export_folders,
+    find_other_framework,
     make_pip_command,
     make_repair_command,
-    name_nvidia_wheel,
+    read_distribution,
+    read_surroundings,
 )
+from .libraries import PythonPaths, name_nvidia_wheel
 from .probe import run_probe
 
 _FRAMEWORK_PACKAGES = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
@@ -286,7 +290,7 @@ class _LoaderCheck:
         frameworks = set[str]()
         versions = {p.name: p.version for p in self._packages.values()}
         rows = self._satellites.get(package.name, ()) if package.files else ()
-        if rows and (other := fixes.find_other_framework(package, rows, versions, self._loader.machine)):
+        if rows and (other := find_other_framework(package, rows, versions, self._loader.machine)):
             wanted, installed = other
             problems.append(Problem("framework", package.files[0], wanted, installed))
             frameworks.add(installed.partition(" ")[0])
@@ -321,7 +325,7 @@ class _LoaderCheck:
         searched = wheels if _PATHFINDER in package.requires_always(self._python) else []
         folder, *plugin = _PLUGINS.split(os.path.dirname(root.path), maxsplit=1)
         programs = [n for n, files in self._files.items() if plugin and files.are_in(folder)]
-        loaded = fixes.DRIVER.union(*map(self._list_names, (*required, *searched, *programs)))
+        loaded = DRIVER.union(*map(self._list_names, (*required, *searched, *programs)))
         if "torch" in required:
             preloaded = (n for w in wheels for n in self._files[w].others if _PRELOADED.search(n.path))
             loaded = loaded.union(*(node.names for node in preloaded))
@@ -574,9 +578,9 @@ def _describe_fix(
         older = f"an older system (without {', '.join(versions[:4])})"
         return f"Install a release of {named} that was built for {older}, or use a newer distribution."
     if kind == "framework":
-        here = fixes.read_surroundings(reading.packages, paths.version, paths.prefix)
-        return fixes.describe_other_build(problems_of, rows, here, env, paths.sites)
+        here = read_surroundings(reading.packages, paths.version, paths.prefix)
+        return describe_other_build(problems_of, rows, here, env, paths.sites)
     missing = {
         package.name: list(dict.fromkeys(p.library for p in found)) for package, found in problems_of.items()
     }
-    return fixes.describe_missing(missing, rows, fixes.read_distribution())
+    return describe_missing(missing, rows, read_distribution())

@@ -15,8 +15,14 @@ from programs import run_program
 
 from provision.model import Environment, Profiles, SystemLibrary
 from provision.verify.disk import explain_damaged
-from provision.verify.fixes import LinuxDistribution, describe_missing, read_distribution
-from provision.verify.libraries import LibraryPackage, PythonPaths, make_pip_command, make_reinstall_command
+from provision.verify.fixes import (
+    LinuxDistribution,
+    describe_missing,
+    make_pip_command,
+    make_reinstall_command,
+    read_distribution,
+)
+from provision.verify.libraries import LibraryPackage, PythonPaths
 
 ODD = "it's one; env"
 CLOSED = "http://127.0.0.1:9"
