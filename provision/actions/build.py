@@ -178,13 +178,13 @@ class EnvironmentBuild:
         old, new = self.old, self.lock
         if old is None:
             return True
-        difference = compare_locks(old, new)
+        out, into = compare_locks(old, new)
         changed = ", ".join(describe_changes(old, new))
-        if difference.into and not changed:
-            changed = f"other files of {name_few([f'{p.name} {p.version}' for p in difference.into])}"
+        if into and not changed:
+            changed = f"other files of {name_few([f'{p.name} {p.version}' for p in into])}"
         note = f"updating the environment in place: {changed}" if changed else "nothing to install"
         self.emit(Event("note", "build", note))
-        return bool(difference)
+        return bool(out or into)
 
     # --- the transaction ---
 
@@ -205,7 +205,7 @@ class EnvironmentBuild:
             check_files(bundle, emit)
         warn_of_host_compiler(emit, lock.plan, self.choices)
         try:
-            if self.old and (first := packages or compare_locks(self.old, self.local_lock).into):
+            if self.old and (first := packages or compare_locks(self.old, self.local_lock)[1]):
                 manager.fetch(self.local_lock, tuple(first), self.settings)
             with manager.transaction(self.env, copied=bool(self.old)) as prefix:
                 yield prefix

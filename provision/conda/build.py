@@ -59,16 +59,16 @@ def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
 
 def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Change a prefix with the lock `old` to the lock `new`. Raises BuildError and leaves the prefix half changed."""
-    step = compare_locks(old, new)
+    out, into = compare_locks(old, new)
     before = {p.name: p for p in old.packages}
-    channelled, wheels = _split(step.into)
-    uninstall(prefix, [n for n in step.out if not before[n].is_conda])
-    gone = [n for n in step.out if before[n].is_conda]
+    channelled, wheels = _split(into)
+    uninstall(prefix, [n for n in out if not before[n].is_conda])
+    gone = [n for n in out if before[n].is_conda]
     if channelled or gone:
         _note_copies(link(new, prefix, settings, replaced=gone), settings)
         activation.record_history(prefix, [before[n] for n in gone], channelled, list_specs(new))
     install_wheels_on_top(new, wheels, prefix, settings)
-    settings.emit(Event("done", "build", f"{len(step.into)} packages changed"))
+    settings.emit(Event("done", "build", f"{len(into)} packages changed"))
 
 
 def reinstall(lock: Lock, work: RepairWork, prefix: Path, settings: BuildSettings, *, fresh: bool) -> None:

@@ -13,14 +13,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ..errors import GpuenvError, LockError, UsageError
 from ..index.refusals import CONDA_CHANNEL, find_refusal
-from ..model.values import Value
 from ..system import process, trust
 from ..system.redaction import clean, clean_line
 from ..system.scratch import make_scratch
@@ -119,11 +117,11 @@ def _configure(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the user's configuration for a request, and the engine's variables. Emit a note for each ignored key."""
     environ = process.environ()
-    configured = read_configuration(environ)
+    values, notes = read_configuration(environ)
     credentials, absent = read_auth_file(environ)
-    for text in (*configured.notes, *filter(None, [absent])):
+    for text in (*notes, *filter(None, [absent])):
         on_progress({"event": "note", "text": text})
-    values, lent = configured.values, None
+    lent = None
     if operation != "addresses":  # its answer contains addresses with credentials
         values, known = _split_mirror_credentials(values)
         if known:
@@ -200,15 +198,11 @@ _IGNORED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client
             "denylist_channels", "whitelist_channels")  # fmt: skip
 
 
-class Configuration(Value):
-    """The configuration. `notes` are about keys that gpuenv ignores."""
+def read_configuration(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return conda's configuration, and notes on keys that gpuenv ignores.
 
-    values: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def read_configuration(environ: Mapping[str, str]) -> Configuration:
-    """Read conda's configuration. Raises ValueError with the path of an invalid file."""
+    Raises ValueError with the path of an invalid file.
+    """
     values: dict[str, Any] = {}
     notes: dict[str, None] = {}
     for path in filter(Path.is_file, _list_files(environ)):
@@ -226,7 +220,7 @@ def read_configuration(environ: Mapping[str, str]) -> Configuration:
         notes[
             f"proxy_servers in .condarc: {clean_line(str(name), 200)} is ignored, only http and https apply"
         ] = None
-    return Configuration(values=values, notes=tuple(notes))
+    return values, list(notes)
 
 
 def _list_files(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -76,7 +76,7 @@ def find_drift(
     found = read_distributions(env)
     wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
     conda = {p.name: p for p in lock.packages if p.is_conda}
-    records = _read_conda(env) if conda else {}
+    records = {r.name: r for r in list_conda_records(env)} if conda else {}
     noted, since = _read_installed(env)
     changes = [] if conda else _compare_python(lock, python)  # there Python is a package like the others
     changes += [
@@ -106,10 +106,6 @@ def find_drift(
         if r.name not in conda
     ]
     return Drift(changes=_merge_changes([*changes, *overwritten]), strangers=tuple(strangers))
-
-
-def _read_conda(env: Path) -> dict[str, CondaRecord]:
-    return {record.name: record for record in list_conda_records(env)}
 
 
 def _read_installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:

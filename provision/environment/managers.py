@@ -194,24 +194,15 @@ def join_work(one: RepairWork, more: RepairWork) -> RepairWork:
     )
 
 
-class Difference(Value, kw_only=False):
-    """The packages that a new lock removes from an environment (names) and installs."""
-
-    out: tuple[str, ...]
-    into: tuple[LockedPackage, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.out or self.into)
-
-
-def compare_locks(old: Lock, new: Lock) -> Difference:
-    """Return the difference between two locks. A package with another version is removed first, and then installed.
+def compare_locks(old: Lock, new: Lock) -> tuple[list[str], tuple[LockedPackage, ...]]:
+    """Return the packages that a new lock removes from an environment (names), and those that it installs. A package
+    with another version is both.
 
     Wheels of NVIDIA share folders, so a file's old package must be removed before the new one is installed.
     """
     before, after = {p.name: _identify(p) for p in old.packages}, {p.name: _identify(p) for p in new.packages}
-    out = tuple(n for n in before if before[n] != after.get(n))
-    return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
+    out = [n for n in before if before[n] != after.get(n)]
+    return out, tuple(p for p in new.packages if after[p.name] != before.get(p.name))
 
 
 def _identify(package: LockedPackage) -> tuple[str, str, bool]:

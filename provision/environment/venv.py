@@ -38,10 +38,10 @@ def install(lock: Lock, prefix: Path, settings: BuildSettings) -> None:
 
 def change(old: Lock, new: Lock, prefix: Path, settings: BuildSettings) -> None:
     """Change an environment with the lock `old` to the lock `new`. Raises BuildError."""
-    step = compare_locks(old, new)
-    uninstall(prefix, step.out)
-    if step.into:
-        some = dataclasses.replace(new, packages=step.into)
+    out, into = compare_locks(old, new)
+    uninstall(prefix, out)
+    if into:
+        some = dataclasses.replace(new, packages=into)
         install_packages(UvInstall(some, prefix, settings.sources, settings.emit))
 
 

@@ -89,16 +89,10 @@ def copies(cudart, ordinals):
     runtime_call(cudart, "cudaMallocHost", ctypes.byref(host), size)
 
     def through_host():
-        for one in ordinals[:2]:
+        source, target = ordinals[:2]
+        for one, *ends, kind in ((source, host, arrays[source], 2), (target, targets[target], host, 1)):
             runtime_call(cudart, "cudaSetDevice", one)
-            first = one == ordinals[0]
-            runtime_call(
-                cudart,
-                "cudaMemcpy",
-                *((host, arrays[one]) if first else (targets[one], host)),
-                size,
-                2 if first else 1,
-            )
+            runtime_call(cudart, "cudaMemcpy", *(ends + [size, kind]))
 
     slow = _fastest(cudart, through_host)
     for one in ordinals:

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -44,22 +43,19 @@ _PROBED = ("driver", "runtime", "cudnn")
 
 def run_layers(state: Verification) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
+    early = state.early
     if state.device == "cpu":
-        state.early.read_ahead()
+        early.read_ahead()
         return state.skip(LAYERS, "not needed on the CPU")
     state.announce("progress", "driver, runtime and cuDNN")
-    with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        if state.early.gpu_report is None:
-            pending = pool.submit(_ask, state, state.environ)
-        else:
-            state.early.libraries.set_result(find_library_paths(state))
-            pending = state.early.gpu_report
-        start = time.perf_counter()
-        on_disk = judge_libraries(state)
-        disk_seconds = time.perf_counter() - start
-        state.early.read_ahead()
-        state.machine = state.early.machine.result()
-        report = state.gpu_report = pending.result()
+    early.libraries.set_result(find_library_paths(state))
+    start = time.perf_counter()
+    on_disk = judge_libraries(state)  # while the child talks to the driver
+    disk_seconds = time.perf_counter() - start
+    early.read_ahead()
+    state.machine = early.machine.result()
+    report = early.gpu_report.result() if early.gpu_report else _ask(state, state.environ)
+    state.gpu_report = report
     for number, stage in enumerate(LAYERS, 1):
         if stage == "libraries":
             state.add(stage, on_disk, disk_seconds)

@@ -60,7 +60,7 @@ def test_files_are_merged_in_condas_order(tmp_path):
             ".conda/condarc.d/10.yml": "channels: [middle]\n",
             ".condarc": "channels: [near, far]\ncustom_channels: {b: https://mine}\n",
         },
-    ).values
+    )[0]
     assert found["channels"] == ["near", "far", "middle"]
     assert (
         found["custom_channels"] == {"a": "https://one", "b": "https://mine"} and found["ssl_verify"] is False
@@ -71,7 +71,7 @@ def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
     files = {".condarc": "channels: [$PLACE, '$NOT_SET']\nchannel_priority: strict\n"}
     found = read(
         tmp_path, files, PLACE="https://host/x", CONDA_CHANNEL_PRIORITY="disabled", CONDA_CHANNELS="y, z"
-    ).values
+    )[0]
     assert (
         found["channels"] == ["y", "z", "https://host/x", "$NOT_SET"]
         and found["channel_priority"] == "disabled"
@@ -80,7 +80,7 @@ def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
 
 def test_keys_of_condarc_that_are_not_followed_are_named(tmp_path):
     text = "client_ssl_cert: /x.pem\nproxy_servers: {http: http://p, 'http://u:pw@only.host': http://q}\noffline: true\n"
-    ignored, offline, host = read(tmp_path, {".condarc": text}).notes
+    ignored, offline, host = read(tmp_path, {".condarc": text})[1]
     assert ignored.startswith("client_ssl_cert in ") and "offline" in offline
     assert "only.host" in host and "pw" not in host
 
@@ -112,9 +112,9 @@ def test_the_files_of_the_active_environment_and_of_condarc_come_last(tmp_path):
         "mine": "channels: [mine]\n",
     }
     active = {"CONDA_PREFIX": str(tmp_path / "env")}
-    assert read(tmp_path, files).values == {}
-    assert read(tmp_path, files, **active).values["channels"] == ["env"]
-    found = read(tmp_path, files, **active, CONDARC=str(tmp_path / "mine")).values
+    assert read(tmp_path, files)[0] == {}
+    assert read(tmp_path, files, **active)[0]["channels"] == ["env"]
+    found = read(tmp_path, files, **active, CONDARC=str(tmp_path / "mine"))[0]
     assert found == {"channels": ["mine", "env"], "channel_alias": "https://env"}
     (tmp_path / "mine").write_bytes(b"channels: [\xff]\n")
     with pytest.raises(ValueError, match="mine cannot be read"):
@@ -150,7 +150,7 @@ def test_a_broken_condarc_ends_the_command_without_a_traceback(gpuenv):
 
 
 def test_one_word_stands_for_a_list_of_one(tmp_path):
-    assert read(tmp_path, {".condarc": "channels: bioconda\n"}).values == {"channels": ["bioconda"]}
+    assert read(tmp_path, {".condarc": "channels: bioconda\n"})[0] == {"channels": ["bioconda"]}
 
 
 # --- names -----------------------------------------------------------------------------------------
