@@ -64,9 +64,9 @@ def _measure_sizes(envs: Sequence[Path]) -> dict[Path, registry.Size]:
     """
     kept = {env: document for env in envs if (document := _read_or_none(record.read, env, _SIZE))}
     sizes = {
-        env: registry.Size(bytes=int(x.get("bytes", 0)), shared=int(x.get("shared", 0)))
+        env: registry.Size(bytes=x["bytes"], shared=x["shared"])
         for env, x in kept.items()
-        if x.get("files") == _files(env)
+        if x.get("files") == _files(env) and all(isinstance(x.get(n), int) for n in ("bytes", "shared"))
     }
     end = time.monotonic() + _SECONDS
     for env in sorted(envs, key=lambda e: _get_time(kept.get(e, {}))):

@@ -190,7 +190,7 @@ def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImpo
         imports={row.module: row for row in loaded.imports},
         removed=loaded.removed_names,
     )
-    seen = find_project_imports(project.file.parent, known)
+    seen = find_project_imports(project.file.parent, known, project.requirements)
     packages = {module: find_package(module, known) for module in seen}
     parts = {
         module.partition(".")[0] for module in seen if "." in module

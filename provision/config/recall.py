@@ -44,7 +44,7 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
 
 
 class OwnProject(Value):
-    """A project's file and its checks.
+    """A project's file, its checks, and the requirement files that it lists.
 
     `problem` states why the file was not read; there are no checks then. `missing` is true if the file does
     not exist.
@@ -52,6 +52,7 @@ class OwnProject(Value):
 
     file: Path
     checks: tuple[Check, ...] = ()
+    requirements: tuple[str, ...] = ()
     problem: str | None = None
     missing: bool = False
 
@@ -93,11 +94,11 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     except OSError as error:
         return OwnProject(file=file, problem=f"{file} {_describe_os_error(error)}")
     try:
-        checks = read_cached_config(file, cache_dir, data).checks
+        config = read_cached_config(file, cache_dir, data)
     except DataError as error:
         error.message = f"{file.parent}: {error.message}"
         raise
-    return OwnProject(file=file, checks=checks)
+    return OwnProject(file=file, checks=config.checks, requirements=config.requirements)
 
 
 def _describe_os_error(error: OSError) -> str:

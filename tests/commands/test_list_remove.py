@@ -263,6 +263,8 @@ def test_a_damaged_environment_is_listed_with_what_is_known(gpuenv, made):
         (made[0] / ".gpuenv" / "plan.json").write_text(plan)
         (made[0] / ".gpuenv" / "verdict.json").write_text(verdict)
         assert listed(gpuenv)[str(made[0])]["verdict"] is None
+    size = made[0] / ".gpuenv" / "size.json"
+    size.write_text(json.dumps({**json.loads(size.read_text()), "bytes": "many"}))
     envs = listed(gpuenv)
     assert envs[str(made[0])]["frameworks"] == [] and envs[str(made[0])]["bytes"] > 0
     assert envs[str(made[1])]["verdict"] == "works" and envs[str(made[1])]["verified"].endswith("+00:00")

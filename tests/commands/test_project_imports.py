@@ -76,6 +76,14 @@ def test_a_missing_import_is_a_warning_that_names_file_and_package(env):
     assert judged(env, strict=True).verdict == "fails"
 
 
+def test_a_folder_whose_requirements_the_project_lists_is_its_own(env):
+    write(env, {"vim/requirements.txt": "", "vim/a.py": "import filetype\n", "old/requirements.txt": "", "old/b.py": "import strange_one\n", "c.py": ""})  # fmt: skip
+    assert judged(env).findings == ()
+    write(env, {"gpuenv.yaml": "frameworks: [jax]\nrequirements: [vim/requirements.txt]\n"})
+    (finding,) = judged(env).findings
+    assert "filetype, imported in vim/a.py" in finding.title and "strange_one" not in finding.fix
+
+
 def test_a_package_of_the_lock_is_not_one_to_add(env):
     """The stage `lock` says that it is gone, and how to restore it."""
     write(env, {"train.py": "import filetype\nimport cv2\n"})
