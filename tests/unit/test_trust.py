@@ -128,6 +128,15 @@ def test_where_everybody_can_replace_files_only_ones_own_count(file, tmp_path, m
 
 
 @root_only
+def test_the_user_that_stands_for_root_may_be_anybody_where_everybody_can_write(file, tmp_path, monkeypatch):
+    give(file)
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(trust, "_find_unmapped_root", lambda: NOBODY)
+    with pytest.raises(trust.UntrustedError, match=r"gpuenv\.yaml belongs to"):
+        trust.read_project(file)
+
+
+@root_only
 def test_a_group_counts_as_others_unless_it_is_private(file, monkeypatch):
     file.chmod(0o664)
     give(file, 0, 0)
