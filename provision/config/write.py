@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError
-from ..model import InitDecision, InitResult, WrittenFile
+from ..model import FRAMEWORKS, InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings, PackageFacts
 from ..requirements.quote import quote_text, suggest_version
 from ..requirements.scan import Scan
@@ -282,7 +282,8 @@ def _render_valid(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -
     except DataError as error:
         mistakes = "; ".join(problem.split(": ", 2)[2] for problem in error.problems)
         raise UsageError(
-            f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
+            f"--framework: {mistakes}",
+            hint=f"name {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]}, each once, such as --framework 'torch>=2.6'",
         ) from error
 
 

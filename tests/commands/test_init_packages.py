@@ -388,7 +388,7 @@ CASES = {
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
         "not read environment.yaml (an export of one machine's environment)",
     ),
-    "many releases that somebody wrote": (
+    "an environment.yml written by hand with many exact versions": (
         {"requirements.txt": "torch\n", "environment.yml": "dependencies:\n" + "- tqdm=4.66.1\n" * 21 + "- six\n" * 3},
         {"frameworks": ("torch",), "packages": ("tqdm==4.66.1", "six"), "requirements": ("requirements.txt",)}, "",
     ),
@@ -562,6 +562,12 @@ def test_a_version_behind_an_at_sign_is_refused(gpuenv, command, text, hint):
     assert ran.code == 2
     assert f"hint: --framework '{hint}'" in ran.err
     assert list(gpuenv.work.iterdir()) == []
+
+
+def test_a_framework_that_init_does_not_know_is_refused_with_those_that_it_knows(gpuenv):
+    ran = gpuenv("init", "--framework", "jaxx")
+    assert ran.code == 2 and "'jaxx'. Did you mean jax?" in ran.err
+    assert "hint: name torch, tensorflow, jax or onnxruntime" in ran.err and list(gpuenv.work.iterdir()) == []
 
 
 def test_a_version_behind_an_at_sign_is_refused_in_a_file_and_beside_a_framework(gpuenv):

@@ -160,10 +160,10 @@ def test_a_source_that_needs_a_framework_to_build_is_installed_from_its_own_addr
 
 def test_a_folder_whose_build_imports_more_than_it_states_is_told_where_to_state_it():
     said = (
-        "error: Failed to build `parts-of-me @ file:///work/Parts`\n"
+        "error: Failed to build `parts-of-me @ file:///home/me/Parts`\n"
         "hint: `parts-of-me` depends on `pkg_resources`, but doesn't declare it as a build dependency"
     )
-    line = RequirementLine(text="/work/Parts", name=None, origin="setup.py", local="/work/Parts")
+    line = RequirementLine(text="/home/me/Parts", name=None, origin="setup.py", local="/home/me/Parts")
     error = failed(said, PackageSources(), line)
     assert error.message == "the build of parts-of-me (setup.py) imports pkg_resources"
     assert error.hint == "in its pyproject.toml, add what has pkg_resources to requires of [build-system]"
