@@ -25,6 +25,7 @@ from ..config.sources import read_locked_sources
 from ..detect import explain_idle_gpu, machine_for_verdict
 from ..environment import guard, place, record, registry, venv
 from ..environment.managers import BuildSettings, compare_locks, get_manager
+from ..environment.transaction import keep_current_folder
 from ..environment.uv_install import hint_dependencies_alone
 from ..errors import BuildError, GpuenvError, UsageError
 from ..index.places import add_configured_indexes
@@ -207,7 +208,8 @@ class EnvironmentBuild:
         try:
             if self.old and (first := packages or compare_locks(self.old, self.local_lock)[1]):
                 manager.fetch(self.local_lock, tuple(first), self.settings)
-            with manager.transaction(self.env, copied=bool(self.old)) as prefix:
+            whole = manager.transaction(self.env, copied=bool(self.old))
+            with keep_current_folder(self.env), whole as prefix:
                 yield prefix
                 record.vouch(self.env, self.written)
             self.changed = True

@@ -35,10 +35,11 @@ def _find_command_name(argv: list[str]) -> str:
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code. Every failure is shown here."""
     redaction.hide_credentials()
-    words = read_words(argv)
     environ = process.environ()
-    screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
+    screen = show.Screen(json=_is_on(environ, "GPUENV_JSON"), environ=environ)
     try:
+        words = read_words(argv)
+        screen.json = screen.json or "--json" in words.ours
         return _run(screen, words)
     except Exception as error:  # noqa: BLE001  # an unexpected error is shown as gpuenv's own
         if (refused := system_errors.explain(error)) is None:

@@ -88,7 +88,8 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
         )
     if error.errno == errno.ENOENT and not name and not _current_folder_exists():
         return UsageError(
-            "the current folder does not exist any more", hint="change to a folder that exists: cd"
+            "the current folder does not exist any more",
+            hint="if another folder is at its path now, enter that: cd .",
         )
     if name and error.errno in _OF_A_PATH:
         return UsageError(f"{name}: {reason}", hint=_OF_A_PATH[error.errno])

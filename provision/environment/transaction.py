@@ -66,6 +66,17 @@ def build_in_place(env: Path, *, copied: bool) -> Iterator[Path]:
     place.clear(place.get_old_path(env))
 
 
+@contextmanager
+def keep_current_folder(env: Path) -> Iterator[None]:
+    """Enter the path of the current folder again if the block replaced the environment that it is in."""
+    here, real = Path.cwd(), env.resolve()
+    try:
+        yield
+    finally:
+        if here.is_relative_to(real) and real.is_dir():
+            os.chdir(here if here.is_dir() else real)
+
+
 def _check_copyable(env: Path) -> None:
     """Raise BuildError for an environment that cannot be copied and removed afterwards."""
     check_writable(env)
@@ -243,7 +254,7 @@ def _check_nobody_needs(env: Path) -> None:
     if any(Path(p).resolve().is_relative_to(real) for p in (sys.prefix, __file__)):
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
     for folder, whose in (
-        (_get_current_folder(), "you are inside"),
+        (Path.cwd(), "you are inside"),
         (place.find_home_folder(), "your home folder is inside"),
     ):
         if folder and folder.is_relative_to(real):
@@ -254,13 +265,6 @@ def _check_nobody_needs(env: Path) -> None:
         )
     if not os.access(env, os.W_OK) or not os.access(env.parent, os.W_OK):
         raise BuildError(f"{env} is write-protected", hint=f"chmod -R u+w {env}")
-
-
-def _get_current_folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None  # the current folder was removed
 
 
 def list_leftovers(env: Path) -> Iterator[Path]:

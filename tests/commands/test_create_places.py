@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from environment_facts import installed, ok, refused
 from made_env import JAX, jax_env
+from programs import run_program
 from torch_project import GPU, HERE, torch  # noqa: F401
 
 from provision.environment import place
@@ -44,6 +45,16 @@ def test_another_request_and_an_environment_without_a_python_ask_for_recreate(gp
     shutil.rmtree(env / "bin")
     error = gpuenv("create", *JAX, "--json").json["error"]
     assert "has no Python" in error["message"] and "--recreate" in error["hint"]
+
+
+def test_an_environment_is_changed_from_inside(gpuenv, index):
+    jax_env(gpuenv, index)
+    gpuenv.work /= ".venv"
+    ok(gpuenv("create", ".", *JAX, "--with", "kept", "--no-verify"))
+    ok(gpuenv("add", "more", "--env", ".", "--no-verify"))
+    gone = ["sh", "-c", 'rm -r "$PWD"; exec "$0" -m provision run python', sys.executable]
+    ran = run_program(gone, env=gpuenv.env, cwd=gpuenv.work)
+    assert ran.returncode == 2 and "does not exist any more" in ran.stderr
 
 
 def test_a_second_create_of_the_same_environment_waits_and_says_so(torch, gpuenv):

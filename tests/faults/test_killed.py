@@ -305,14 +305,19 @@ def test_a_folder_that_cannot_be_searched_for_links_is_an_error(tmp_path):
         transaction.check_links(env)
 
 
-def test_a_user_without_a_home_or_a_current_folder_is_in_neither(tmp_path, monkeypatch):
+def test_a_user_without_a_home_is_not_in_it(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 987654)
     assert place.find_home_folder() is None
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert transaction._get_current_folder() is None
+
+
+@pytest.mark.parametrize("build", [transaction.build_in_draft, transaction.build_in_place])
+def test_a_change_from_inside_the_environment_stays_there(tmp_path, monkeypatch, build):
+    env = made(tmp_path / "env")
+    monkeypatch.chdir(env)
+    with place.lock_place(env), transaction.keep_current_folder(env), build(env, copied=True):
+        pass
+    assert Path.cwd() == env
 
 
 def test_a_removal_that_fails_says_how_to_end_it(tmp_path):
