@@ -384,11 +384,11 @@ class EnvironmentBuild:
 
     def run_later_stages(self) -> None:
         """Add the stages after the commit to the verdict, if there is one, and keep it. They roll nothing back."""
-        from . import prove
-
         proved = self.verdict
         if proved is None or self.rolled_back:  # then what was there stays
             return
+        from . import prove
+
         examined = self.examine(self.env)
         project = prove.read_project_checks(examined, allowed=self.options.checks)
         with prove.start_probes(examined, driver=False, packages=True) as early:
