@@ -34,6 +34,7 @@ from ..model import (
 )
 from ..model.declare import REQUIRED, argument, force_option, group, option
 from ..model.values import Value
+from ..system import untrusted
 from ..system.files import (
     is_stdout,
     is_stream,
@@ -98,8 +99,10 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         wheel.refuse_to_replace(force=options.force)
     lock_file = place_lock(source.file, folder, beside)
     copied = form in INSTALL_GPUENV and to_file and lock_file != make_absolute(source.file)
-    if copied:
+    if copied and output:
         refuse_to_replace(lock_file, force=options.force)
+        if not (options.force or output.exists()):
+            _refuse_other_lock(lock_file, source)
     more = [_source(drop_event, options.env, other, choices).lock for other in options.lock[1:]]
     installed, warned = None, list[str]()
     if form == "cyclonedx" and source.built:
@@ -115,14 +118,8 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         gpuenv=gpuenv,
     )  # fmt: skip
     text = render(form, subject)
-    if form in INSTALL_GPUENV and not copied and not lock_file.exists():
-        kind = Path(make_lock_name(source.lock.manager)).stem
-        where = [str(source.env)] if source.built else ["--lock", file]
-        command = shlex.join(["gpuenv", "export", *where, "--format", kind, "--output", str(lock_file)])
-        warned.insert(
-            0,
-            f"{lock_file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}",
-        )
+    if form in INSTALL_GPUENV and not copied and (problem := _describe_lock(lock_file, source)):
+        warned.insert(0, problem)
     if wheel and not to_file and (remark := wheel.remark()):
         warned.insert(0, remark)
     for warning in [*warned, *warnings(form, subject)]:
@@ -151,6 +148,41 @@ def place_lock(file: Path, folder: Path, beside: Path) -> Path:
     path = make_absolute(file)
     inside = path.is_relative_to(folder) and (path.exists() or beside == folder == path.parent)
     return path if inside else beside / file.name
+
+
+def _refuse_other_lock(file: Path, source: ExportSource) -> None:
+    if _is_another(file, source):
+        raise UsageError(
+            f"{file} is another lock, which other files there may name; it is kept",
+            hint="export into another folder, or replace it with --force",
+        )
+
+
+def _describe_lock(file: Path, source: ExportSource) -> str | None:
+    """Return why the lock that an export names is not there, or None."""
+    if file.exists():
+        another = source.built and _is_another(file, source)
+        return f"{file} is not the lock of {source.env}, and the export names it" if another else None
+    kind = Path(make_lock_name(source.lock.manager)).stem
+    where = [str(source.env)] if source.built else ["--lock", str(source.written or source.file)]
+    command = shlex.join(["gpuenv", "export", *where, "--format", kind, "--output", str(file)])
+    return f"{file.name} must be in the same folder as the exported file, but it is missing. To write it: {command}"
+
+
+def _is_another(file: Path, source: ExportSource) -> bool:
+    """Return whether a file is there that is not the lock."""
+    if not file.is_file():
+        return False
+    if file.suffix == ".toml":
+        return not _has_lock(file, source.lock)
+    return unsigned(untrusted.read_text(file)) != lock_text(source)
+
+
+def _has_lock(file: Path, lock: Lock) -> bool:
+    try:
+        return record.lock_digest(pylock.read(file)) == record.lock_digest(lock)
+    except LockError:
+        return False  # another tool's pylock
 
 
 class ExportSource(Value):
@@ -200,13 +232,7 @@ def _choose_lock_file(lock: Lock) -> Path:
     name = Path(make_lock_name(lock.manager))
     if name.suffix != ".toml":
         return name
-    for file in sorted(find_project_folder().glob(VENV_LOCKS)):
-        try:
-            if record.lock_digest(pylock.read(file)) == record.lock_digest(lock):
-                return file
-        except LockError:
-            continue  # another tool's pylock
-    return name
+    return next((f for f in sorted(find_project_folder().glob(VENV_LOCKS)) if _has_lock(f, lock)), name)
 
 
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:

@@ -147,6 +147,12 @@ def test_the_environments_own_lock_comes_first(made):
     assert "numpy" not in of_env and f"--index-url {gpuenv.env['PIP_INDEX_URL']}" in of_env
     assert gpuenv("export", ".venv", "--format", "requirements").out == of_env
     assert "numpy==2.3.0" in gpuenv("export", "--format", "requirements", "--lock", torch).out
+    assert "/pylock.toml is not the lock of" in gpuenv("export", "--format", "dockerfile").err
+    (gpuenv.work / "out").mkdir()
+    ask = ("export", "--format", "dockerfile", "-o")
+    ok(gpuenv(*ask, "out/A.Dockerfile"))
+    ok(gpuenv(*ask, "out/A.Dockerfile", "--lock", torch))  # the lock was renewed
+    assert "is another lock" in refused(gpuenv(*ask, "out/B.Dockerfile"), 2).err
     named = gpuenv("export", "--format", "sbatch").out
     assert str(gpuenv.work / ".venv") in named
 
