@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from ..config import recall, rows
 from ..config.options import BuildOptions, Choices
-from ..config.project import apply_project, list_stack_packages
+from ..config.project import apply_project
 from ..config.sources import read_locked_sources
 from ..config.target import get_minor_version
 from ..detect import machine_for_verdict
@@ -140,7 +140,7 @@ def _request_installed(env: Path, found: dict[str, Distribution], choices: Choic
     gpu = any(name.startswith("nvidia-cudnn") or name in _PACKAGES for name in found) or any(
         label.startswith("cu") for label in labels
     )
-    stack = list_stack_packages(rows.load(choices))
+    stack = rows.load(choices).stack
     rest = [one for name, one in found.items() if name not in names and name not in (*stack, *_SEEDS)]
     return dataclasses.replace(
         choices,

@@ -15,7 +15,7 @@ from ..config.edit import add_packages, drop_packages, merge_packages, parse_pac
 from ..config.env import choose_env_to_change, locate_project_file
 from ..config.file import CONFIG_NAME
 from ..config.options import BuildOptions, Choices, make_absolute
-from ..config.project import apply_project, list_stack_packages
+from ..config.project import apply_project
 from ..environment import place, record
 from ..errors import ResolveError, UsageError
 from ..lock.formats import NAMES, check_choices, get_format
@@ -244,7 +244,7 @@ def _request_lock(choices: Choices, lock: Lock) -> Choices:
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in lock.plan.builds for text in b.requirements}
-    planned = {canonicalize_name(n) for n in planned} | list_stack_packages(rows.load(choices)) | {"pip"}
+    planned = {canonicalize_name(n) for n in planned} | rows.load(choices).stack | {"pip"}
     rest = [p for p in lock.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(

@@ -24,22 +24,12 @@ class InitOptions(Value):
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
     from ..config import rows
-    from ..config.project import list_stack_packages, map_companions
     from ..config.write import write_project_files
     from ..export.source import choose_recorded_source
-    from ..requirements.folder import PackageFacts
 
-    known = rows.load(options.choices)
-    names = PackageFacts(
-        companions=map_companions(known),
-        stack=list_stack_packages(known),
-        imports={row.module: row for row in known.imports},
-        removed=known.removed_names,
-        conda={row.conda: row for row in known.conda_names},
-    )
     folder = Path.cwd()
     result = write_project_files(
-        folder, options.choices.framework, known=names, environ=process.environ(),
+        folder, options.choices.framework, known=rows.load(options.choices), environ=process.environ(),
         gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
     step = "gpuenv create"

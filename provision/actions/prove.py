@@ -19,7 +19,6 @@ from ..detect.device import explain_cpu, list_nvidia_traces
 from ..environment import record
 from ..errors import GpuenvError, UsageError
 from ..model import (
-    TORCH_COMPANIONS,
     Check,
     Emit,
     Environment,
@@ -177,19 +176,13 @@ def _add_project_imports(
 
 def _read_project_imports(path: Path, examined: Examination) -> list[ProjectImport] | None:
     """Return the modules that programs of the environment's project cannot run without, or None without a project."""
-    from ..requirements.folder import PackageFacts
     from ..requirements.scan import find_package, find_project_imports
     from ..verify.modules import ProjectImport
 
     project = read_own_project(path, get_cache_dir(examined.choices))
     if project is None or project.problem:
         return None
-    loaded = rows.load(examined.choices)
-    known = PackageFacts(
-        companions=dict.fromkeys(TORCH_COMPANIONS, "torch"),
-        imports={row.module: row for row in loaded.imports},
-        removed=loaded.removed_names,
-    )
+    known = rows.load(examined.choices)
     seen = find_project_imports(project.file.parent, known, project.requirements)
     packages = {module: find_package(module, known) for module in seen}
     parts = {

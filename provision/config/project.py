@@ -25,7 +25,6 @@ from ..model import (
     Target,
     as_plain,
     from_plain,
-    requirement_name,
 )
 from ..requirements.nodes import NotReadError
 from ..requirements.tree import find_root, refuse_outside
@@ -134,7 +133,6 @@ def _read_cache(path: Path) -> ProjectConfig | None:
         return None
 
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _DEFAULT = Choices()
 # Options that a lock's digest leaves out: where and how gpuenv runs, and the properties of the machine,
 # which are in the lock's plan.
@@ -263,11 +261,10 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     if c.python:
         markers["python_version"] = ".".join(c.python.rstrip("t").split(".")[:2])
     from ..requirements.demands import read_project_requirements
-    from ..requirements.folder import PackageFacts
 
     return read_project_requirements(
         process.environ(), markers, requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group,
-        packages=addressed, known=PackageFacts(stack=list_stack_packages(data), companions=map_companions(data)),
+        packages=addressed, known=data,
         install=not c.dependencies_only, base=c.config.absolute().parent if c.config else None,
     )  # fmt: skip
 
@@ -290,27 +287,6 @@ def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequir
         requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
         python_origin=" and ".join(filter(None, places)),
     )
-
-
-def list_stack_packages(data: Profiles) -> frozenset[str]:
-    """Return the distributions that builds require and the plan selects.
-
-    These are the parts of NVIDIA's toolkit, and the pinned requirements of framework builds without their
-    companions.
-    """
-    from packaging.utils import canonicalize_name
-
-    texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
-    texts |= {text for b in data.builds for text in b.requires}  # many rows share few texts
-    # Only the names are read: parsing 1,000 requirements takes a tenth of the start of a command.
-    names = {start[0] for text in texts if (start := re.match(_NAME, text))} | {r.package for r in data.cudnn}
-    return frozenset(canonicalize_name(n) for n in names)
-
-
-def map_companions(data: Profiles) -> dict[str, str]:
-    """Return the packages that are installed with a framework's build (torchvision), mapped to the framework."""
-    companions = {x: b.framework for b in data.builds for x in b.companions}
-    return {requirement_name(x): framework for x, framework in companions.items()}
 
 
 def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DataError, UsageError
 from ..model import FRAMEWORKS, InitDecision, InitResult, WrittenFile
-from ..requirements.folder import FolderFindings, PackageFacts
+from ..requirements.folder import FolderFindings
 from ..requirements.quote import quote_text, suggest_version
 from ..requirements.scan import Scan
 from ..system.files import suggest_fix
@@ -24,7 +24,7 @@ from .file import CONFIG_NAME, parse_config, read_config
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..requirements.folder import FolderFindings
+    from ..model import Profiles
 
 
 BEGIN = "# >>> gpuenv >>>"
@@ -221,7 +221,7 @@ def write_project_files(
     folder: Path,
     frameworks: Sequence[str] = (),
     *,
-    known: PackageFacts,
+    known: Profiles,
     environ: Mapping[str, str],
     gpuenv_from: str = "",
 ) -> InitResult:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from .values import Value
-from .words import Confidence
+from .words import FRAMEWORKS, Confidence, normalize_name, requirement_name
 
 
 class WheelPage(NamedTuple):
@@ -686,6 +686,35 @@ class Profiles(Value):
     def tegra(self) -> frozenset[str]:
         """The capabilities of Tegra parts."""
         return frozenset(g.capability for g in self.gpus if g.tegra)
+
+    @cached_property
+    def companions(self) -> dict[str, str]:
+        """The packages that are installed with a framework's build (torchvision), mapped to the framework."""
+        companions = {text: b.framework for b in self.builds for text in b.companions}
+        return {requirement_name(text): framework for text, framework in companions.items()}
+
+    @cached_property
+    def stack(self) -> frozenset[str]:
+        """The packages that builds require and the plan selects.
+
+        These are the parts of NVIDIA's toolkit, and the pinned requirements of framework builds without their
+        companions.
+        """
+        texts = {text for row in self.toolkits for part in row.parts for text in part.split(" ")[1:]}
+        texts |= {text for b in self.builds for text in b.requires}  # many rows share few texts
+        return frozenset(map(requirement_name, texts)) | {r.package for r in self.cudnn}
+
+    @cached_property
+    def modules(self) -> dict[str, ImportName]:
+        """The rows of modules by their names."""
+        return {row.module: row for row in self.imports}
+
+    @cached_property
+    def wheels(self) -> frozenset[str]:
+        """The packages of rows on names, frameworks and companions."""
+        packages = [row.package for row in self.imports]
+        packages += [row.package for row in self.conda_names if row.package]
+        return frozenset(map(normalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
     def find_driver_floor(self, cuda: str, *, windows: bool) -> str | None:
         """Return the oldest driver for a CUDA release.

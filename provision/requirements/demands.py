@@ -17,6 +17,7 @@ from ..model import (
     PROJECT_FOLDER,
     PROJECT_FRAMEWORKS,
     CpuOnlyFramework,
+    Profiles,
     ProjectRequirements,
     RequirementLine,
     VersionBound,
@@ -25,7 +26,6 @@ from ..model import (
     normalize_name,
 )
 from .files import ReadingState, find_common_folder, read_requirements_file
-from .folder import PackageFacts
 from .lines import ParsedRequirement, SourceLine, may_apply, parse_archive_name, parse_line, pythons_of
 from .pyproject import StatedRequirements, read_project
 from .quote import quote_text
@@ -167,7 +167,7 @@ class SortedRequirements:
             )
 
 
-_NO_FACTS = PackageFacts()
+_NO_ROWS = Profiles()
 
 
 def _quote(one: ParsedRequirement) -> str:
@@ -183,7 +183,7 @@ def read_project_requirements(
     extras: Sequence[str] = (),
     groups: Sequence[str] = (),
     packages: Sequence[tuple[str, str]] = (),
-    known: PackageFacts = _NO_FACTS,
+    known: Profiles = _NO_ROWS,
     skip_missing: bool = False,
     install: bool = True,
     base: Path | None = None,

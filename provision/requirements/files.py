@@ -12,10 +12,9 @@ from optparse import Values
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import CONDA_LOCK, is_venv_lock, normalize_name, requirement_name
+from ..model import CONDA_LOCK, Profiles, is_venv_lock, normalize_name, requirement_name
 from ..system import grants, untrusted
 from . import poetry
-from .folder import PackageFacts
 from .lines import SourceLine, has_file_options, split_lines, split_options
 from .nodes import NotReadError, YamlNode, decode_yaml, parse_yaml
 from .quote import parse_requirement, quote_text
@@ -254,7 +253,7 @@ class CondaEnvironment:
     """
 
     folder: Path
-    known: PackageFacts
+    known: Profiles
     environ: Mapping[str, str]
     lines: list[SourceLine] = field(default_factory=list)
     included: list[str] = field(default_factory=list)
@@ -370,7 +369,7 @@ class CondaEnvironment:
         spec = _SPEC.fullmatch(text.strip())
         conda = spec[1].lower() if spec else ""
         bounds, build = convert_specifier(spec[2]) if spec else (None, None)
-        row = self.known.conda.get(conda)
+        row = next((row for row in self.known.conda_names if row.conda == conda), None)
         self.entries += 1
         self.exact += bool(build) or bool(spec and re.fullmatch(r"=[^=*|,]+", spec[2]))
         if conda == "python" and bounds is not None:

@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import field
-from functools import cached_property
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CondaName, ImportName, RemovedNames, name_few
-from ..model.values import Value
+from ..model import name_few
 from .quote import quote_text
-
-
-class PackageFacts(Value):
-    """Facts about packages, and the rows of profiles/package_names.yaml by name.
-
-    `companions` maps a package that comes with a framework's build to the framework. `stack` are packages that the plan
-    chooses.
-    """
-
-    companions: Mapping[str, str] = field(default_factory=dict)
-    stack: frozenset[str] = frozenset()
-    imports: Mapping[str, ImportName] = field(default_factory=dict)
-    removed: tuple[RemovedNames, ...] = ()
-    conda: Mapping[str, CondaName] = field(default_factory=dict)
-
-    @cached_property
-    def wheels(self) -> frozenset[str]:
-        """Return the normalized names of packages with a row, frameworks and companions."""
-        from packaging.utils import canonicalize_name
-
-        packages = [row.package for row in self.imports.values()]
-        packages += [row.package for row in self.conda.values() if row.package]
-        return frozenset(map(canonicalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

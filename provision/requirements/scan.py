@@ -21,7 +21,7 @@ from ..system import untrusted
 from ..system.versions import overlap
 from . import files
 from .demands import SortedRequirements, read_project_requirements
-from .folder import FolderFindings, PackageFacts, list_first
+from .folder import FolderFindings, list_first
 from .imports import DECLARES, SKIPPED, ImportedModule, find_imports, read_notebooks
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ..model import CpuOnlyFramework, ProjectRequirements, RequirementLine, VersionBound
+    from ..model import CpuOnlyFramework, Profiles, ProjectRequirements, RequirementLine, VersionBound
     from .lines import SourceLine
 
 _ONNXRUNTIME = ("onnxruntime-gpu", "onnxruntime")
@@ -48,7 +48,7 @@ class Scan(FolderFindings):
     """The findings in a folder, and what they are made from. `run` is the order."""
 
     folder: Path
-    known: PackageFacts
+    known: Profiles
     environ: Mapping[str, str]
     is_declared: bool = True
 
@@ -218,7 +218,7 @@ class Scan(FolderFindings):
         Of several, those of the framework that most programs import; of these, that for a GPU; of several, the first one that a
         document installs. Otherwise the user chooses.
         """
-        implying = {canonicalize_name(row.package) for row in self.known.imports.values() if row.implies}
+        implying = {canonicalize_name(row.package) for row in self.known.imports if row.implies}
         if implying & self.named.keys():
             return
         brings: dict[str, dict[str, str]] = {}
@@ -424,7 +424,7 @@ class Scan(FolderFindings):
 
     def _warn_of_removed(self, seen: Mapping[str, ImportedModule]) -> None:
         """Name a use of what a package does not have any more, where the project's bounds allow such a release."""
-        for row in self.known.removed:
+        for row in self.known.removed_names:
             uses = seen.get(row.package, ImportedModule()).names
             used = next(((exact, file) for exact, file in uses.items() if row.has(exact)), None)
             bounds = self.limits.get(row.package, ("", ""))[0] or self.bounds.get(row.package, "")
@@ -439,7 +439,7 @@ class Scan(FolderFindings):
 
     def _is_covered(self, module: str, package: str | None) -> bool:
         """Return whether a file of the project, the plan or the framework provides a module."""
-        row = self.known.imports.get(module)
+        row = self.known.modules.get(module)
         others = row.also if row else ()
         names = {canonicalize_name(name) for name in (module, package, *others) if name}
         # python-bidi has the module bidi
@@ -603,16 +603,16 @@ _CREATES = re.compile(
 
 
 def find_project_imports(
-    folder: Path, known: PackageFacts, listed: Collection[str] = ()
+    folder: Path, known: Profiles, listed: Collection[str] = ()
 ) -> dict[str, ImportedModule]:
     """Return the modules of packages that a project's programs import. `listed` are its requirement files."""
-    names = {m for m, row in known.imports.items() if not row.common}
+    names = {m for m, row in known.modules.items() if not row.common}
     names |= {*PROJECT_FRAMEWORKS, "onnxruntime", *(name.replace("-", "_") for name in known.companions)}
-    submodules = [module for module in known.imports if "." in module]
-    return find_imports(folder, submodules, names, known.removed, listed)
+    submodules = [module for module in known.modules if "." in module]
+    return find_imports(folder, submodules, names, known.removed_names, listed)
 
 
-def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts) -> dict[str, list[str]]:
+def _find_framework_users(programs: Mapping[str, list[str]], known: Profiles) -> dict[str, list[str]]:
     """Return the programs that import each framework, a package of its builds, or a package that implies it.
 
     `programs` maps a module to those that import it.
@@ -620,7 +620,7 @@ def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts
     users: dict[str, set[str]] = {}
     implied: dict[str, set[str]] = {}
     for module, importing in programs.items():
-        row = known.imports.get(module)
+        row = known.modules.get(module)
         framework = known.companions.get(module.replace("_", "-"), module)
         if importing and framework in PROJECT_FRAMEWORKS:
             users.setdefault(framework, set()).update(importing)
@@ -631,9 +631,9 @@ def _find_framework_users(programs: Mapping[str, list[str]], known: PackageFacts
     return {framework: sorted(found) for framework, found in (users or implied).items()}
 
 
-def find_package(module: str, known: PackageFacts) -> str | None:
+def find_package(module: str, known: Profiles) -> str | None:
     """Return the package of a module, or None without a row."""
     if module in PROJECT_FRAMEWORKS or module.replace("_", "-") in known.companions:
         return module.replace("_", "-")
-    row = known.imports.get(module)
+    row = known.modules.get(module)
     return row.package if row else None

@@ -12,12 +12,13 @@ import time
 import pytest
 from environment_facts import ok, refused
 from hypothesis import given, settings, strategies as st
+from requirements_folder import KNOWN
 from rows import rows
 
 from provision.config.file import read_config
 from provision.config.write import add_part, list_targets, write_project_files
+from provision.model import Profiles
 from provision.requirements import imports, scan
-from provision.requirements.folder import PackageFacts
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
 
@@ -175,8 +176,7 @@ def test_a_mistake_in_the_file_that_may_name_a_framework_is_the_error(gpuenv, wo
 
 
 def found(folder):
-    known = PackageFacts(companions={"torchvision": "torch", "torchaudio": "torch"})
-    write_project_files(folder, known=known, environ={})
+    write_project_files(folder, known=KNOWN, environ={})
     return read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
 
 
@@ -353,7 +353,7 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
     assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify\ncalled: gpuenv lock\n"
     if b"\r\n" in before:
         assert b"\n" not in after.replace(b"\r\n", b"")
-    made = write_project_files(work, known=PackageFacts(), environ={})
+    made = write_project_files(work, known=Profiles(), environ={})
     assert {f.done for f in made.files} == {"kept"}
     assert made.frameworks == ("jax",)
 
@@ -376,7 +376,7 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
     said = make(work, "-n", "env")
-    made = write_project_files(work, known=PackageFacts(), environ={})
+    made = write_project_files(work, known=Profiles(), environ={})
     assert any("gpuenv's target is gpuenv-env" in note for note in made.notes)
     assert make(work, "-n", "env") == said
     assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create\n", "")

@@ -7,8 +7,8 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.errors import UsageError
+from provision.model import Build, Profiles
 from provision.requirements.demands import read_project_requirements
-from provision.requirements.folder import PackageFacts
 
 LINUX = {
     "sys_platform": "linux",
@@ -21,7 +21,12 @@ LINUX = {
 STACK = frozenset({"cuda-toolkit", "nvidia-cublas", "cuda-bindings", "tensorrt"})
 
 
-COMPANIONS = {"torchvision": "torch", "torchaudio": "torch"}
+KNOWN = Profiles(
+    builds=(
+        Build("torch", "2.9.0", None, "linux-x86_64", "pypi", (), requires=tuple(STACK),
+              companions=("torchvision==0.24.0", "torchaudio==2.9.0")),
+    )
+)  # fmt: skip
 
 
 SHA = "sha256:" + "0f" * 32
@@ -57,7 +62,7 @@ def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=L
         environ or {},
         markers,
         requirements=[folder / name],
-        known=PackageFacts(stack=STACK, companions=COMPANIONS),
+        known=KNOWN,
         **more,
     )
 
