@@ -29,7 +29,30 @@ def main() -> None:
     from .system import standard_streams
 
     standard_streams.guard()
-    code = standard_streams.finish(_run(sys.argv[1:]))
+    try:
+        if sys.argv[1:2] in (["--version"], ["-V"], ["version"]):
+            from . import __version__
+
+            sys.stdout.write(f"gpuenv {__version__}\n")
+            code = 0
+        else:
+            from .cli import run
+
+            code = run(sys.argv[1:])
+            signal.signal(
+                signal.SIGINT, signal.SIG_IGN
+            )  # the run is over: a second interrupt changes nothing
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"error: gpuenv requires the module {error.name}, which is missing in {sys.prefix}\n"
+            f"hint: {'unset PYTHONHOME' if os.environ.get('PYTHONHOME') else 'reinstall gpuenv'}\n"
+        )
+        code = 7
+    except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.stderr.write("interrupted\n")
+        code = 130
+    code = standard_streams.finish(code)
     gc.freeze()  # the last collection of Python would visit every module, and free what the system frees at once
     sys.exit(code)
 
@@ -66,32 +89,6 @@ def _applies_pythonpath() -> bool:
         return False  # called by a program with arguments of its own
     installed = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return all(os.path.realpath(folder) != installed for folder in folders.split(os.pathsep))
-
-
-def _run(argv: list[str]) -> int:
-    if argv[:1] in (["--version"], ["-V"], ["version"]):
-        from . import __version__
-
-        sys.stdout.write(f"gpuenv {__version__}\n")
-        return 0
-    import signal
-
-    try:
-        from .cli import run
-
-        code = run(argv)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is over: a second interrupt changes nothing
-    except ModuleNotFoundError as error:
-        sys.stderr.write(
-            f"error: gpuenv requires the module {error.name}, which is missing in {sys.prefix}\n"
-            f"hint: {'unset PYTHONHOME' if os.environ.get('PYTHONHOME') else 'reinstall gpuenv'}\n"
-        )
-        code = 7
-    except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.stderr.write("interrupted\n")
-        code = 130
-    return code
 
 
 if __name__ == "__main__":

@@ -38,54 +38,50 @@ def run(argv: Sequence[str]) -> int:
     environ = process.environ()
     screen = show.Screen(json=_is_on(environ, "GPUENV_JSON"), environ=environ)
     try:
-        words = read_words(argv)
-        screen.json = screen.json or "--json" in words.ours
-        return _run(screen, words)
+        ours, command, note = words = read_words(argv)
+        screen.json = screen.json or "--json" in ours
+        process.handle_signals()
+        if _find_command_name(ours) != "run":  # the user's program keeps its processes and its umask
+            process.adopt_orphans()
+            trust.narrow_umask()
+        if process.has_borrowed_rights():
+            refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
+            return _show_error(screen, refused)
+        note_on_home = trust.choose_home(cache="--cache-dir" not in ours) if command is None else None
+        if "_GPUENV_COMPLETE" in environ:
+            from ..actions import completion  # few runs complete words
+
+            if (versions := completion.version_in_bash(environ)) is not None:
+                screen.line("\n".join(versions))
+                return 0
+        elif note_on_home:
+            screen.say(f"note: {note_on_home}")
+        if note and not {"-q", "--quiet"} & {*ours} and not _is_on(environ, "GPUENV_QUIET"):
+            screen.say(f"note: {note}")
+        try:
+            _refuse_several_targets(ours)
+            code = typer.main.get_command(app).main(
+                ours, prog_name="gpuenv", standalone_mode=False, obj=command
+            )
+        except GpuenvError as error:
+            return _explain_error(screen, error, ours)
+        except _WRONG_USAGE as error:
+            if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
+                screen.say(str(error), always=True)  # no arguments: show the overview
+                return exit_codes.USAGE
+            return _show_error(screen, _as_usage_error(error, words))
+        except (KeyboardInterrupt, typer.Abort):
+            return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
+        except SystemExit as error:
+            screen.stop_activity()
+            if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
+                _show_interrupt(screen, int(error.code), "terminated")
+            raise
     except Exception as error:  # noqa: BLE001  # an unexpected error is shown as gpuenv's own
-        if (refused := system_errors.explain(error)) is None:
+        if (refusal := system_errors.explain(error)) is None:
             show.show_bug(screen, __version__)
             return exit_codes.BUG
-        return _show_error(screen, refused)
-
-
-# A few lines longer than most functions: one try shows every way in which a command can end.
-def _run(screen: show.Screen, words: CommandWords) -> int:
-    ours, command, note = words
-    process.handle_signals()
-    if _find_command_name(ours) != "run":  # the user's program keeps its processes and its umask
-        process.adopt_orphans()
-        trust.narrow_umask()
-    if process.has_borrowed_rights():
-        refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
-        return _show_error(screen, refused)
-    note_on_home = trust.choose_home(cache="--cache-dir" not in ours) if command is None else None
-    if "_GPUENV_COMPLETE" in screen.environ:
-        from ..actions import completion  # few runs complete words
-
-        if (versions := completion.version_in_bash(screen.environ)) is not None:
-            screen.line("\n".join(versions))
-            return 0
-    elif note_on_home:
-        screen.say(f"note: {note_on_home}")
-    if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
-        screen.say(f"note: {note}")
-    try:
-        _refuse_several_targets(ours)
-        code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
-    except GpuenvError as error:
-        return _explain_error(screen, error, ours)
-    except _WRONG_USAGE as error:
-        if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
-            screen.say(str(error), always=True)  # no arguments: show the overview
-            return exit_codes.USAGE
-        return _show_error(screen, _as_usage_error(error, words))
-    except (KeyboardInterrupt, typer.Abort):
-        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
-    except SystemExit as error:
-        screen.stop_activity()
-        if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
-            _show_interrupt(screen, int(error.code), "terminated")
-        raise
+        return _show_error(screen, refusal)
     if code == exit_codes.INTERRUPTED and command is None:  # typer turns an interrupt into an exit code
         return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     return code if isinstance(code, int) else 0

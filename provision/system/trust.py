@@ -19,7 +19,7 @@ import stat
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from . import untrusted
@@ -144,25 +144,18 @@ def narrow_umask() -> None:
 
 
 def _read(path: Path, most: int, beside: Path | None, hint: str) -> bytes:
-    with open_trusted(path, beside, hint) as file:
-        return untrusted.read_open(file, path, most)
-
-
-def open_trusted(path: Path, beside: Path | None = None, hint: str = _MAKE_OWN) -> IO[bytes]:
-    """Open a regular file that only trusted users can change, or a descriptor of the user (`-r <(command)`).
+    """Return the bytes of a regular file that only trusted users can change, or of a descriptor of the user (`-r <(command)`).
 
     The owner of the folder `beside` is trusted as well, unless everybody can write to it. Raises UntrustedError with
     `hint`, and OSError.
     """
     accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
-    with contextlib.ExitStack() as opened:
-        file = opened.enter_context(untrusted.open_regular(path))
+    with untrusted.open_regular(path) as file:
         if not accepted and not untrusted.is_descriptor(path):
             status = os.fstat(file.fileno())
             if reason := _find_fault(str(path), _list_trusted(beside), status):
                 raise UntrustedError(path, reason, hint)
-        opened.pop_all()
-        return file
+        return untrusted.read_open(file, path, most)
 
 
 def refuse_foreign_folder(env: Path) -> None:
@@ -309,9 +302,11 @@ def _describe_fault(
 
 def _walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every folder and link on the way to a path, and its target. Raises OSError."""
-    at, left, links = os.sep, _split(str(Path(path).absolute())), 0
+    at, left, links = os.sep, [*reversed(Path(path).absolute().parts)], 0
     while left:
         part = left.pop()
+        if part == os.sep:
+            continue
         if part == os.pardir:
             at = os.path.dirname(at)  # noqa: PTH120  # a text here
             continue
@@ -326,12 +321,7 @@ def _walk(path: str) -> Iterator[tuple[str, os.stat_result]]:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(place)  # noqa: PTH115  # a text here
         at = os.sep if target.startswith(os.sep) else at
-        left += _split(target)
-
-
-def _split(path: str) -> list[str]:
-    """Return the components of a path in reverse order."""
-    return [name for name in reversed(Path(path).parts) if name != os.sep]
+        left += reversed(Path(target).parts)
 
 
 def _list_tree(folder: str, without: Container[str]) -> Iterator[tuple[str, os.stat_result]]:

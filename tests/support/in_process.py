@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from fork_server import at_start, prepare
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_OWN_PROCESS = {"run"}
-"""The commands that need one: `run` gives its streams and signals to a program."""
+_OWN_PROCESS = {"run", "version"}
+"""The commands that need one: `run` gives its streams and signals to a program, and `version` is answered by the start."""
 _SAME_IN_ALL_RUNS = (
     "provision.profiles", "provision.config.rows", "provision.resolve", "provision.diagnose", "provision.model",
     "provision.index.http", "provision.index.simple_api", "provision.index.wheel_names", "provision.lock.compile",
@@ -107,9 +107,9 @@ def read_once():
 
 def run(args: list[str], env: dict[str, str], cwd: Path, stdin: str = "") -> SimpleNamespace:
     """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
-    from provision import __main__ as started, resolve
+    from provision import __file__ as package, resolve
     from provision.bundle import wheels
-    from provision.cli import typer_app
+    from provision.cli import run as run_command_line, typer_app
     from provision.config import rows
     from provision.system import grants, process, trust
 
@@ -135,14 +135,14 @@ def run(args: list[str], env: dict[str, str], cwd: Path, stdin: str = "") -> Sim
         resolve.resolve = _resolve_once(resolve.resolve)
         typer_app._prepare_command = _prepare_once(typer_app._prepare_command)
         process.adopt_orphans = lambda: None  # other children of this process are not gpuenv's
-        sys.argv = [started.__file__, *args]
+        sys.argv = [package, *args]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for cache in caches:
             cache.cache_clear()
         for key in [key for key in rows._read if key][:-1]:  # rows of tests before
             del rows._read[key]
         try:
-            code = started._run(args)
+            code = run_command_line(args)
         except SystemExit as error:
             code = error.code or 0
         sys.stdout.flush()
