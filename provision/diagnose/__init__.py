@@ -21,7 +21,7 @@ from ..model.values import Value
 from . import hardware, libraries, packages, processes
 from .case import Candidate, Case, Circumstances, Installed, Ran
 from .context import describe_elsewhere, find_contradicted, list_context, read_case
-from .findings import add_holders, add_installs, rank
+from .findings import add_holders, add_installs, join, make_finding, rank
 from .lines import read_log, unwrap
 from .messages import drop_messages, drop_optional_parts
 from .rules import apply_catalogue, apply_rules, check_tables
@@ -101,7 +101,9 @@ def find_causes(
     found += [*packages.judge_unknown_module(case, found)]
 
     # The findings in order, with what happened before and what happens beside.
-    findings = add_holders(add_installs(rank(found, case, ruled_out), case), case)
+    proved, best = rank(found, case, ruled_out)
+    findings = join(proved, [make_finding(c, case) for c in best])
+    findings = add_holders(add_installs(findings, case), case)
     notes = (
         (note, describe_elsewhere(findings[0].cause, case)) if findings else (processes.describe_crash(case),)
     )

@@ -14,15 +14,14 @@ from ..model import (
     CONFIDENCES,
     TO_CHECK,
     Evidence,
-    FailureCause,
     Finding,
     GpuMemoryHolder,
     Machine,
 )
-from ..profiles.wording import fill_text
+from ..profiles.wording import SLOT, choose_fix, fill_text
 from .case import FAINT, Candidate, Case
-from .fixes import find_slots, make_fix
 from .lines import Line
+from .slots import find_slots, is_fragmented
 
 _SHOWN = 5
 _EVIDENCE = 6
@@ -35,35 +34,39 @@ _WITHOUT_GPU = frozenset(
 # --- order -------------------------------------------------------------------------------------
 
 
-def rank(found: Sequence[Candidate], case: Case, ruled_out: Collection[str]) -> tuple[Finding, ...]:
-    """Return the findings in order: proofs of verify and detect, then causes that the text shows.
+def rank(
+    found: Sequence[Candidate], case: Case, ruled_out: Collection[str]
+) -> tuple[list[Finding], list[Candidate]]:
+    """Return the proofs of verify and detect, and the causes that the text shows beside them, the best first.
 
-    A possible finding of detect does not come before a proof of the text. Only a certain candidate may name a cause that
-    is `ruled_out`. Facts that are not of the text prove nothing, unless the text is of this machine.
+    Only a certain candidate may name a cause that is `ruled_out`. Facts that are not of the text prove nothing, unless the
+    text is of this machine.
     """
-    causes, candidates = case.causes, found
     if not case.circumstances.is_of_machine:
-        candidates = [
+        found = [
             replace(c, confidence="likely")
             if c.confidence == "certain" and not set(c.evidence).isdisjoint(case.added)
             else c
-            for c in candidates
+            for c in found
         ]
 
     def order(c: Candidate) -> tuple[int, int, int]:
-        layer, sure = int(causes[c.cause].layer), _get_rank(c)
+        layer, sure = int(case.causes[c.cause].layer), _get_rank(c)
         return (sure, layer, -c.weight) if sure == 0 else (sure, -c.weight, layer)
 
-    best = sorted(_merge(candidates, case, ruled_out), key=order)
+    best = sorted(_merge(found, case, ruled_out), key=order)
     proved = _list_proved(case, best)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
-    shown = best[: max(0, _SHOWN - len(proved))]
-    read = [_make_finding(c, causes[c.cause], case) for c in shown]
+    return proved, best[: max(0, _SHOWN - len(proved))]
+
+
+def join(proved: Sequence[Finding], shown: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return all findings. A possible one of detect does not come before a proof of the text."""
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
-    return (*first, *sorted((*guessed, *read), key=_get_rank))
+    return (*first, *sorted((*guessed, *shown), key=_get_rank))
 
 
 def _get_rank(one: Candidate | Finding) -> int:
@@ -174,17 +177,87 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
 # --- words -------------------------------------------------------------------------------------
 
 
-def _make_finding(found: Candidate, cause: FailureCause, case: Case) -> Finding:
-    slots = find_slots(found, case)
+def make_finding(found: Candidate, case: Case) -> Finding:
+    """Return the finding of a candidate. Its fix is the first row whose conditions hold and whose slots are known, after what
+    the message itself proposes."""
+    cause, slots = case.causes[found.cause], find_slots(found, case)
+
+    def holds(condition: str) -> bool:
+        name, equals, value = condition.partition("=")
+        known = name in slots and (not equals or value == slots[name])
+        return known or bool(case.find_condition(condition))
+
     title = fill_text(found.title or cause.title, slots)
-    if re.search(r"\{\w+\}", title):  # the title has an unknown fact
+    if SLOT.search(title):  # the title has an unknown fact
         title = fill_text(cause.title, slots)
     evidence = found.evidence[:_EVIDENCE]
     if found.confidence != "certain":
         decides = fill_text(found.slots.get("decides") or cause.decides, slots)
         evidence = (*evidence, Evidence(f"to confirm: {decides}", TO_CHECK))
-    fix = make_fix(found, case, slots)
+    fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
+    if said := find_proposal(case, found):
+        fix = f'The message proposes: "{said}". {fix}'
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
+
+
+_DO = (
+    "use|using|set|setting|pass|passing|add|adding|install|reinstall|upgrade|upgrading|downgrade|downgrading|increase|increasing|"
+    "decrease|decreasing|reduce|reducing|lower|lowering|rebuild|run|running|specify|specifying|enable|disable|switch"
+)
+_PROPOSES = re.compile(
+    rf"(?:^|\()(?:{_DO})\b(?!:| by)|\b(?:please|try(?: to)?|consider|you (?:can|may|must|should|could|need to|might)|(?:can|must|should) be|it by|by|"
+    rf"instead by|solution (?:is|will be) to)(?: (?:try|either|also|explicitly|again|instead|use))*:? (?:{_DO})\b",
+    re.IGNORECASE,
+)
+_SPECIFIC = re.compile(
+    r"--?[a-z][\w-]+|\b[A-Z][A-Z0-9]+_[A-Z0-9_]+\b|`[^`]+`|'[^']{2,60}'|\b[a-z]+_[a-z_]+\b|[<>=]=?\s?\d|\bCUDA\b.{0,40}\d|"
+    r"\b(?:pip3?|conda|apt(?:-get)?|uv) install\b|\b(?:tensor|pipeline)[- ]parallel"
+)
+_USELESS = re.compile(
+    r"debugging|\bDEBUG\b|NCCL_DEBUG|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|TF_CPP_MIN_LOG_LEVEL|report|unsafe|workaround|follow the guide|"
+    r"https?://www\.nvidia\.com/Download|list of allocated tensors|more info|documentation|deprecat|tf\.compat|refer to|check the instructions|"
+    r"recommended|issue\b|^\W*File |warnings?\.|logging|same CUDA versions|nvidia-docker",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(
+    r"^(?:\[?rank ?\d+\]?: )?(?:[IWEF]\d{0,4} )?(?:[\d:.-]+ )*(?:\S+\.(?:cc|cpp|cu|h|py):\d+\]?:? )?(?:\w*(?:Error|Warning): )*"
+)
+_SENTENCES = re.compile(r"(?<=[.!;])\s+|(?<=\))\s+(?=[A-Z])")
+_CODE = re.compile(
+    r"^\s*(?:[\w .-]{2,30}: |[$#>] |File \"|[\w.]+\(|raise |return |import |from |def |\w[\w.\[\]]* = )"
+)
+
+
+def find_proposal(case: Case, found: Candidate) -> str | None:
+    """Return the sentence of the candidate's message that proposes an option, variable, package or version."""
+    numbers = {(e.source, e.line) for e in found.evidence[:3] if e.line}
+    typed = {command.line for command in case.commands}
+    for i, line in enumerate(case.lines):
+        if (line.source, line.number) not in numbers or line in typed:
+            continue
+        for sentence in _SENTENCES.split(_join(case.lines[i : i + 3])):
+            text = _PREFIX.sub("", sentence).partition(", Traceback")[0]
+            if (
+                len(text) <= 260
+                and _PROPOSES.search(text)
+                and _SPECIFIC.search(text)
+                and not _USELESS.search(text)
+                and ("fragmentation" not in text or is_fragmented(line.text))
+            ):
+                return text.strip(' .;"').replace('"', "'")
+    return None
+
+
+def _join(lines: Iterable[Line]) -> str:
+    """Return a message with the lines that continue it. Code of a traceback does not."""
+    first, *following = lines
+    parts = [first.text.strip()]
+    for line in following:
+        ended = parts[-1].endswith((".", "!", ")", ":", "'"))
+        if ended or _CODE.match(line.text) or not line.text.strip():
+            break
+        parts.append(line.text.strip())
+    return " ".join(parts)
 
 
 # --- installs before the failure, mostly a notebook's `!pip install` ---------------------------

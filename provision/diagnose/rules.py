@@ -10,8 +10,8 @@ from ..model import Confidence, FailureFix, FailureRule, Profiles
 from ..profiles.wording import PLACES, SLOT, list_slots
 from .case import Candidate, Case, candidate
 from .facts import CONDITIONS, get_name
-from .fixes import PROGRAM_SLOTS, SLOTS
 from .messages import compile_pattern, list_rows
+from .slots import PROGRAM_SLOTS, SLOTS
 
 # Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")

@@ -1,13 +1,13 @@
-"""Choose and fill the fix of a cause: the first row of its table whose conditions hold and whose slots are known.
+"""Find the slots of a candidate, which fill its title and its fix, and which rows of fixes can require.
 
-The rows are the table `fixes` of profiles/failures.yaml. Slots are facts of the text and values derived from them here,
-such as the index of a CUDA, or the package of a compiled extension. What the message itself proposes comes first.
+They are facts of the text and values derived from them here, such as the index of a CUDA, or the package of a compiled
+extension. `resolve` chooses versions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,14 +22,14 @@ from ..model import (
     TargetGpu,
     format_label,
 )
-from ..profiles.wording import SLOT, choose_fix, fill_text
+from ..profiles.wording import SLOT, fill_text
 from ..system.versions import major
 from .case import Candidate, Case
 from .context import list_programs
 from .facts import CONDITIONS
 from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
-from .lines import Line, package_of, read_frame
+from .lines import package_of, read_frame
 
 _COMMON = 12  # the CUDA major that most drivers in use support
 _PAGE = "https://download.pytorch.org/whl/"
@@ -51,87 +51,6 @@ SLOTS = frozenset(
      "own_code", "wanted_wheel", "wanted_label", "wheel_pythons", "companion", "cudnn_upgrade", "why", "others", "guess", "wanted_by", "deb", "t64", "rpm", "instead")
 )  # fmt: skip
 """What a row may name beside other facts. Each is also a condition: that it is known."""
-
-
-# --- the fix -----------------------------------------------------------------------------------
-
-
-def make_fix(found: Candidate, case: Case, slots: Mapping[str, str]) -> str:
-    """Return the fix of a candidate with these slots."""
-
-    def holds(condition: str) -> bool:
-        name, equals, value = condition.partition("=")
-        known = name in slots and (not equals or value == slots[name])
-        return known or bool(case.find_condition(condition))
-
-    fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
-    said = find_proposal(case, found)
-    return f'The message proposes: "{said}". {fix}' if said else fix
-
-
-# --- what the message proposes -----------------------------------------------------------------
-
-_DO = (
-    "use|using|set|setting|pass|passing|add|adding|install|reinstall|upgrade|upgrading|downgrade|downgrading|increase|increasing|"
-    "decrease|decreasing|reduce|reducing|lower|lowering|rebuild|run|running|specify|specifying|enable|disable|switch"
-)
-_PROPOSES = re.compile(
-    rf"(?:^|\()(?:{_DO})\b(?!:| by)|\b(?:please|try(?: to)?|consider|you (?:can|may|must|should|could|need to|might)|(?:can|must|should) be|it by|by|"
-    rf"instead by|solution (?:is|will be) to)(?: (?:try|either|also|explicitly|again|instead|use))*:? (?:{_DO})\b",
-    re.IGNORECASE,
-)
-_SPECIFIC = re.compile(
-    r"--?[a-z][\w-]+|\b[A-Z][A-Z0-9]+_[A-Z0-9_]+\b|`[^`]+`|'[^']{2,60}'|\b[a-z]+_[a-z_]+\b|[<>=]=?\s?\d|\bCUDA\b.{0,40}\d|"
-    r"\b(?:pip3?|conda|apt(?:-get)?|uv) install\b|\b(?:tensor|pipeline)[- ]parallel"
-)
-_USELESS = re.compile(
-    r"debugging|\bDEBUG\b|NCCL_DEBUG|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|TF_CPP_MIN_LOG_LEVEL|report|unsafe|workaround|follow the guide|"
-    r"https?://www\.nvidia\.com/Download|list of allocated tensors|more info|documentation|deprecat|tf\.compat|refer to|check the instructions|"
-    r"recommended|issue\b|^\W*File |warnings?\.|logging|same CUDA versions|nvidia-docker",
-    re.IGNORECASE,
-)
-_PREFIX = re.compile(
-    r"^(?:\[?rank ?\d+\]?: )?(?:[IWEF]\d{0,4} )?(?:[\d:.-]+ )*(?:\S+\.(?:cc|cpp|cu|h|py):\d+\]?:? )?(?:\w*(?:Error|Warning): )*"
-)
-_SENTENCES = re.compile(r"(?<=[.!;])\s+|(?<=\))\s+(?=[A-Z])")
-_CODE = re.compile(
-    r"^\s*(?:[\w .-]{2,30}: |[$#>] |File \"|[\w.]+\(|raise |return |import |from |def |\w[\w.\[\]]* = )"
-)
-
-
-def find_proposal(case: Case, found: Candidate) -> str | None:
-    """Return the sentence of the candidate's message that proposes an option, variable, package or version."""
-    numbers = {(e.source, e.line) for e in found.evidence[:3] if e.line}
-    typed = {command.line for command in case.commands}
-    for i, line in enumerate(case.lines):
-        if (line.source, line.number) not in numbers or line in typed:
-            continue
-        for sentence in _SENTENCES.split(_join(case.lines[i : i + 3])):
-            text = _PREFIX.sub("", sentence).partition(", Traceback")[0]
-            if (
-                len(text) <= 260
-                and _PROPOSES.search(text)
-                and _SPECIFIC.search(text)
-                and not _USELESS.search(text)
-                and ("fragmentation" not in text or _is_fragmented(line.text))
-            ):
-                return text.strip(' .;"').replace('"', "'")
-    return None
-
-
-def _join(lines: Iterable[Line]) -> str:
-    """Return a message with the lines that continue it. Code of a traceback does not."""
-    first, *following = lines
-    parts = [first.text.strip()]
-    for line in following:
-        ended = parts[-1].endswith((".", "!", ")", ":", "'"))
-        if ended or _CODE.match(line.text) or not line.text.strip():
-            break
-        parts.append(line.text.strip())
-    return " ".join(parts)
-
-
-# --- slots -------------------------------------------------------------------------------------
 
 
 def find_slots(found: Candidate, case: Case) -> dict[str, str]:
@@ -264,7 +183,7 @@ def _count_others(text: str) -> float:
     return 0
 
 
-def _is_fragmented(text: str) -> bool:
+def is_fragmented(text: str) -> bool:
     """Return whether much of what PyTorch reserved is unused. It proposes an option in every message."""
     allocated, reserved = _read_sizes(_RESERVED.search(text)) or (0, 0)
     allocated, unused = _read_sizes(_UNUSED.search(text)) or (allocated, reserved - allocated)
