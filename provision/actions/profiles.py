@@ -80,12 +80,16 @@ def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables
 def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables of valid profiles: of the named folders, otherwise of gpuenv's own and the overlays.
 
-    Raises DataError with file, row and key of every mistake, and UsageError.
+    The rules of diagnose are checked with gpuenv's own. Raises DataError with file, row and key of every mistake, and
+    UsageError.
     """
+    from ..diagnose.rules import check_tables
+
     known = _check_tables(options)
-    rows = sum(table.count or 0 for table in known.tables)
+    check_tables(profiles.load(options.folders or rows.list_overlays(options.choices)))
+    count = sum(table.count or 0 for table in known.tables)
     files = len({table.file for table in known.tables})
-    text = f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows"
+    text = f"the profiles are valid: {files} files, {len(known.tables)} tables, {count} rows"
     emit(Event("summary", "profiles", text))
     return known
 

@@ -56,6 +56,13 @@ def test_check_names_file_row_and_key_of_every_mistake(gpuenv):
     assert f"{len(ran.json['error']['problems'])} mistakes" in ran.json["error"]["message"]
     ran = gpuenv("profiles", "check", "--profiles", folder, "--json")
     assert ran.code == 3 and "\n".join(ran.json["error"]["problems"]) == told
+    head = '- table: "fixes"\n  source: "s"\n  read: "2026-01-01"\n  rows:\n'
+    overlay = gpuenv.folder / "rules"
+    overlay.mkdir()
+    (overlay / "failures.yaml").write_text(f'{head}  - {{name: "x", cause: "nothing", steps: ["Do it."]}}\n')
+    for told in (("--profiles", overlay), (overlay,)):
+        ran = gpuenv("profiles", "check", *told, "--json")
+        assert ran.code == 3 and "nothing is not in the table of causes" in ran.json["error"]["problems"][0]
 
 
 @pytest.fixture
