@@ -138,8 +138,8 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     }
     limits = [text for text in limits if requirement_name(text) not in free]
     # uv decides requirements of this one file in its order, and those of other files first.
-    has_pip = not context.sources.offline or any(w.name == "pip" for w in context.supply.wheels)
-    roots = list(dict.fromkeys([*leading, *frameworks, *own, *["pip"] * has_pip]))
+    pip_here = not context.sources.offline or any(w.name == "pip" for w in context.supply.wheels)
+    roots = list(dict.fromkeys([*leading, *frameworks, *own, *["pip"] * (state.has_pip and pip_here)]))
     lines = tuple(n for n in context.demands.needs if is_plain(n))
     needs = tuple(n for n in context.demands.needs if not is_plain(n))
     paged = {p.name for p in state.pages.packages(plan)}

@@ -39,14 +39,15 @@ def search(
     emit(Event("start", "lock", "solving the packages"))
     rules = source_rules(context.sources, emit)
     locked = {p.name: p for p in near.packages if p.name not in moving} if near else {}
+    has_pip = not near or any(p.name == "pip" for p in near.packages)  # an adopted environment may have none
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
-        state = State(FittingBuilds(context), rules, locked)
+        state = State(FittingBuilds(context), rules, locked, has_pip)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := add_variants(context)) is not context:
-            state = State(FittingBuilds(varied), rules, locked)
+            state = State(FittingBuilds(varied), rules, locked, has_pip)
         if not state.fitting.newest.builds:
             other = retry.move_to_cpu(state, "they share no CUDA")
             if other is None:

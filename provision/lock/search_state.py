@@ -101,6 +101,7 @@ class State:
     fitting: FittingBuilds
     rules: SourceRules
     locked: Mapping[str, LockedPackage] = field(default_factory=dict)
+    has_pip: bool = True
     newest: Answer = field(default_factory=lambda: Answer(packages=()))
     newest_for: str | None = None
     asked: set[tuple[Candidate, str | None]] = field(default_factory=set)

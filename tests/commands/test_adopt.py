@@ -45,7 +45,7 @@ def test_an_adopted_environment_keeps_what_it_has(go):
     ok(go("repair", "--no-verify"))
     assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
     ok(go("add", "more", "--no-verify"))
-    assert installed(env).items() >= {**before, "more": "1.0"}.items()
+    assert installed(env) == {**before, "more": "1.0"}
     assert "is one of gpuenv already" in refused(go("create", "--adopt"), 2).err
 
 
