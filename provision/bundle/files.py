@@ -18,9 +18,10 @@ from pathlib import Path
 from ..environment import registry
 from ..errors import BuildError
 from ..index import uv
+from ..index.config import plain_sources
 from ..index.downloads import Download, has_hashes, part_path
 from ..index.http import AT_ONCE, Http
-from ..model import BundlePython, LockedPackage, PackageSources
+from ..model import BundlePython, LockedPackage
 from ..system import process
 from ..system.files import make_folder, write_file
 from ..system.redaction import clean
@@ -149,7 +150,7 @@ def _run(
     """Run a uv command, which may download only the archive that it names."""
     variables_of_uv = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
     return uv.run_uv(
-        words, PackageSources(), python=None, settings=uv.Settings(variables=variables_of_uv, timeout=timeout)
+        words, plain_sources(), python=None, settings=uv.Settings(variables=variables_of_uv, timeout=timeout)
     )
 
 

@@ -138,6 +138,7 @@ def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     read_user_grants(c)
     of_uv = uv_variables(process.environ())
     sources = PackageSources(
+        uv=of_uv,
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
         no_build=c.no_build or is_on(of_uv.get("UV_NO_BUILD")),
         only_binary=(*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split()),

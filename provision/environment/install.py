@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import BuildError
 from ..index import uv
-from ..index.config import split_pytorch, uv_variables
+from ..index.config import plain_sources, split_pytorch
 from ..index.uv import installer_cache
 from ..model import Event, Lock, LockedPackage, PackageSources, format_bytes, normalize_name
-from ..system import process
 from ..system.kernels import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
@@ -67,7 +66,7 @@ def install_packages(job: UvInstall) -> None:
 def _note_copies(job: UvInstall) -> None:
     """Say what was copied because uv cannot link files of a cache on another file system."""
     cache, env = installer_cache(job.sources), job.path
-    asked = uv_variables(process.environ()).get("UV_LINK_MODE") == "copy"
+    asked = job.sources.uv.get("UV_LINK_MODE") == "copy"
     if asked or not cache.exists() or cache.stat().st_dev == env.stat().st_dev:
         return
     names = {normalize_name(p.name) for p in job.lock.packages if is_wheel(p)}
@@ -215,7 +214,7 @@ def uninstall(env: Path, names: Iterable[str]) -> None:
     if not names:
         return
     done = uv.run_uv(
-        ["pip", "uninstall", *names], PackageSources(), python=env / "bin/python", settings=_SETTINGS
+        ["pip", "uninstall", *names], plain_sources(), python=env / "bin/python", settings=_SETTINGS
     )
     if not done.ok:
         raise BuildError(

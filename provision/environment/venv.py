@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import BuildError
 from ..index import uv
+from ..index.config import plain_sources
 from ..model import VENV_LOCK, Lock, LockedPackage, PackageSources
 from ..system import untrusted
 from ..system.files import write_file, writing
@@ -160,9 +161,10 @@ def make_relocatable(path: Path) -> None:
 def fetch_python(version: str) -> str:
     """Return the path of a Python that uv manages, after downloading a missing one. Raises BuildError."""
     allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
-    done = uv.run_uv(["python", "install", version], PackageSources(), python=None, settings=allowed)
+    sources = plain_sources()
+    done = uv.run_uv(["python", "install", version], sources, python=None, settings=allowed)
     words = ["python", "find", "--managed-python", "--no-python-downloads", version]
-    located = uv.run_uv(words, PackageSources(), python=None)
+    located = uv.run_uv(words, sources, python=None)
     if not located.ok:
         raise BuildError(
             f"Python {version} is not on this machine and cannot be downloaded",

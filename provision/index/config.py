@@ -78,6 +78,11 @@ def uv_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return settings | {name: _resolve(name, value) for name, value in named.items() if value}
 
 
+def plain_sources() -> PackageSources:
+    """Return sources with the configuration of uv alone, for its commands that ask no index. Raises LockError."""
+    return PackageSources(uv=uv_variables(process.environ()))
+
+
 def uv_default(settings: Mapping[str, str]) -> str | None:
     """Return the address of uv's default index, without a name before it ("mine=https://...")."""
     index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL")

@@ -16,7 +16,6 @@ from packaging.utils import (
 
 from ..errors import LockError
 from ..model import LockedPackage, PackageSources, Plan, PlannedBuild, RequirementLine, normalize_name
-from ..system import process
 from ..system.redaction import redact
 from ..system.untrusted import path_of_url
 from ..system.wheel_file import parse_wheel
@@ -37,19 +36,19 @@ _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 
 
 def main_index(sources: PackageSources) -> str:
-    """Return the default index of a run."""
-    return sources.default or default_index(process.environ())
+    """Return the default index of a run: the configured one, else uv's own."""
+    return sources.default or (uv_default(sources.uv) or uv.own_index()).rstrip("/")
 
 
 def list_indexes(sources: PackageSources) -> list[str]:
     """Return the indexes of a run in uv's order, without the PyTorch index: the default one is last."""
-    extra = map(strip_name, uv_extra(uv_variables(process.environ())))
+    extra = map(strip_name, uv_extra(sources.uv))
     named = dict.fromkeys([*sources.extra, *extra, main_index(sources)])
     return [url for url in named if not is_pytorch(url, sources.pytorch)]
 
 
 def default_index(environ: Mapping[str, str]) -> str:
-    """Return the URL of the default index without a slash at its end: the configured one, else uv's own."""
+    """Return the default index of a program without options, without a slash at its end."""
     configured = (
         environ.get("GPUENV_INDEX_PYPI")
         or uv_default(uv_variables(environ))
@@ -65,11 +64,10 @@ def cacheable_index(sources: PackageSources) -> list[dict[str, object]]:
     them uv reads every page again, and builds every source archive again, in each solve. The slash at its end gives it a place of
     its own in uv's cache, so that the user's own uv reads what it would read without gpuenv.
     """
-    environ = process.environ()
-    if sources.default or sources.offline or sources.no_index or uv_default(uv_variables(environ)):
+    if sources.default or sources.offline or sources.no_index or uv_default(sources.uv):
         return []
     lasting = {"api": "max-age=600", "files": "max-age=365000000, immutable"}
-    return [{"url": default_index(environ) + "/", "default": True, "cache-control": lasting}]
+    return [{"url": uv.own_index() + "/", "default": True, "cache-control": lasting}]
 
 
 # --- the builds of a plan --------------------------------------------------------------------------
@@ -125,9 +123,8 @@ def map_only_indexes(
 
     `bound` are packages with their only index. uv shows an address with credentials or variables in its own way.
     """
-    configured = uv_variables(process.environ())
-    others = sources.no_index or sources.extra or sources.find_links or uv_extra(configured)
-    if others or configured.keys() & {"UV_FIND_LINKS", "UV_NO_INDEX"}:
+    others = sources.no_index or sources.extra or sources.find_links or uv_extra(sources.uv)
+    if others or sources.uv.keys() & {"UV_FIND_LINKS", "UV_NO_INDEX"}:
         return None
     index = main_index(sources)
     if any("@" in url or "$" in url for url in (index, *bound.values())):

@@ -2,7 +2,7 @@
 
 uv runs in a private folder with an empty uv.toml, without a search for configuration. It gets an explicit Python and
 a filtered environment. So files in the current folder, in temporary folders or in their parents have no effect. The
-user's configuration reaches uv as variables (`config.uv_variables`).
+user's configuration reaches uv as variables (`PackageSources.uv`).
 
 Addresses may contain credentials, and every user of the machine can read arguments in the process list. So uv gets
 addresses through its environment. uv passes addresses of requirements to git unchanged, with user and password. So
@@ -27,7 +27,7 @@ from ..model import PackageSources
 from ..model.values import Value
 from ..system import process, trust
 from ..system.scratch import make_scratch
-from .config import is_on, is_pytorch, strip_name, uv_extra, uv_variables
+from .config import is_on, is_pytorch, strip_name, uv_extra
 
 LONGEST_SOLVE = 900.0
 """The most seconds of one solve."""
@@ -149,7 +149,7 @@ def environment(
     Several indexes are merged as in pip: the best version of all is taken, and hashes decide what is installed. The
     PyTorch index is never one of them. It serves only the packages that name it.
     """
-    env = filter_variables(environ) | uv_variables(environ)
+    env = {**filter_variables(environ), **sources.uv}
     if not settings.builds:
         needed = re.compile(f"{_NEEDED}|{_CLOUD}" if any(env.get(name) for name in _WITH_CLOUD) else _NEEDED)
         env = {k: v for k, v in env.items() if not _EXPANDED.fullmatch(k) or needed.match(k)}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +256,8 @@ class PackageSources(Value):
     `exclude_newer_except`. `explicit` are indexes for single packages. A solve uses them only for those packages, and
     a lock's files are fetched from them by hash.
 
+    `uv` is the configuration of uv as its variables, read once (`index.config`), with credentials as well.
+
     `pages` are the index pages that were read in this run, by address, or None for a missing page. So each page is read once in a run.
     """
 
@@ -275,6 +278,9 @@ class PackageSources(Value):
     only_binary: tuple[str, ...] = ()
     no_code: bool = False
     explicit: tuple[str, ...] = ()
+    uv: Mapping[str, str] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"internal": True}
+    )
     pages: dict[str, tuple[str, bytes]] = field(
         default_factory=dict, repr=False, compare=False, metadata={"internal": True}
     )

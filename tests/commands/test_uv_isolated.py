@@ -210,17 +210,18 @@ DROPPED = (
 
 def test_variables_that_would_take_over_do_not_reach_uv():
     environ = KEPT | dict.fromkeys(DROPPED, "/x") | {"UV_CONFIG_FILE": "/nowhere/uv.toml"}
-    env = uv.environment(PackageSources(), environ, uv.Settings(builds=True))
+    env = uv.environment(PackageSources(uv=uv_variables(environ)), environ, uv.Settings(builds=True))
     assert {k: env.get(k) for k in KEPT} == KEPT
     assert not set(env) & set(DROPPED)
 
 
 def test_a_lock_is_installed_without_rules_about_versions(tmp_path):
     environ = {"HOME": str(tmp_path), "UV_OVERRIDE": "over.txt", "UV_EXCLUDE_NEWER": "2020-01-01"}
-    solving = uv.environment(PackageSources(exclude_newer="2021-01-01"), environ)
+    sources = PackageSources(exclude_newer="2021-01-01", uv=uv_variables(environ))
+    solving = uv.environment(sources, environ)
     assert solving["UV_OVERRIDE"] == str(Path("over.txt").absolute())
     assert solving["UV_EXCLUDE_NEWER"] == "2021-01-01"
-    locked = uv.environment(PackageSources(exclude_newer="2021-01-01"), environ, uv.Settings(locked=True))
+    locked = uv.environment(sources, environ, uv.Settings(locked=True))
     assert not {"UV_OVERRIDE", "UV_EXCLUDE_NEWER"} & set(locked)
 
 
@@ -289,5 +290,7 @@ def test_a_broken_uv_toml_is_named(stack, gpuenv):
 
 def test_an_index_is_named_once():
     """What several places name is handed on once, the strongest first."""
-    env = uv.environment(PackageSources(extra=("https://a/s",)), {"UV_INDEX": "https://a/s https://b/s"})
+    env = uv.environment(
+        PackageSources(extra=("https://a/s",), uv={"UV_INDEX": "https://a/s https://b/s"}), {}
+    )
     assert env["UV_INDEX"] == "https://a/s https://b/s"

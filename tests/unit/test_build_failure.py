@@ -46,7 +46,7 @@ def said(tmp_path, backend, *, named=True, form="-e {}"):
     (tmp_path / "pyproject.toml").write_text(_BACKEND + (_PROJECT if named else ""))
     (tmp_path / "backend.py").write_text(textwrap.dedent(backend))
     own = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    env = environment(PackageSources(), own)
+    env = environment(PackageSources(uv={"UV_CACHE_DIR": own["UV_CACHE_DIR"]}), own)
     command = [program(), "pip", "install", "--no-config", "--offline", "--python", sys.executable]
     words = [*command, "--target", str(tmp_path / "to"), *form.format(tmp_path).split(" ")]
     done = run_program(words, env=env)

@@ -81,8 +81,9 @@ def test_a_time_out_that_is_no_time_is_none(home, timeout, seconds):
 
 
 def test_uv_runs_with_the_settings_of_pip():
-    sources = PackageSources(cert="/ca.pem", proxy="http://p:3128", trusted=("a", "b:80"), timeout=7)
-    env = uv.environment(sources, {"UV_INSECURE_HOST": "mine", "HTTPS_PROXY": "http://other:1"})
+    own = {"UV_INSECURE_HOST": "mine"}
+    sources = PackageSources(cert="/ca.pem", proxy="http://p:3128", trusted=("a", "b:80"), timeout=7, uv=own)
+    env = uv.environment(sources, {"HTTPS_PROXY": "http://other:1"})
     assert env["UV_INSECURE_HOST"] == "a b:80 mine" and env["UV_HTTP_TIMEOUT"] == "7"
     assert env["HTTP_PROXY"] == env["HTTPS_PROXY"] == "http://p:3128" and env["SSL_CERT_FILE"] == "/ca.pem"
     assert uv.environment(sources, {"SSL_CERT_FILE": "/own"})["SSL_CERT_FILE"] == "/own"
@@ -138,9 +139,7 @@ def test_pages_and_files_of_uvs_own_index_are_read_once(server, tmp_path, monkey
     link = '<a href="/f/idna-3.1-py3-none-any.whl">idna-3.1-py3-none-any.whl</a>'
     server.pages["/simple/idna/"] = (200, {"Content-Type": "text/html"}, link.encode())
     server.pages["/f/idna-3.1-py3-none-any.whl"] = (200, {}, wheel("idna", "3.1"))
-    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(places, "default_index", lambda _: f"{server.url}/simple")
+    monkeypatch.setattr(uv, "own_index", lambda: f"{server.url}/simple")
     sources = PackageSources(cache_dir=str(tmp_path))
     assert places.cacheable_index(dataclasses.replace(sources, default="https://mirror/simple")) == []
     config, needs = tmp_path / "uv.toml", tmp_path / "needs.in"
