@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from ..bundle import README, assert_writable, is_whole, list_locks, read_existing, refuse_edited
-from ..bundle.packages import LockForBundle
+from ..bundle.packages import BundledLock
 from ..bundle.writer import BundleWriter, preview
 from ..config import rows
 from ..config.env import locate_project_file, note_project
@@ -94,13 +94,13 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | F
             if isinstance(locked, Plan):
                 return locked
             locks = [locked]
-        if other := [p for one in locks if not (p := one.lock.plan.platform).startswith("linux")]:
+        if other := [p for one in locks if not (p := one.plan.platform).startswith("linux")]:
             raise UsageError(
                 f"a bundle is installed by gpuenv, which runs on Linux, but the lock is for {other[0]}",
                 hint="lock for Linux: --platform linux-x86_64",
             )
         if options.dry_run:
-            return preview(folder, locks, emit)
+            return preview(folder, locks)
         writer = BundleWriter(folder, before, locks, emit, unserved)
         manifest = writer.write()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
@@ -118,7 +118,7 @@ _BESIDE = (
 
 def _lock_one(
     folder: Path, before: Bundle | None, choices: Choices, options: BundleOptions, emit: Emit
-) -> LockForBundle | Plan:
+) -> BundledLock | Plan:
     """Return the lock for a bundle of one target, or the plan without builds if no build fits.
 
     The lock is that of --lock, or of this folder where nothing else is asked for. An interrupted bundle whose lock was
@@ -143,9 +143,9 @@ def _lock_one(
         plan, solved = read_or_solve_lock(context, choices, emit, allow_md5=options.allow_md5)
         if solved is None:
             return plan
-        return LockForBundle(
-            lock=dataclasses.replace(solved, plan=plan), sources=context.sources, profiles=context.profiles,
-            choices=choices, options_digest=options_digest,
+        return BundledLock(
+            folder, dataclasses.replace(solved, plan=plan), context.sources, context.profiles,
+            choices, options_digest, emit,
         )  # fmt: skip
     words = "continuing with the lock of this unfinished bundle" if begun else f"the lock {path}"
     emit(Event("note", "bundle", words))
@@ -153,10 +153,7 @@ def _lock_one(
     platform = read_target(choices.target).platform if choices.target else None
     lock = read_lock(path, of_lock, platform)
     get_format(of_lock.manager).check_hashes(lock, str(path), allow_md5=options.allow_md5)
-    return LockForBundle(
-        lock=lock, sources=read_sources(choices), profiles=rows.load(choices), choices=choices,
-        options_digest=options_digest,
-    )  # fmt: skip
+    return BundledLock(folder, lock, read_sources(choices), rows.load(choices), choices, options_digest, emit)
 
 
 def _digest_options(choices: Choices, more: object) -> str:
@@ -176,7 +173,7 @@ def _can_continue(folder: Path, before: Bundle | None, options_digest: str) -> b
 
 def _lock_fleet(
     folder: Path, before: Bundle | None, options: BundleOptions, emit: Emit
-) -> tuple[list[LockForBundle], Fleet]:
+) -> tuple[list[BundledLock], Fleet]:
     """Return the locks of the fewest plans, and the fleet. An interrupted bundle for the same hosts keeps its locks.
 
     Raises UsageError, LockError, ResolveError.
@@ -205,9 +202,8 @@ def _lock_fleet(
         )
         elsewhere = dataclasses.replace(own, planned=context.target)
         locks.append(
-            LockForBundle(
-                lock=lock, sources=context.sources, profiles=context.profiles, choices=elsewhere,
-                options_digest=options_digest, file=file,
+            BundledLock(
+                folder, lock, context.sources, context.profiles, elsewhere, options_digest, emit, file
             )
         )  # fmt: skip
     for host in fleet.unserved:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
 from .. import __version__
-from ..conda import engine
-from ..detect import find_python
-from ..environment.install import refuse_builds
-from ..environment.uv_install import format_unhashed
 from ..errors import BuildError, LockError
 from ..index.config import pip_settings
 from ..index.downloads import Download
 from ..index.http import Http
 from ..lock.formats import get_format
-from ..lock.pinned import lock_plan
-from ..lock.source_builds import forbid_builds
 from ..model import (
     Bundle,
     BundleFile,
@@ -29,16 +21,13 @@ from ..model import (
     BundlePython,
     Emit,
     Event,
-    Lock,
-    LockedPackage,
     PlannedBuild,
     Preview,
     UnservedHosts,
-    drop_event,
     format_bytes,
 )
 from ..system import process
-from ..system.files import hash_file, measure_free_space, write_file, writing
+from ..system.files import measure_free_space, write_file, writing
 from . import (
     README,
     files,
@@ -52,14 +41,7 @@ from . import (
     write_manifest,
 )
 from .files import collect, find_missing
-from .packages import (
-    BundledPackages,
-    LockForBundle,
-    choose_per_platform,
-    get_bundle_path,
-    solve_own_packages,
-)
-from .wheels import build_requires, build_unhashed
+from .packages import BundledLock, choose_per_platform
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
@@ -73,46 +55,34 @@ class BundleWriter:
 
     folder: Path
     before: Bundle | None
-    locks: Sequence[LockForBundle]
+    locks: Sequence[BundledLock]
     emit: Emit
     unserved: tuple[UnservedHosts, ...] = ()
-    notes: list[str] = dataclasses.field(default_factory=list)
 
     def write(self) -> Bundle:
         """Write everything, and return the manifest."""
-        own_items, minors = self.own_packages()
-        contents = [BundleContents(self.folder, one, self.emit, self.notes) for one in self.locks]
+        own_items, minors = list_own_packages(self.locks)
         # The Python of each lock. A conda lock has one, so its Python is for gpuenv.
         pythons = [
             (minors[0] if get_format(plan.manager).BRINGS_PYTHON else plan.python or "", plan.platform)
-            for plan in (locked.lock.plan for locked in self.locks)
+            for plan in (one.plan for one in self.locks)
         ]
         found = {python: self._find_archive(*python) for python in pythons}
         archives = [found[python] for python in pythons]
         if self.before is None:
             write_manifest(self.folder, self._manifest((), archives))  # it marks the folder as a bundle
         items = merge_items(
-            [*chain.from_iterable(one.items(one.lock.packages) for one in contents), *own_items]
+            [*chain.from_iterable(one.items(one.lock.packages) for one in self.locks), *own_items]
         )
-        begun = self._begin(contents, items, archives)
+        begun = self._begin(items, archives)
         self._fetch(items)
-        tools = merge_items(chain.from_iterable(one.build_tools() for one in contents))
+        tools = merge_items(chain.from_iterable(one.build_tools() for one in self.locks))
         self._fetch(tools)
         paths = [i.inside for i in [*items, *tools]]
         paths += [f"gpuenv/{wheels.own_wheel(self.folder / 'gpuenv')}"]
-        paths += chain.from_iterable(one.channel_files() for one in contents)
+        paths += chain.from_iterable(one.channel_files() for one in self.locks)
         found = {python: archive or self._fetch_archive(*python) for python, archive in found.items()}
         return self._finish(begun, paths, [found[python] for python in pythons])
-
-    def own_packages(self) -> tuple[list[Download], tuple[str, ...]]:
-        """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
-        items: list[Download] = []
-        pythons: list[tuple[str, ...]] = []
-        for locked in choose_per_platform(self.locks):
-            packages, minors = solve_own_packages(locked, self.emit)
-            items += BundledPackages(self.folder, locked).items(packages, "gpuenv")
-            pythons.append(minors)
-        return items, pythons[0]
 
     def _find_archive(self, minor: str, platform: str) -> BundlePython | None:
         """Return the archive of a Python that the folder has already."""
@@ -137,12 +107,7 @@ class BundleWriter:
 
     # --- the manifest --------------------------------------------------------------------------------
 
-    def _begin(
-        self,
-        contents: Sequence[BundleContents],
-        items: Sequence[Download],
-        archives: Sequence[BundlePython | None],
-    ) -> Bundle:
+    def _begin(self, items: Sequence[Download], archives: Sequence[BundlePython | None]) -> Bundle:
         """Write the locks and a manifest of all planned files, in place of the earlier one."""
         names = [locked.file_name for locked in self.locks]
         planned = [BundleFile(path=i.inside, size=i.size, sha256=i.hashes.get("sha256")) for i in items]
@@ -150,9 +115,8 @@ class BundleWriter:
         if self.before:
             write_manifest(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*new, *names)]  # removed at the end
-        for one in contents:
-            path, lock_format = self.folder / one.locked.file_name, get_format(one.lock.manager)
-            lock_format.write_lock(path, one.lock, alone=True)
+        for one in self.locks:
+            get_format(one.lock.manager).write_lock(self.folder / one.file_name, one.lock, alone=True)
         begun = self._manifest((*list_files(self.folder, names), *planned), archives)
         write_manifest(self.folder, begun)
         return begun
@@ -161,14 +125,15 @@ class BundleWriter:
         plans = [_describe_plan(*one) for one in zip(self.locks, archives, strict=True)]
         first = plans[0]
         return Bundle(
-            gpuenv=__version__, manager=self.locks[0].lock.manager, lock=first.lock, target=first.target,
+            gpuenv=__version__, manager=self.locks[0].solved.manager, lock=first.lock, target=first.target,
             device=first.device, frameworks=first.frameworks, python=first.python, asked=self.locks[0].options_digest,
             archive=first.archive, files=tuple(files), plans=tuple(p for p in plans if p.classes),
             unserved=self.unserved,
         )  # fmt: skip
 
     def _finish(self, begun: Bundle, paths: Sequence[str], archives: Sequence[BundlePython | None]) -> Bundle:
-        bundle = dataclasses.replace(self._manifest((), archives), notes=tuple(self.notes))
+        notes = chain.from_iterable(one.notes for one in self.locks)
+        bundle = dataclasses.replace(self._manifest((), archives), notes=tuple(dict.fromkeys(notes)))
         with writing(self.folder):
             write_file(self.folder / README, readme(bundle))
         names = [locked.file_name for locked in self.locks]
@@ -211,8 +176,8 @@ class BundleWriter:
         return emit_progress
 
 
-def _describe_plan(locked: LockForBundle, archive: BundlePython | None) -> BundlePlan:
-    lock, plan = locked.lock, locked.lock.plan
+def _describe_plan(locked: BundledLock, archive: BundlePython | None) -> BundlePlan:
+    lock, plan = locked.solved, locked.plan
     return BundlePlan(
         lock=locked.file_name, classes=lock.classes if locked.file else (), target=lock.target, device=plan.device,
         frameworks=tuple(_describe_build(b) for b in plan.builds), python=plan.python,
@@ -222,82 +187,6 @@ def _describe_plan(locked: LockForBundle, archive: BundlePython | None) -> Bundl
 
 def _describe_build(build: PlannedBuild) -> str:
     return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")
-
-
-@dataclasses.dataclass
-class BundleContents(BundledPackages):
-    """The files of one lock. All locks of the bundle share `notes`."""
-
-    emit: Emit
-    notes: list[str]
-
-    @functools.cached_property
-    def lock(self) -> Lock:
-        """The lock with a wheel for each folder and commit. The wheels are built on first use.
-
-        Raises BuildError if an option forbids builds.
-        """
-        refuse_builds(self.locked.lock, self.locked.sources)
-        packages = tuple(self._build_wheel(p) if p.unhashed else p for p in self.locked.lock.packages)
-        return dataclasses.replace(self.locked.lock, packages=packages)
-
-    def _build_wheel(self, package: LockedPackage) -> LockedPackage:
-        """Build the wheel of a folder or commit, and return it as a package."""
-        line = format_unhashed(package)
-        self.emit(Event("start", "bundle", f"building a wheel of {line}"))
-        python = find_python(self.locked.lock.plan.python or "", None, None) or sys.executable
-        wheels = self.folder / "wheels"
-        name = build_unhashed(package, line, wheels, python, self.locked.sources)
-        self._note(
-            f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
-        )
-        sha256 = hash_file(wheels / name)["sha256"]
-        return LockedPackage(
-            name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
-            size=(wheels / name).stat().st_size,
-        )  # fmt: skip
-
-    def build_tools(self) -> list[Download]:
-        """Return the packages that build the lock's source archives on the target."""
-        sources = [
-            p for p in self.lock.packages
-            if get_bundle_path(p).startswith("wheels/") and not get_bundle_path(p).endswith(".whl")
-        ]  # fmt: skip
-        tools: list[LockedPackage] = []
-        for package in sources:
-            wanted = build_requires(self.folder / get_bundle_path(package))
-            plan = dataclasses.replace(self.locked.lock.plan, builds=(), packages=wanted)
-            self._note(
-                f"{package.name} {package.version} has no wheel: it is built from source on the target"
-            )
-            try:
-                rules = forbid_builds(self.locked.sources, self.emit)
-                tools += lock_plan(plan, drop_event, rules).packages
-            except LockError as error:
-                text = f"the build requirements of {package.name} ({', '.join(wanted)}) are not in the bundle: {error.message}"
-                self.emit(Event("warning", "bundle", text))
-                self._note(text)
-        return self.items(tools)
-
-    def channel_files(self) -> list[str]:
-        """Index the folders of conda packages as channels, and return the files of the indexes."""
-        packages = self.lock.packages
-        folders = sorted({"/".join(get_bundle_path(p).split("/")[:2]) for p in packages
-                          if get_bundle_path(p).startswith("channel/")})  # fmt: skip
-        for name in folders:
-            answer = engine.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
-            if "error" in answer:
-                raise BuildError(
-                    f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
-                )
-        package_files = {get_bundle_path(p) for p in packages}
-        files = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
-                 if p.is_file() and not p.name.startswith(".")]  # fmt: skip
-        return [p for p in sorted(files) if p not in package_files]
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
 
 
 def merge_items(items: Iterable[Download]) -> list[Download]:
@@ -313,15 +202,19 @@ def merge_items(items: Iterable[Download]) -> list[Download]:
     return list(merged.values())
 
 
-def preview(folder: Path, locks: Sequence[LockForBundle], emit: Emit) -> Preview:
+def list_own_packages(locks: Sequence[BundledLock]) -> tuple[list[Download], tuple[str, ...]]:
+    """Return gpuenv's own packages for each platform, and the Pythons of the first one that have them."""
+    found = [one.own_packages() for one in choose_per_platform(locks)]
+    return [item for items, _ in found for item in items], found[0][1]
+
+
+def preview(folder: Path, locks: Sequence[BundledLock]) -> Preview:
     """Return the files to download. Python archives and build tools are not counted, because their sizes are
     not known."""
-    own_items, _ = BundleWriter(folder, None, locks, emit).own_packages()
-    hashed = (
-        BundledPackages(folder, one).items([p for p in one.lock.packages if not p.unhashed]) for one in locks
-    )
+    own_items, _ = list_own_packages(locks)
+    hashed = (one.items([p for p in one.solved.packages if not p.unhashed]) for one in locks)
     missing, total = find_missing(merge_items([*chain.from_iterable(hashed), *own_items]))
-    made_here = dict.fromkeys(p.name for locked in locks for p in locked.lock.packages if p.unhashed)
+    made_here = dict.fromkeys(p.name for one in locks for p in one.solved.packages if p.unhashed)
     notes = ["a Python for the target is downloaded too: about 45 MB"]
     notes += [f"wheels are built from {', '.join(made_here)}"] if made_here else []
     return Preview(

@@ -31,8 +31,8 @@ from programs import run_program
 import provision.bundle as bundles
 from provision.bundle import install, wheels
 from provision.bundle.files import fetch_archive
-from provision.bundle.packages import BundledPackages, LockForBundle, choose_per_platform
-from provision.bundle.writer import BundleContents, BundleWriter, merge_items
+from provision.bundle.packages import BundledLock, choose_per_platform
+from provision.bundle.writer import BundleWriter, merge_items
 from provision.config.options import Choices
 from provision.errors import BuildError, LockError
 from provision.index.downloads import Download
@@ -498,18 +498,12 @@ def described(**more):
     return Bundle(**values, python="3.12", asked="", **more)
 
 
-def lock_for(target=LINUX, packages=(DEMO,), **sources):
+def lock_for(target=LINUX, packages=(DEMO,), folder=Path(), emit=drop_event, **sources):
     plan = Plan(
         builds=(), python="3.12", platform=target.platform, manager="venv", device="cpu", target=target
     )
     lock = Lock(manager="venv", target=target, plan=plan, packages=packages)
-    return LockForBundle(
-        lock=lock,
-        sources=PackageSources(**sources),
-        profiles=Profiles(),
-        choices=Choices(),
-        options_digest="",
-    )
+    return BundledLock(folder, lock, PackageSources(**sources), Profiles(), Choices(), "", emit)
 
 
 @pytest.mark.parametrize(("number", "message"), [(errno.ENOSPC, "is full"), (errno.EROFS, "cannot write in")])
@@ -569,7 +563,7 @@ def test_a_python_is_unpacked_by_uv_if_it_is_the_one_of_the_manifest(tmp_path, m
             info = tarfile.TarInfo(f"python/{name}")
             info.mode, info.size = 0o755, len(data)
             tar.addfile(info, io.BytesIO(data))
-    plan, env, events = lock_for().lock.plan, tmp_path / "env", []
+    plan, env, events = lock_for().plan, tmp_path / "env", []
     bundles.write_manifest(tmp_path, described())
     assert install.unpack_python(tmp_path, plan, env, events.append) is None
     files = bundles.list_files(tmp_path, [PYTHON.path])
@@ -612,7 +606,7 @@ def test_the_lock_with_the_oldest_glibc_speaks_for_its_platform():
 
 def test_a_file_without_a_hash_or_of_two_contents_is_refused(tmp_path):
     with pytest.raises(LockError, match="no hash for demo 1"):
-        BundledPackages(tmp_path, lock_for()).items([dataclasses.replace(DEMO, sha256=None, size=1)])
+        lock_for(folder=tmp_path).items([dataclasses.replace(DEMO, sha256=None, size=1)])
     one, other = (
         Download(path=tmp_path / "a.whl", urls=(), shown=shown, root=tmp_path, hashes={"sha256": shown})
         for shown in "ab"
@@ -633,7 +627,7 @@ def test_a_server_that_states_no_sizes_is_no_failure(tmp_path):
     with running(NoHead) as server:
         url = f"http://{server}/demo-1-py3-none-any.whl"
         package = dataclasses.replace(DEMO, url=url)
-        assert BundledPackages(tmp_path, lock_for())._sizes([package]) == {}
+        assert lock_for(folder=tmp_path)._sizes([package]) == {}
 
 
 def test_a_folder_that_cannot_be_built_is_named_with_the_output_of_uv(tmp_path):
@@ -670,12 +664,10 @@ def test_build_requirements_that_cannot_be_had_are_a_note(tmp_path, monkeypatch)
     (tmp_path / "wheels").mkdir()
     with tarfile.open(tmp_path / "wheels" / "demo-1.tar.gz", "w:gz"):
         pass
-    events, notes = [], []
-    contents = BundleContents(
-        tmp_path, lock_for(packages=(source,), offline=True, no_index=True), events.append, notes
-    )
-    assert contents.build_tools() == []
-    assert "are not in the bundle" in notes[-1] and events[-1].kind == "warning"
+    events = []
+    locked = lock_for(packages=(source,), folder=tmp_path, emit=events.append, offline=True, no_index=True)
+    assert locked.build_tools() == []
+    assert "are not in the bundle" in locked.notes[-1] and events[-1].kind == "warning"
 
 
 # --- a Python in it ------------------------------------------------------------------------------
