@@ -30,7 +30,7 @@ from ..environment import place
 from ..errors import UsageError
 from ..lock.accept import read_lock
 from ..lock.fleet import plan_locks
-from ..lock.formats import check_choices, get_format
+from ..lock.formats import check_choices, find_lock_manager, get_format
 from ..lock.project import read_or_solve_lock
 from ..lock.request import make_request
 from ..model import (
@@ -43,7 +43,6 @@ from ..model import (
     UnservedHosts,
     as_plain,
     drop_event,
-    find_lock_manager,
     make_lock_name,
 )
 from ..model.declare import argument, dry_run_option, force_option, group, option

@@ -16,7 +16,7 @@ from ..config.project import apply_project
 from ..environment import place, record, registry
 from ..environment.activate import activate_line
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, find_lock_manager, is_good
+from ..model import CreateResult, Emit, Event, Plan, StepFailure, drop_event, is_good
 from ..model.declare import (
     BUILD,
     SOURCES,
@@ -173,7 +173,7 @@ def _complete_choices(options: CreateOptions, choices: Choices, emit: Emit) -> t
 
     Raises UsageError, DataError.
     """
-    from ..lock.formats import check_choices, get_format
+    from ..lock.formats import check_choices, find_lock_manager, get_format
 
     lock_file = options.lock
     if options.bundle:

@@ -20,9 +20,8 @@ from ..errors import LockError, UsageError
 from ..export import INSTALL_GPUENV, NEXT, assert_known, render, warnings
 from ..export.source import choose_source
 from ..export.subject import Subject, extras_of
-from ..lock.formats import get_format
+from ..lock.formats import find_lock_manager, get_format
 from ..model import (
-    CONDA_LOCK,
     LOCK_NAMES,
     VENV_LOCKS,
     Emit,
@@ -238,13 +237,10 @@ def _choose_lock_file(lock: Lock) -> Path:
 def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
     from ..lock import accept
 
-    if file.suffix == ".toml":
-        lock = pylock.read(file)
-        accept.check_grants(lock, file, choices)
-        return ExportSource(lock=_public(lock), file=file, env=env)
-    lock = accept.read_lock(file, dataclasses.replace(choices, manager="conda"))
+    manager = find_lock_manager(file, "venv")
+    lock = accept.read_lock(file, dataclasses.replace(choices, manager=manager))
     written = file if file.suffix in (".yml", ".yaml") else None
-    name = file if written else file.with_name(CONDA_LOCK)
+    name = file if written or get_format(manager).OF_WHEELS else file.with_name(make_lock_name(manager))
     return ExportSource(lock=_public(lock), file=name, env=env, written=written)
 
 

@@ -20,7 +20,6 @@ from ..model import (
     NodeVerdict,
     Verdict,
     drop_event,
-    find_lock_manager,
     is_expected,
     make_lock_name,
 )
@@ -162,6 +161,7 @@ def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | No
     if env.made_by_gpuenv:
         if locked and (file := _find_project_lock(Path(env.path))):
             from ..lock.accept import read_lock
+            from ..lock.formats import find_lock_manager
 
             return read_lock(file, dataclasses.replace(choices, manager=find_lock_manager(file, "venv")))
         return record.read_lock(Path(env.path))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,9 +36,12 @@ def require(*modules: str) -> None:
     """Raise UsageError with the install command if the conda extra is not installed."""
     absent = [m for m in modules if importlib.util.find_spec(m) is None]
     if absent:
+        package = Path(__file__).resolve().parents[1]
+        released = next(f / "release" for f in (package, package.parent) if (f / "release").is_dir())
+        python, file = (shlex.quote(str(p)) for p in (sys.executable, released / "requirements-conda.txt"))
         raise UsageError(
-            f"conda environments need {' and '.join(absent)}, which is not installed",
-            hint="run pip install 'gpuenv[conda]'",
+            f"conda environments need the extra conda of gpuenv; not installed: {', '.join(absent)}",
+            hint=f"{python} -m uv pip install --python {python} --require-hashes -r {file}",
         )
 
 

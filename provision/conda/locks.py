@@ -62,7 +62,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",
-            hint="make one with `gpuenv lock --manager conda`",
+            hint="write one: gpuenv lock --manager conda",
         ) from error
     if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
         lock = _derive_lock(_read_explicit(path, text, platform), platform, rows, path)

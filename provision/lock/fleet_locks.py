@@ -23,14 +23,13 @@ from ..model import (
     Lock,
     Target,
     UnservedHosts,
-    find_lock_manager,
     find_lock_target,
     name_few,
 )
 from ..system.versions import version
 from ..wheels import pylock
 from .accept import check_lock
-from .formats import get_format
+from .formats import find_lock_manager, get_format
 
 _OF_THE_LOCKS = ("target", "driver_os", "gpu", "gpus", "platform")
 

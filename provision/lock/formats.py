@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from pathlib import Path
 
 from ..config import rows
@@ -18,6 +19,7 @@ from ..model import (
     Request,
     RequestContext,
 )
+from ..system import trust
 
 
 class LockFormat:
@@ -142,6 +144,17 @@ NAMES = tuple(_FORMATS)
 def get_format(manager: str) -> LockFormat:
     """Return the lock format of a manager."""
     return _FORMATS[manager]
+
+
+def find_lock_manager(lock_file: Path | None, chosen: str) -> str:
+    """Return conda for a file of YAML and for a lock or list of conda by its content, and `chosen` for all others."""
+    if lock_file is None or lock_file.suffix == ".toml":
+        return chosen
+    text = ""
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # reading the lock says why
+        text = trust.read_project(lock_file).decode()
+    of_conda = re.search(r"^(@EXPLICIT\s*$|environments:|metadata:)", text, re.MULTILINE)
+    return "conda" if of_conda or lock_file.suffix in (".yml", ".yaml") else chosen
 
 
 def check_choices(choices: Choices) -> None:

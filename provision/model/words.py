@@ -3,7 +3,6 @@
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
 from typing import Literal, get_args
 
 from .values import Value
@@ -161,11 +160,6 @@ def find_lock_target(name: str) -> str | None:
     """Return the target or class in the name of a lock file, or None for the name of a project's lock."""
     match = re.fullmatch(_NAMED, name)
     return (match[1] or match[2]) if match else None
-
-
-def find_lock_manager(lock_file: PurePath | None, chosen: str) -> str:
-    """Return conda for a lock file that is not TOML, and `chosen` for others and without a lock file."""
-    return "conda" if lock_file and lock_file.suffix != ".toml" else chosen
 
 
 def is_venv_lock(name: str) -> bool:

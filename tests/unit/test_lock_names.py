@@ -6,12 +6,11 @@ from pathlib import Path, PurePath
 
 from rows import rows
 
-from provision.lock.formats import NAMES
+from provision.lock.formats import NAMES, find_lock_manager
 from provision.model import (
     LOCK_NAMES,
     VENV_CLASS_LOCKS,
     VENV_LOCKS,
-    find_lock_manager,
     find_lock_target,
     is_venv_lock,
     make_lock_name,
@@ -57,3 +56,15 @@ def test_no_other_module_writes_a_name_of_a_lock_file():
     assert len(files) > 100
     texts = {p.name: text for p in files if "pylock" in (text := p.read_text()) or "conda-lock" in text}
     assert {name: n for name, text in texts.items() if (n := list(written_names(text)))} == {}
+
+
+def test_a_lock_of_another_name_is_recognised_by_its_content(tmp_path):
+    path = tmp_path / "x.lock"
+    for text, manager in (
+        ('lock-version = "1.0"', "venv"),
+        ("#\n@EXPLICIT\n", "conda"),
+        ("environments:\n", "conda"),
+    ):
+        path.write_text(text)
+        assert find_lock_manager(path, "venv") == manager
+    assert find_lock_manager(tmp_path / "missing", "venv") == "venv"
