@@ -270,10 +270,10 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
 
 
 def _find_origin(config: Path | None, text: str) -> str:
-    """Return the line of gpuenv.yaml that has a package, else the option that names it."""
+    """Return the line of gpuenv.yaml that has a package, else its key."""
     lines = untrusted.read_text(config).splitlines() if config else []
     number = next((n for n, line in enumerate(lines, 1) if text in line), None)
-    return f"{config.name} line {number}" if config and number else f"--with {text}"
+    return f"{config.name} line {number}" if config and number else "packages"
 
 
 def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:

@@ -48,6 +48,7 @@ def test_add_keeps_a_bound_that_the_project_states(made):
     assert '["kept<2", "more"]' in (made.work / "gpuenv.yaml").read_text(), ran.err
     assert installed(made.work / ".venv")["kept"] == "1.0"
     assert "replaces" not in ran.err
+    assert made("add", "x @ ./no").err.startswith("error: packages: 'x @ ./no': no such path\n")
     ran = ok(made("add", "kept<1.5", "--no-verify"))
     assert "kept<1.5 replaces kept<2 in gpuenv.yaml" in ran.err
     (made.work / "asked.txt").write_text("kept<2\n")
