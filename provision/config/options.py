@@ -29,7 +29,8 @@ def get_cache_dir(c: "Choices") -> Path:
     """Return the folder of gpuenv's cache: parsed profiles, pages of indexes and what was read of them."""
     import platformdirs
 
-    return trust.secure_cache((c.cache_dir or Path(platformdirs.user_cache_dir("gpuenv"))).absolute())
+    default = Path(platformdirs.user_cache_dir("gpuenv")).absolute()
+    return trust.secure_cache(make_absolute(c.cache_dir) if c.cache_dir else default)
 
 
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
