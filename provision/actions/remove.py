@@ -6,11 +6,11 @@ import os
 import re
 from pathlib import Path
 
-from ..config.options import make_absolute
+from ..config.options import Choices, make_absolute
 from ..environment import kernel, place, registry, transaction
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
-from ..model.declare import argument, dry_run_option
+from ..model.declare import argument, dry_run_option, group
 from ..model.values import Value
 from ..system import process
 
@@ -18,10 +18,11 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RemoveOptions(Value):
-    """The options of `remove`."""
+    """The options of `remove`. It uses no cache; the option is accepted for scripts."""
 
     envs: list[Path] = argument(metavar="ENV...", help="Environments to remove.", complete="environments")
     dry_run: bool = dry_run_option()
+    choices: Choices = group(Choices, "cache_dir")
 
 
 def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Preview:
