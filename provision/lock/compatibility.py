@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
-from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite, ToolkitRelease
+from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, ToolkitRelease
 from ..model.values import Value
 from ..requirements.quote import try_requirement
 from ..resolve.question import Question
@@ -28,6 +28,7 @@ from ..resolve.satellites import (
 )
 from ..system.versions import major, meets, public, version
 from .compile import Answer
+from .measured import MeasuredRows
 from .pages import find_pages
 
 
@@ -54,14 +55,14 @@ class Conflict(Value):
 class Compatibility(Value, kw_only=False):
     """The measured rows of a question's platform. `named` are the requested packages.
 
-    `bounds_of` returns the bounds on frameworks that a release states, by framework, and `measured` the rows of a
-    wheel that was measured on this machine, by its sha256.
+    `bounds_of` returns the bounds on frameworks that a release states, by framework. `measured` are the rows of wheels that
+    were measured on this machine.
     """
 
     question: Question
     named: frozenset[str]
     bounds_of: Callable[[LockedPackage], Mapping[str, str]]
-    measured: Callable[[str | None], tuple[Satellite, ...]]
+    measured: MeasuredRows
 
     @cached_property
     def rows(self) -> SatelliteRows:
@@ -121,7 +122,7 @@ class Compatibility(Value, kw_only=False):
         """Return why a release does not go with builds, or None."""
         if _is_from_label_index(package.name, builds):
             return None
-        rows = self.rows.rows(package.name, package.version, self.measured(package.sha256))
+        rows = self.rows.rows(package.name, package.version, self.measured.rows(package.sha256))
         return objection(self.question, rows, builds, ignore_gpus_of=self._find_ignored(package.name))
 
     def kernel_notes(self, packages: Sequence[LockedPackage], builds: Sequence[Build]) -> Iterator[str]:
@@ -150,7 +151,7 @@ class Compatibility(Value, kw_only=False):
 
     def _has_own_row(self, package: LockedPackage) -> bool:
         release = public(package.version)
-        return release in self.rows.packages.get(package.name, {}) or bool(self.measured(package.sha256))
+        return release in self.rows.packages.get(package.name, {}) or bool(self.measured.rows(package.sha256))
 
     def _judge_named(self, package: LockedPackage, builds: Sequence[Build]) -> str | None:
         if package.index is None and find_pages(package.name, self.question.profiles.pages):

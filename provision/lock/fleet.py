@@ -212,7 +212,8 @@ class FleetLocker:
             (self.emit if event.kind in ("start", "progress") else events.append)(event)
 
         try:
-            plan, lock = self._solve_near(context, classes, keep)
+            near = self._read_near(context, classes, keep)
+            plan, lock = solve_near(context, self.choices, keep, near, upgrade=bool(self.upgrade))
         except LockError as error:
             if error.unreachable:
                 raise
@@ -225,17 +226,14 @@ class FleetLocker:
             return f"no build is compatible with the packages: {plan.hint or 'see gpuenv resolve --explain'}"
         return SolvedPlan(plan, lock, tuple(events))
 
-    def _solve_near(
-        self, context: RequestContext, classes: Sequence[HostClass], emit: Emit
-    ) -> tuple[Plan, Lock | None]:
-        """Return the plan and the lock, near to the lock that the classes have."""
+    def _read_near(self, context: RequestContext, classes: Sequence[HostClass], emit: Emit) -> Lock | None:
+        """Return the lock that the classes have, or None."""
         if self.upgrade is None or not classes:
-            return solve_near(context, self.choices, emit)
+            return None
         path = self.path(classes)
         text = f"lock file {path.name}, for {name_few([h for c in classes for h in c.hosts])}"
         emit(Event("start", "lock", text))
-        old_lock = read_old_lock(path, self.choices, context.target.platform, emit)
-        return solve_near(context, self.choices, emit, old_lock, upgrade=self.upgrade)
+        return read_old_lock(path, self.choices, context.target.platform, emit)
 
     def lock(self, context: RequestContext, classes: tuple[HostClass, ...]) -> Lock:
         """Return the lock of a plan with its hosts. Raises LockError, ResolveError."""
@@ -245,7 +243,8 @@ class FleetLocker:
                 self.emit(event)
             lock = solved.lock
         else:
-            plan, new_lock = self._solve_near(context, classes, self.emit)
+            near = self._read_near(context, classes, self.emit)
+            plan, new_lock = solve_near(context, self.choices, self.emit, near, upgrade=bool(self.upgrade))
             if new_lock is None:
                 named = ", ".join(c.id for c in classes)
                 raise LockError(

@@ -24,9 +24,10 @@ _OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
 
 @dataclasses.dataclass
 class MeasuredRows:
-    """The measured rows in a cache folder."""
+    """The measured rows of a platform in a cache folder."""
 
     cache: Path
+    platform: str
 
     @cached_property
     def _folder(self) -> Path:
@@ -43,8 +44,8 @@ class MeasuredRows:
     def __contains__(self, sha256: str | None) -> bool:
         return sha256 in self._digests
 
-    def rows(self, sha256: str | None, platform: str) -> tuple[Satellite, ...]:
-        """Return the rows of a wheel for a platform, or none for a wheel that was not measured."""
+    def rows(self, sha256: str | None) -> tuple[Satellite, ...]:
+        """Return the rows of a wheel, or none for one that was not measured."""
         if sha256 not in self._digests:
             return ()
         try:
@@ -55,7 +56,7 @@ class MeasuredRows:
             ]
         except (OSError, ValueError, TypeError, AttributeError):
             return ()
-        return tuple(row for row in rows if row.platform == platform)
+        return tuple(row for row in rows if row.platform == self.platform)
 
     def write(self, sha256: str, rows: Iterable[Satellite]) -> None:
         """Store the rows of a wheel. The cache is optional."""
@@ -65,14 +66,16 @@ class MeasuredRows:
 
 def read_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """Return the rows of a lock's wheels that were measured on this machine."""
-    kept = MeasuredRows(get_cache_dir(choices))
-    packages = lock.packages if lock else ()
-    return tuple(row for p in packages for row in kept.rows(p.sha256, lock.plan.platform if lock else ""))
+    if lock is None:
+        return ()
+    kept = MeasuredRows(get_cache_dir(choices), lock.plan.platform)
+    return tuple(row for p in lock.packages for row in kept.rows(p.sha256))
 
 
 def measure(lock: Lock, prefix: Path, choices: Choices, emit: Emit) -> None:
     """Measure the installed wheels of a lock that have code for CUDA or a framework and no row, and keep the rows."""
-    kept, plan = MeasuredRows(get_cache_dir(choices)), lock.plan
+    plan = lock.plan
+    kept = MeasuredRows(get_cache_dir(choices), plan.platform)
     ours = {b.framework for b in plan.builds}
     ours |= {requirement_name(r) for b in plan.builds for r in b.requirements}
     for package in lock.packages:

@@ -392,7 +392,7 @@ def list_notes(state: State, chosen: Solution) -> Iterator[str]:
         package = by_name[name]
         compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
         if not compiled or state.compatibility.rows.rows(
-            name, package.version, state.compatibility.measured(package.sha256)
+            name, package.version, state.compatibility.measured.rows(package.sha256)
         ):
             continue
         if state.bounds_of(package).keys() & {b.framework for b in chosen.builds}:

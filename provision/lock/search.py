@@ -68,9 +68,20 @@ def search(
 
 
 def _solve(state: State) -> Solution:
-    """Ask, judge, and compare, with an older Python too where a package needs it. Raises LockError, ResolveError."""
+    """Ask, judge, and compare, with an older Python too where a package needs it. Raises LockError, ResolveError.
+
+    After a refusal of the first candidate: without pins of gpuenv's own, another CUDA, an older local build, another Python.
+    """
     pythons.choose_python(state)
-    best = _compare(state, _first_solution(state))
+    first = first_candidate(state)
+    outcome = pythons.attempt_each_cuda(state, first)
+    if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
+        outcome = _try_older_local(state, outcome)
+    if isinstance(outcome, Refusal):
+        outcome = pythons.try_other_pythons(state, outcome)
+    if isinstance(outcome, Refusal):
+        raise retry.explain_refusal(state, outcome)
+    best = _compare(state, outcome)
     for conflict in best.conflicts:
         if not conflict.roots and conflict.name in state.compatibility.named:
             raise ResolveError(
@@ -100,19 +111,6 @@ def _compare(state: State, best: Solution) -> Solution:
             if isinstance(outcome, Solution) and _rank(state, outcome) < _rank(state, best):
                 best = outcome
     return best
-
-
-def _first_solution(state: State) -> Solution:
-    """Return the first solution. After a refusal: without pins of gpuenv's own, another CUDA, an older local build, another Python."""
-    first = first_candidate(state)
-    outcome = pythons.attempt_each_cuda(state, first)
-    if isinstance(outcome, Refusal) and first.builds[0].index == "find-links":
-        outcome = _try_older_local(state, outcome)
-    if isinstance(outcome, Refusal):
-        outcome = pythons.try_other_pythons(state, outcome)
-    if isinstance(outcome, Refusal):
-        raise retry.explain_refusal(state, outcome)
-    return outcome
 
 
 def _try_older_local(state: State, refusal: Refusal) -> Outcome:

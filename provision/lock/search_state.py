@@ -10,7 +10,7 @@ from dataclasses import field
 from ..errors import LockError
 from ..index.config import own_cache
 from ..index.simple_api import File
-from ..model import FRAMEWORKS, Build, Event, LockedPackage, Plan, RequestContext, Satellite
+from ..model import FRAMEWORKS, Build, Event, LockedPackage, Plan, RequestContext
 from ..model.values import Value
 from ..system.versions import version
 from ..wheels.pylock import is_source
@@ -112,7 +112,7 @@ class State:
 
     def __post_init__(self) -> None:
         self._metadata = IndexMetadata(self.context.sources)
-        self._measured = MeasuredRows(own_cache(self.context.sources))
+        self._measured = MeasuredRows(own_cache(self.context.sources), self.context.target.platform)
         self._stated: dict[str, dict[str, str]] = {}
         self.named = read_named_packages(self.context)
         self.set_fitting(self.fitting)
@@ -126,7 +126,7 @@ class State:
         """Go on with other fitting builds: of another Python, or without an index."""
         names = frozenset(n.name for n in self.named)
         self.fitting = fitting
-        self.compatibility = Compatibility(fitting.question, names, self.bounds_of, self.read_measured)
+        self.compatibility = Compatibility(fitting.question, names, self.bounds_of, self._measured)
         self.pages = Pages(fitting, self.named, self.rules.emit, self.locked)
 
     def close_pytorch(self, error: LockError) -> None:
@@ -145,10 +145,6 @@ class State:
         return self.fitting.group(candidate.builds, candidate.plan.python or "")
 
     # --- releases ------------------------------------------------------------------------------------
-
-    def read_measured(self, sha256: str | None) -> tuple[Satellite, ...]:
-        """Return the rows of a wheel that was measured on this machine."""
-        return self._measured.rows(sha256, self.context.target.platform)
 
     def read_requirements(self, package: LockedPackage) -> tuple[str, ...] | None:
         """Return the Requires-Dist of a release, or None if it cannot be read."""

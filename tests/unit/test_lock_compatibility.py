@@ -1,6 +1,7 @@
 """Measured rows: which releases a question leaves out, and which packages of an answer do not go with its builds."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,9 +44,8 @@ def facts(*rows, named=(), builds=(), requires=(), device="cuda", measured=None)
     request = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     question = Question(request, TARGET, known, AvailableWheels())
     bounds = stated_bounds(requires, "linux-x86_64", "3.11")
-    return Compatibility(
-        question, frozenset(named), lambda _package: bounds, lambda sha256: (measured or {}).get(sha256, ())
-    )
+    kept = SimpleNamespace(rows=lambda sha256: (measured or {}).get(sha256, ()))
+    return Compatibility(question, frozenset(named), lambda _package: bounds, kept)
 
 
 def locked(name, version, sha256=None):

@@ -72,7 +72,7 @@ def test_an_index_that_ends_while_solutions_are_compared_keeps_the_first_one(mon
     here.newest = Answer(packages=(el.wheel("vllm", "0.2"),))
     here.asked.add((first, first.plan.python))
     monkeypatch.setattr(here, "read_bounds", lambda _: {})
-    monkeypatch.setattr(search, "_first_solution", lambda _: best)
+    monkeypatch.setattr(search.pythons, "attempt_each_cuda", lambda *_: best)
 
     def refuse(state, candidate):
         state.asked.add((candidate, candidate.plan.python))
@@ -321,20 +321,22 @@ def test_the_line_of_a_closed_repository_is_named_once():
 # --- fleets --------------------------------------------------------------------------------------------
 
 
-def test_a_plan_of_a_fleet_without_builds_is_refused_and_a_silent_index_ends_it():
+def test_a_plan_of_a_fleet_without_builds_is_refused_and_a_silent_index_ends_it(monkeypatch):
     plan = dataclasses.replace(el.of().plan, hint="use another")
     closed, absent = LockError("no answer", unreachable="pypi"), LockError("not found", absent="x")
     answers = iter([(plan, None), (plan, None), closed, absent])
 
-    def solve_near(*_):
+    def solve_near(*_, **__):
         answer = next(answers)
         if isinstance(answer, LockError):
             raise answer
         return answer
 
+    monkeypatch.setattr("provision.lock.fleet.solve_near", solve_near)
     fleet = SimpleNamespace(
-        emit=drop_event, refusals=[], solved={}, _solve_near=solve_near, _key=lambda *_: None, choices=None
-    )
+        emit=drop_event, refusals=[], solved={}, _read_near=lambda *_: None, _key=lambda *_: None, choices=None,
+        upgrade=None,
+    )  # fmt: skip
     context = state("torch").context
     assert FleetLocker._solve(fleet, context, ()).endswith(": use another")
     with pytest.raises(LockError, match="a: no build is compatible") as refused:

@@ -1,5 +1,7 @@
 """Packages of another CUDA than the builds': by name, by version, and who brings them."""
 
+from types import SimpleNamespace
+
 from rows import rows
 
 from provision.lock.compatibility import Compatibility, cuda_of_part
@@ -52,7 +54,7 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     question = Question(asked, TARGET, known, AvailableWheels())
-    facts = Compatibility(question, frozenset(named), lambda _: {}, lambda _: ())
+    facts = Compatibility(question, frozenset(named), lambda _: {}, SimpleNamespace(rows=lambda _: ()))
     answer = Answer(packages=tuple(packages), annotations=lambda: ({}, required_by))
     return [one.sentence for one in facts.conflicts((build,), answer)]
 
