@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ def _change(entries: Any, old: Sequence[str], new: Sequence[str | None]) -> None
             entries[i] = new[i]
     for entry in new[len(old) :]:
         entries.append(entry)
-
-
-# Start, end, and the text that replaces the range
-_Change = tuple[int, int, str]
 
 
 def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
@@ -173,69 +169,55 @@ def _edit_yaml(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
     import yaml
 
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)  # the marks of a node count characters
-    newline = "\r\n" if "\r\n" in text else "\n"
     pairs = root.value if root is not None and root.id == "mapping" else []
     pair = next((p for p in pairs if p[0].value == "packages"), None)
-    added = [_quote(entry) for entry in new[len(old) :] if entry is not None]
+    written = [entry and json.dumps(entry, ensure_ascii=False) for entry in new]
+    added = [entry for entry in written[len(old) :] if entry]
     if pair is None:
         indent = " " * root.start_mark.column if pairs else ""
-        rows = [f"{indent}packages:", *(f"{indent}  - {entry}" for entry in added)]
-        return text + newline * (bool(text) and not text.endswith("\n")) + newline.join(rows) + newline
-    node = pair[1]
+        return _insert_rows(text, len(text), f"{indent}  - ", added, f"{indent}packages:")
+    key, node = pair
+    start, end = node.start_mark.index, node.end_mark.index
     if node.id == "scalar":  # nothing, or null
-        if node.start_mark.index < node.end_mark.index:
-            return _apply(text, [(node.start_mark.index, node.end_mark.index, f"[{', '.join(added)}]")])
-        indent = " " * (pair[0].start_mark.column + 2)
-        return _insert_rows(text, pair[0].end_mark.index, [f"{indent}- {entry}" for entry in added], newline)
-    changes: list[_Change] = [
-        (item.start_mark.index, item.end_mark.index, _quote(after))
-        for item, before, after in zip(node.value, old, new, strict=False)
-        if after is not None and before != after
+        if start < end:
+            return f"{text[:start]}[{', '.join(added)}]{text[end:]}"
+        return _insert_rows(text, key.end_mark.index, " " * (key.start_mark.column + 2) + "- ", added)
+    changes = [
+        (item.start_mark.index, item.end_mark.index, after)
+        for item, before, entry, after in zip(node.value, old, new, written, strict=False)
+        if after is not None and before != entry
     ]
-    changes += _remove_entries(text, node, [i for i, entry in enumerate(new[: len(old)]) if entry is None])
+    changes += _remove_entries(text, node, [i for i in range(len(old)) if new[i] is None])
+    last = node.value[-1].end_mark.index if node.value else start + 1
     if added and node.flow_style:
-        index = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
-        listed = ", ".join(added)
-        changes.append((index, index, f", {listed}" if node.value else listed))
+        changes.append((last, last, ", ".join(["", *added] if node.value else added)))
     elif added:
-        indent = " " * node.start_mark.column
-        rows = [f"{indent}- {entry}" for entry in added]
-        text = _insert_rows(text, node.value[-1].end_mark.index, rows, newline)
-    return _apply(text, changes)
-
-
-def _remove_entries(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
-    """Return the changes that remove entries: whole lines, or in a flow list the entry and a comma."""
-    changes: list[_Change] = []
-    for i in gone:
-        start, end = node.value[i].start_mark.index, node.value[i].end_mark.index
-        if not node.flow_style:
-            line_end = text.find("\n", end)
-            changes.append((text.rfind("\n", 0, start) + 1, line_end + 1 if line_end >= 0 else len(text), ""))
-        elif any(kept not in gone for kept in range(i)):
-            changes.append((node.value[i - 1].end_mark.index, end, ""))
-        else:
-            after = node.value[i + 1].start_mark.index if i + 1 < len(node.value) else end
-            changes.append((start, after, ""))
-    return changes
-
-
-def _insert_rows(text: str, index: int, rows: Sequence[str], newline: str) -> str:
-    """Return the text with rows inserted after the line of an index."""
-    end = text.find("\n", index)
-    if end < 0:
-        return text + newline + newline.join(rows) + newline
-    return text[: end + 1] + newline.join(rows) + newline + text[end + 1 :]
-
-
-def _apply(text: str, changes: Sequence[_Change]) -> str:
-    for start, end, new in sorted(changes, reverse=True):
-        text = text[:start] + new + text[end:]
+        text = _insert_rows(text, last, " " * node.start_mark.column + "- ", added)
+    for start, end, after in sorted(changes, reverse=True):
+        text = text[:start] + after + text[end:]
     return text
 
 
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _remove_entries(text: str, node: Any, gone: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+    """Yield what removes entries: whole lines, or in a flow list the entry and a comma."""
+    for i in gone:
+        start, end = node.value[i].start_mark.index, node.value[i].end_mark.index
+        if not node.flow_style:
+            start, end = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
+        elif any(kept not in gone for kept in range(i)):
+            start = node.value[i - 1].end_mark.index
+        elif i + 1 < len(node.value):
+            end = node.value[i + 1].start_mark.index
+        yield start, end, ""
+
+
+def _insert_rows(text: str, index: int, mark: str, entries: Sequence[str], *before: str) -> str:
+    """Return the text with a row for each entry after the line of an index."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    end = text.find("\n", index) + 1 or len(text)
+    lead = newline if text[:end] and text[end - 1] != "\n" else ""
+    rows = [*before, *(mark + entry for entry in entries)]
+    return text[:end] + lead + newline.join(rows) + newline + text[end:]
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:

@@ -90,57 +90,45 @@ def _build(events: Iterator[Any]) -> YamlNode | None:
     import yaml
 
     root: YamlNode | None = None
-    open_nodes: list[YamlNode] = []
-    keys: list[YamlNode | None] = []
     documents = 0
     for event in events:
-        line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
+                line = event.start_mark.line + 1
                 raise NotReadError("a second document begins here; gpuenv reads only one", line)
-        elif isinstance(event, yaml.AliasEvent):
-            raise NotReadError(f"the alias *{event.anchor} is not supported: write the value itself", line)
-        elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-            open_nodes.pop()
-            keys.pop()
         elif isinstance(event, yaml.NodeEvent):
-            node = _build_scalar(event, line)
-            if not open_nodes:
-                root = node
-            elif open_nodes[-1].kind == "list":
-                open_nodes[-1].items.append(node)
-            elif (key := keys[-1]) is None:
-                keys[-1] = node
-            else:
-                open_nodes[-1].pairs.append((key, node))
-                keys[-1] = None
-            if node.kind != "scalar":
-                open_nodes.append(node)
-                keys.append(None)
-            if len(open_nodes) > MAX_DEPTH:
-                raise NotReadError(f"lists and tables are nested more than {MAX_DEPTH} deep", line)
+            root = _build_node(event, events, 1)
     return root
 
 
-def _build_scalar(event: Any, line: int) -> YamlNode:
+def _build_node(event: Any, events: Iterator[Any], depth: int) -> YamlNode:
     import yaml
 
+    line = event.start_mark.line + 1
+    if isinstance(event, yaml.AliasEvent):
+        raise NotReadError(f"the alias *{event.anchor} is not supported: write the value itself", line)
     if event.anchor is not None:
         raise NotReadError(f"the anchor &{event.anchor} is not supported: write the value itself", line)
     if event.tag is not None:
         raise NotReadError(f"the tag {event.tag} is not supported", line)
-    if isinstance(event, yaml.SequenceStartEvent):
-        return YamlNode(kind="list", line=line)
-    if isinstance(event, yaml.MappingStartEvent):
-        return YamlNode(kind="table", line=line)
-    taken = None
-    if event.implicit[0]:  # only a plain scalar can be a number
-        tag = _resolver().resolve(yaml.ScalarNode, event.value, (True, False))
-        taken = _TAKEN_FOR.get(tag)
-    return YamlNode(
-        kind="scalar", line=line, text=event.value, taken_for=taken, quoted=event.style in _QUOTES
-    )
+    if isinstance(event, yaml.ScalarEvent):
+        taken = None
+        if event.implicit[0]:  # only a plain scalar can be a number
+            tag = _resolver().resolve(yaml.ScalarNode, event.value, (True, False))
+            taken = _TAKEN_FOR.get(tag)
+        quoted = event.style in _QUOTES
+        return YamlNode(kind="scalar", line=line, text=event.value, taken_for=taken, quoted=quoted)
+    if depth > MAX_DEPTH:
+        raise NotReadError(f"lists and tables are nested more than {MAX_DEPTH} deep", line)
+    node = YamlNode(kind="list" if isinstance(event, yaml.SequenceStartEvent) else "table", line=line)
+    while not isinstance(inner := next(events), (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+        item = _build_node(inner, events, depth + 1)
+        if node.kind == "list":
+            node.items.append(item)
+        else:
+            node.pairs.append((item, _build_node(next(events), events, depth + 1)))
+    return node
 
 
 @functools.cache
