@@ -16,7 +16,7 @@ from ..requirements.folder import FolderFindings
 from ..requirements.quote import quote_text, suggest_version
 from ..requirements.scan import Scan
 from ..system.files import suggest_fix
-from ..templates import read
+from ..templates import fill, read
 from .edit import write_files
 from .env import find_in_folder
 from .file import CONFIG_NAME, parse_config, read_config
@@ -127,90 +127,46 @@ def _read_includes(folder: Path, text: str) -> list[str]:
     return texts
 
 
-_HEAD = """\
-# The GPU environment of this project. `gpuenv create` builds and verifies it.
-# For all keys, see docs/reference/gpuenv-yaml.md of gpuenv. Quote versions: YAML reads 3.10 as 3.1.
-"""
+_COMPUTES = "computes its requirements: lock runs it"
 
 
-# A few lines longer than most functions: it lists the parts of the file in their order.
 def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) -> str:
     """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings. Raises DataError."""
-    parts = [_HEAD, "\nframeworks:\n", *(_render_row(text, origin) for text, origin in frameworks)]
-    if signs.requirements:
-        head = "\n# Requirements files in pip's format\nrequirements:\n"
-        parts += [head, *(_render_row(name, why) for name, why in signs.requirements.items())]
-    else:
-        parts.append('\n# requirements: ["requirements.txt"]\n')
-    parts += _render_project(signs)
-    parts += _render_packages(signs)
-    parts.append("\n")
-    for key, value, example in (
-        ("python", signs.python, '"3.12"'),
-        ("cuda", signs.cuda, '"12.6"          # only builds for this CUDA'),
-        ("device", signs.device, '"cpu"'),
-    ):
-        origin = f"  # {quote_text(signs.origins[key])}" if value and signs.origins.get(key) else ""
-        parts.append(f"{key}: {json.dumps(value)}{origin}\n" if value else f"# {key}: {example}\n")
-    if signs.find_links:
-        parts.append(f"find_links: {json.dumps(signs.find_links)}\n")
-    parts.append("# manager: conda        # the default is venv\n")
-    parts.append('# targets: {node: {driver: "550.54.15", gpus: ["A100"]}}   # gpuenv lock --target node\n')
-    parts.append(
-        "\n# Checks that `gpuenv verify` runs after its own stages:\n# checks:\n#   - run: python train.py --help\n"
+    lists = {"frameworks": frameworks, "requirements": signs.requirements.items(), "packages": signs.packages.items()}  # fmt: skip
+    rows = {
+        key: "\n".join(
+            f"- {json.dumps(text, ensure_ascii=False)}{_comment(origin)}" for text, origin in pairs
+        )
+        for key, pairs in lists.items()
+    }
+    keys = ("project", "extras", "groups", "python", "cuda", "device", "find_links")
+    text = fill(
+        "init.yaml",
+        {key: getattr(signs, key) for key in keys}
+        | {f"of_{key}": _comment(signs.origins.get(key)) for key in ("python", "cuda", "device")}
+        | rows
+        | {
+            "not_installed": quote_text(signs.not_installed or ""),
+            "computed": _comment(signs.computed and f"{signs.computed} {_COMPUTES}"),
+            "undeclared": [
+                quote_text(package or f"{module} (its package is unknown)") + _comment(where)
+                for module, (package, where) in signs.undeclared.items()
+            ],
+            "open": [
+                *map(quote_text, signs.remarks),
+                *(
+                    quote_text(f"{name} is not listed" + (f" ({by})" if by else ""))
+                    for name, by in signs.left.items()
+                ),
+            ],
+        },
     )
-    open_points = [
-        *signs.remarks,
-        *(f"{name} is not listed" + (f" ({by})" if by else "") for name, by in signs.left.items()),
-    ]
-    if open_points:
-        parts += ["\n# Not included, please check:\n", *(f"#   {quote_text(text)}\n" for text in open_points)]
-    text = "".join(parts)
     parse_config(CONFIG_NAME, text.encode())
     return text
 
 
-_COMPUTES = "computes its requirements: lock runs it"
-
-
-def _render_project(signs: FolderFindings) -> list[str]:
-    """Return the lines about the project's folder."""
-    if not signs.project:
-        return []
-    place = json.dumps(signs.project)
-    if signs.not_installed:
-        parts = [
-            f"\n# Only the dependencies, the project is not installed: {quote_text(signs.not_installed)}\n",
-            f"project: {{path: {place}, install: false}}\n",
-        ]
-    else:
-        computed = f"  # {quote_text(signs.computed)} {_COMPUTES}" if signs.computed else ""
-        parts = [
-            "\n# The folder of pyproject.toml or setup.py. You can add extras: and groups:\n",
-            f"project: {place}{computed}\n",
-        ]
-    chosen = {"extras": signs.extras, "groups": signs.groups}
-    return [*parts, *(f"{key}: {json.dumps(names)}\n" for key, names in chosen.items() if names)]
-
-
-def _render_packages(signs: FolderFindings) -> list[str]:
-    """Return the packages, with suggested ones as comments."""
-    head = "\n# Other packages of this environment. `gpuenv add` edits this list.\n"
-    parts = [head, "packages:\n" if signs.packages else "packages: []\n"]
-    parts += [_render_row(text, origin) for text, origin in signs.packages.items()]
-    if signs.undeclared:
-        parts.append(
-            "# Imported, but not declared, or by an extra alone. `gpuenv verify` says which of them are missing:\n"
-        )
-        parts += [
-            f"#   {quote_text(package or f'{module} (its package is unknown)')}  # {quote_text(where)}\n"
-            for module, (package, where) in signs.undeclared.items()
-        ]
-    return parts
-
-
-def _render_row(text: str, origin: str) -> str:
-    return f"  - {json.dumps(text, ensure_ascii=False)}" + (f"  # {quote_text(origin)}\n" if origin else "\n")
+def _comment(text: str | None) -> str:
+    return f"  # {quote_text(text)}" if text else ""
 
 
 _IGNORED = ".venv/"
