@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,55 +34,47 @@ _MOST_INCLUDED = 50
 _WARNING = " WARNING: only this machine has this path. On others: make env GPUENV_FROM=ADDRESS"
 
 
-@dataclass(kw_only=True, slots=True)
-class MakefilePart:
-    """A Makefile with gpuenv's part (`data` is None if it had the part already), and remarks."""
-
-    data: bytes | None
-    targets: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-
 def find_makefile(folder: Path) -> Path:
     """Return the file that make reads in a folder, or the path for a new one."""
     return next((folder / name for name in NAMES if (folder / name).exists()), folder / "Makefile")
 
 
-def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
-    """Append gpuenv's part to a Makefile.
+def extend_makefile(gpuenv_from: str, remarks: list[str], path: Path, old: bytes) -> tuple[bytes | None, str]:
+    """Return a Makefile with gpuenv's part, None if it had the part already, and what `init` says of it.
 
     A target that exists, there or in an included file, is called gpuenv-... here. `gpuenv_from` is the default of
     GPUENV_FROM: an address or a path without quotes, `$` and backslashes. The template rejects a plain word, because pip
     would install any package of that name from an index.
     """
-    text = data.decode("latin-1")  # every byte is one character and is written back unchanged
+    text = old.decode("latin-1")  # every byte is one character and is written back unchanged
     if BEGIN in text:
-        return MakefilePart(data=None)
-    part = MakefilePart(data=None)
+        return None, "already has gpuenv's part"
     taken = set().union(*map(list_targets, [text, *_read_includes(path.parent, text)]))
-    rules: list[str] = []
+    rules: dict[str, str] = {}
     for target, command in _RULES.items():
         name = _choose_free_name(target, taken)
         if name != target:
-            part.remarks.append(f"{path.name} has a target {target} already: gpuenv's target is {name}")
-        part.targets.append(name)
-        rules.append(f"{name}: ; $(GPUENV) {command}")
+            remarks.append(f"{path.name} has a target {target} already: gpuenv's target is {name}")
+        rules[name] = f"{name}: ; $(GPUENV) {command}"
+    warning = ""
+    if not gpuenv_from:
+        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
+    elif gpuenv_from.startswith(("/", "file:")):  # a clone on another machine does not have it
+        warning = _WARNING
+        remarks.append(
+            f"{path.name} installs gpuenv from a path on this machine. On others: make env GPUENV_FROM=git+https://HOST/gpuenv"
+        )
     # latin-1 restores the bytes of the path, as for the rest of the file
     source = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
-    lines = read("init.mk").replace("@targets@", " ".join(part.targets)).replace("@rules@", "\n".join(rules))
-    lines = lines.replace("@source@", source).replace(" \n", "\n")
-    local = is_of_one_machine(gpuenv_from)
-    lines = lines.replace("@warning@", _WARNING if local else "")
+    lines = (
+        read("init.mk").replace("@targets@", " ".join(rules)).replace("@rules@", "\n".join(rules.values()))
+    )
+    lines = lines.replace("@source@", source).replace(" \n", "\n").replace("@warning@", warning)
     newline = "\r\n" if "\r\n" in text else "\n"
     # start with an empty line, because a final backslash would join the next line
     lead = "" if not text else newline if text.endswith("\n") else newline * 2
-    part.data = data + (lead + lines.replace("\n", newline)).encode("latin-1")
-    return part
-
-
-def is_of_one_machine(gpuenv_from: str) -> bool:
-    """Return whether a source is an absolute path, which a clone on another machine does not have."""
-    return gpuenv_from.startswith(("/", "file:"))
+    data = old + (lead + lines.replace("\n", newline)).encode("latin-1")
+    return data, ", ".join(f"make {target}" for target in rules)
 
 
 def _choose_free_name(target: str, taken: set[str]) -> str:
@@ -206,7 +197,7 @@ def write_project_files(
         decisions += list_decisions(findings, chosen)
         remarks += findings.remarks
     for path, extend in (
-        (find_makefile(folder), partial(_extend_makefile, gpuenv_from, remarks)),
+        (find_makefile(folder), partial(extend_makefile, gpuenv_from, remarks)),
         (folder / ".gitignore", _extend_gitignore),
     ):
         old = _read_bytes(path)
@@ -298,22 +289,6 @@ def _keep_bound(text: str, findings: FolderFindings) -> tuple[str, str]:
     """Return a named framework with its origin: a bare name gets the bounds of files that gpuenv.yaml cannot list."""
     bound = findings.bounds.get(text)
     return (text + bound, findings.frameworks[text]) if bound else (text, "")
-
-
-def _extend_makefile(
-    gpuenv_from: str, remarks: list[str], path: Path, old: bytes
-) -> tuple[bytes | None, str]:
-    part = add_part(path, old, gpuenv_from)
-    remarks += part.remarks
-    if part.data is None:
-        return None, "already has gpuenv's part"
-    if not gpuenv_from:
-        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
-    elif is_of_one_machine(gpuenv_from):
-        remarks.append(
-            f"{path.name} installs gpuenv from a path on this machine. On others: make env GPUENV_FROM=git+https://HOST/gpuenv"
-        )
-    return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
 def _extend_gitignore(_: Path, old: bytes) -> tuple[bytes | None, str]:
