@@ -369,9 +369,9 @@ def parse_table(data: bytes) -> YamlNode | None:
     table = read_table_of(data)
     if table is None:
         return None
-    from ..requirements.toml import TomlLocations  # most projects have a gpuenv.yaml
+    from ..requirements.toml import TomlFile  # most projects have a gpuenv.yaml
 
-    return _build_node(table, TABLE, 1, TomlLocations(PYPROJECT, decode_yaml(data)).keys)
+    return _build_node(table, TABLE, 1, TomlFile(PYPROJECT, decode_yaml(data)).keys)
 
 
 def _build_node(value: Any, name: str, line: int, lines: dict[str, int], depth: int = 0) -> YamlNode:

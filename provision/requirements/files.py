@@ -18,7 +18,7 @@ from . import poetry
 from .lines import SourceLine, has_file_options, split_lines, split_options
 from .nodes import NotReadError, YamlNode, decode_yaml, parse_yaml
 from .quote import parse_requirement, quote_text
-from .toml import Table, TomlLocations, read_toml, table_at
+from .toml import TomlFile, read_toml
 from .tree import find_root, read_bytes, refuse_outside
 
 _MOST_FILES = 500
@@ -274,8 +274,8 @@ class CondaEnvironment:
     def read(self, name: str) -> None:
         """Read an environment.yml, pixi.toml or Pipfile without running or fetching anything. Raises UsageError."""
         if name in (PIXI, PIPFILE):
-            data, text = read_toml(self.folder / name, name)
-            (self._read_pixi if name == PIXI else self._read_pipfile)(data, TomlLocations(name, text))
+            file = read_toml(self.folder / name, name)
+            (self._read_pixi if name == PIXI else self._read_pipfile)(file)
             return
         try:
             root = parse_yaml(decode_yaml(read_bytes(self.folder / name, name)))
@@ -299,31 +299,31 @@ class CondaEnvironment:
                     if wheel.kind == "scalar":
                         self._read_pip_line(name, wheel.text.strip(), f"{name} line {wheel.line}")
 
-    def _read_pixi(self, data: Table, places: TomlLocations) -> None:
+    def _read_pixi(self, file: TomlFile) -> None:
         """Read the packages that the default environment of pixi.toml has on Linux. Other features are left to the user."""
-        default = table_at(data, "environments").get("default", [])
+        default = file.at("environments").get("default", [])
         named = default.get("features") if isinstance(default, dict) else default
         features = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
         for part in ((), *(("feature", name) for name in features)):
             for keys in (part, *((*part, "target", system) for system in ("unix", "linux", "linux-64"))):
-                for name, value in table_at(data, *keys, "dependencies").items():
+                for name, value in file.at(*keys, "dependencies").items():
                     version = value.get("version", "*") if isinstance(value, dict) else value
-                    origin = places.locate_key(name, ".".join((*keys, "dependencies")))
+                    origin = file.locate_key(name, ".".join((*keys, "dependencies")))
                     self._read_spec(f"{name} {version}", origin)
-                self._read_wheels(table_at(data, *keys), places, "pypi-dependencies", *keys)
+                self._read_wheels(file, *keys, "pypi-dependencies")
         self.left += [
             f"{PIXI}: feature {quote_text(name)} is not included"
-            for name in table_at(data, "feature")
+            for name in file.at("feature")
             if name not in features
         ]
 
-    def _read_pipfile(self, data: Table, places: TomlLocations) -> None:
-        self._read_wheels(data, places, "packages")
-        if isinstance(version := table_at(data, "requires").get("python_version"), str):
-            self.python, self.origins["python"] = version, places.locate_key("python_version", "requires")
+    def _read_pipfile(self, file: TomlFile) -> None:
+        self._read_wheels(file, "packages")
+        if isinstance(version := file.at("requires").get("python_version"), str):
+            self.python, self.origins["python"] = version, file.locate_key("python_version", "requires")
 
-    def _read_wheels(self, data: Table, places: TomlLocations, key: str, *within: str) -> None:
-        wheels = poetry.read_dependencies(data.get(key), places, ".".join((*within, key)))
+    def _read_wheels(self, file: TomlFile, *keys: str) -> None:
+        wheels = poetry.read_dependencies(file, *keys)
         self.lines += [SourceLine(text=line, origin=o, folders=(self.folder,)) for line, o, _ in wheels]
 
     def read_commands(self, texts: Iterable[tuple[str, str]]) -> None:

@@ -92,10 +92,10 @@ def _build(events: Iterator[Any]) -> YamlNode | None:
     root: YamlNode | None = None
     documents = 0
     for event in events:
+        line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                line = event.start_mark.line + 1
                 raise NotReadError("a second document begins here; gpuenv reads only one", line)
         elif isinstance(event, yaml.NodeEvent):
             root = _build_node(event, events, 1)

@@ -7,29 +7,29 @@ from typing import Any
 
 from ..errors import UsageError
 from .quote import quote_text
-from .toml import Table, TomlLocations
+from .toml import Table, TomlFile
 
 _LONGEST = 1_000
 
 
-def read_dependencies(table: Any, places: TomlLocations, section: str) -> list[tuple[str, str, bool]]:
-    """Return the requirements of a dependency table, each with its origin and whether it is optional.
+def read_dependencies(file: TomlFile, *keys: str) -> list[tuple[str, str, bool]]:
+    """Return the requirements of the dependency table at a path of keys, each with its origin and whether it is optional.
 
     The bounds on Python are left out. Raises UsageError with file and line.
     """
     return [
         (_write_requirement(name, one, origin), origin, isinstance(one, dict) and one.get("optional") is True)
-        for name, value in (table if isinstance(table, dict) else {}).items()
-        if name.lower() != "python" and (origin := places.locate_key(name, section))
+        for name, value in file.at(*keys).items()
+        if name.lower() != "python" and (origin := file.locate_key(name, ".".join(keys)))
         for one in (value if isinstance(value, list) else [value])
     ]
 
 
-def read_python(table: Any, places: TomlLocations, section: str) -> tuple[str, str | None]:
+def read_python(file: TomlFile, *keys: str) -> tuple[str, str | None]:
     """Return the bounds on Python of a dependency table, and their origin. Raises UsageError."""
-    for name, value in (table if isinstance(table, dict) else {}).items():
+    for name, value in file.at(*keys).items():
         if name.lower() == "python" and isinstance(value, str):
-            origin = places.locate_key(name, section)
+            origin = file.locate_key(name, ".".join(keys))
             return _convert_constraint(value, origin) or "", origin
     return "", None
 

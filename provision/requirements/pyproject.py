@@ -16,8 +16,9 @@ from .quote import parse_requirement, quote_text
 from .toml import (
     ComputedValue,
     Table,
-    TomlLocations,
+    TomlFile,
     find_project_name,
+    read_located,
     read_setup_arguments,
     read_setup_cfg,
     read_toml,
@@ -85,10 +86,11 @@ def read_project(
     Without `install` the files need no project: settings of tools are enough.
     """
     project = _Folder(reading, folder)
-    members = {} if "project" in project.data else uv.list_members(folder, project.data)
+    members = {} if "project" in project.file.data else uv.list_members(folder, project.file.data)
     stated = project.stated(install=install, may_be_empty=bool(groups) or not install or bool(members))
     stated.name = stated.name or find_project_name(folder)
-    keys = uv.read_keys(reading, folder, project.data, project.places)
+    keys = uv.UvKeys(reading=reading)
+    keys.read(folder, project.file)
     wanted = {normalize_name(extra) for extra in extras}
     if stated.computed:
         stated.unread_extras, wanted, extras = sorted(wanted), set(), ()
@@ -100,7 +102,7 @@ def read_project(
         *project.collect_groups(groups),
     ]
     project.add_lines(listed, keys)
-    reading.lines += [uv.apply_source(line, keys, []) for line in keys.lines]
+    reading.lines += [keys.apply_source(line, []) for line in keys.lines]
     reading.find_links += keys.used
     stated.planned_sources = keys.name_planned and not stated.computed
     return stated
@@ -114,11 +116,11 @@ def _read_member(
     stated = member.stated(install=install, may_be_empty=True)
     root.computed = root.computed or stated.computed
     extras = wanted & {normalize_name(extra) for extra in stated.extras}
-    own = uv.read_member_keys(reading, folder, member.data, member.places, keys)
+    own = keys.of_member(folder, member.file)
     member.add_lines([*stated.requires, *collect_extras(name, stated.extras, sorted(extras))], own)
     if stated.installable:
         reading.lines.append(
-            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=member.places.name, folders=(folder,), roots=reading.roots,
+            SourceLine(text=f"{name} @ {folder.as_uri()}", origin=member.file.name, folders=(folder,), roots=reading.roots,
                        editable=True, stated=own.name_planned and not stated.computed)
         )  # fmt: skip
     root.extras |= stated.extras
@@ -129,18 +131,15 @@ def _read_member(
 
 @dataclass(slots=True)
 class _Folder:
-    """The folder of a project, with its pyproject.toml. `places` has the lines of its keys."""
+    """The folder of a project, with its pyproject.toml, which is empty if there is none."""
 
     reading: ReadingState
     folder: Path
-    data: Table = field(init=False)
-    places: TomlLocations = field(init=False)
+    file: TomlFile = field(init=False)
 
     def __post_init__(self) -> None:
-        self.data, self.places = {}, TomlLocations("pyproject.toml", "")
-        if found := self._find_file("pyproject.toml"):
-            self.data, text = read_toml(*found)
-            self.places = TomlLocations(found[1], text)
+        found = self._find_file("pyproject.toml")
+        self.file = read_toml(*found) if found else TomlFile("pyproject.toml")
 
     def _find_file(self, name: str) -> tuple[Path, str] | None:
         """Return the path of a file of the folder and its name for origins, if it exists."""
@@ -154,14 +153,13 @@ class _Folder:
         for written, origin in listed:
             text = keys.find_override(written) or written
             line = SourceLine(text=text, origin=origin, folders=(self.folder,), roots=self.reading.roots)
-            self.reading.lines.append(uv.apply_source(line, keys, self.reading.notes))
+            self.reading.lines.append(keys.apply_source(line, self.reading.notes))
 
     def stated(self, *, install: bool, may_be_empty: bool) -> StatedRequirements:
         """Return what the files state. Raises UsageError, also where only a build can tell it and none is made."""
         stated = self._read_stated(may_be_empty=may_be_empty)
-        tool = table_at(self.data, "tool")
-        off = (table_at(tool, "poetry").get("package-mode"), table_at(tool, "uv").get("package"))
-        built = "build-system" in self.data or (self.folder / "setup.py").is_file()
+        off = (self.file.at("tool", "poetry").get("package-mode"), self.file.at("tool", "uv").get("package"))
+        built = "build-system" in self.file.data or (self.folder / "setup.py").is_file()
         stated.installable = install and built and False not in off
         if stated.computed and not stated.installable:
             raise UsageError(
@@ -171,13 +169,13 @@ class _Folder:
         return stated
 
     def _read_stated(self, *, may_be_empty: bool) -> StatedRequirements:
-        if "project" in self.data:
+        if "project" in self.file.data:
             return self._read_standard()
-        if "dependencies" in table_at(self.data, "tool", "poetry"):
+        if "dependencies" in self.file.at("tool", "poetry"):
             return self._read_poetry()
         if self._has_setup():
             return self._read_setuptools()
-        if not self.data:
+        if not self.file.data:
             raise UsageError(
                 f"{self.folder} has no pyproject.toml, setup.cfg or setup.py",
                 hint="name a folder that has one with --project, or a requirements file with -r",
@@ -185,7 +183,7 @@ class _Folder:
         if may_be_empty:
             return StatedRequirements()
         raise UsageError(
-            f"{self.places.name} has no [project] table",
+            f"{self.file.name} has no [project] table",
             hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
         )
 
@@ -194,7 +192,7 @@ class _Folder:
 
     def _read_standard(self) -> StatedRequirements:
         """Read the [project] table of the packaging specification."""
-        project = table_at(self.data, "project")
+        project = self.file.at("project")
         dynamic = [t for t, _ in self._read_listed(project.get("dynamic", []), "project", "project.dynamic")]
         stated = StatedRequirements(name=_read_name(project))
         requires = project.get("dependencies", [])
@@ -205,7 +203,7 @@ class _Folder:
         python = project.get("requires-python")
         if isinstance(python, str):
             stated.requires_python = python
-            stated.python_origin = self.places.locate_key("requires-python", "project")
+            stated.python_origin = self.file.locate_key("requires-python", "project")
         elif "requires-python" in dynamic:
             setup = self._read_setuptools(only_python=True)
             stated.requires_python, stated.python_origin = setup.requires_python, setup.python_origin
@@ -217,21 +215,21 @@ class _Folder:
 
     def _read_dynamic(self, to: StatedRequirements) -> None:
         """Read the dependencies that pyproject.toml declares dynamic, from the file that states them."""
-        where = table_at(self.data, "tool", "setuptools", "dynamic").get("dependencies")
-        hatch = table_at(self.data, "tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
+        where = self.file.at("tool", "setuptools", "dynamic").get("dependencies")
+        hatch = self.file.at("tool", "hatch", "metadata", "hooks", "requirements_txt").get("files")
         files = where.get("file") if isinstance(where, dict) else hatch
         if files is not None:
             to.requires = self._read_named_files(files)
-        elif "dependencies" in table_at(self.data, "tool", "poetry"):
+        elif "dependencies" in self.file.at("tool", "poetry"):
             to.requires = self._read_poetry().requires
         elif self._has_setup():
             setup = self._read_setuptools()
             to.requires, to.computed = setup.requires, setup.computed
         else:
-            to.computed = self.places.locate_key("dynamic", "project")
+            to.computed = self.file.locate_key("dynamic", "project")
 
     def _read_dynamic_extras(self) -> dict[str, Listed]:
-        where = table_at(self.data, "tool", "setuptools", "dynamic", "optional-dependencies")
+        where = self.file.at("tool", "setuptools", "dynamic", "optional-dependencies")
         if where:
             return {
                 extra: self._read_named_files(value.get("file"))
@@ -278,9 +276,7 @@ class _Folder:
                 stated.requires_python, stated.python_origin = python, f"{name} [options.python_requires]"
         if found := self._find_file("setup.py"):
             words = read_setup_arguments(*found) or {}
-            _add_setup_arguments(
-                stated, words, TomlLocations.of(*found), stated="install_requires" in options
-            )
+            _add_setup_arguments(stated, words, read_located(*found), stated="install_requires" in options)
         if only_python:
             return stated
         stated.requires = self._read_rows(stated.requires)
@@ -299,12 +295,11 @@ class _Folder:
         return requirements
 
     def _read_poetry(self) -> StatedRequirements:
-        table = table_at(self.data, "tool", "poetry")
-        found = table.get("dependencies"), self.places, "tool.poetry.dependencies"
-        dependencies = poetry.read_dependencies(*found)
+        table, keys = self.file.at("tool", "poetry"), ("tool", "poetry", "dependencies")
+        dependencies = poetry.read_dependencies(self.file, *keys)
         stated = StatedRequirements(name=_read_name(table))
         stated.requires = [(t, o) for t, o, optional in dependencies if not optional]
-        stated.requires_python, stated.python_origin = poetry.read_python(*found)
+        stated.requires_python, stated.python_origin = poetry.read_python(self.file, *keys)
         named = {requirement_name(t): (t, o) for t, o, _ in dependencies}
         for extra, names in table_at(table, "extras").items():
             if isinstance(names, list):
@@ -323,20 +318,19 @@ class _Folder:
         """Add the requirements of a group and of the groups that it includes, each group once."""
         if key in within:
             raise UsageError(
-                f"{self.places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
+                f"{self.file.name}: dependency groups include each other: {' -> '.join((*within, key))}",
                 hint="remove one include-group",
             )
         if len(within) > _MOST_DEEP:
             raise UsageError(
-                f"{self.places.name}: dependency groups include each other more than {_MOST_DEEP} deep",
+                f"{self.file.name}: dependency groups include each other more than {_MOST_DEEP} deep",
                 hint="include fewer groups",
             )
         if key in done:
             return
         done.add(key)
         groups = {
-            normalize_name(name): (name, value)
-            for name, value in table_at(self.data, "dependency-groups").items()
+            normalize_name(name): (name, value) for name, value in self.file.at("dependency-groups").items()
         }
         if key not in groups:
             requirements += self._read_poetry_group(key, groups)
@@ -344,44 +338,41 @@ class _Folder:
         name, value = groups[key]
         where = f"dependency-groups.{name}"
         if not isinstance(value, list):
-            raise UsageError(f"{self.places.name} [{where}]: expected a list", hint="see PEP 735")
+            raise UsageError(f"{self.file.name} [{where}]: expected a list", hint="see PEP 735")
         for entry in value:
             if isinstance(entry, str):
-                requirements.append((entry, self.places.locate_value(entry, "dependency-groups", where)))
+                requirements.append((entry, self.file.locate_value(entry, "dependency-groups", where)))
             elif isinstance(entry, dict) and list(entry) == ["include-group"]:
                 self._add_group(
                     normalize_name(str(entry["include-group"])), (*within, key), done, requirements
                 )
             else:
                 raise UsageError(
-                    f"{self.places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
+                    f"{self.file.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
                     hint="see PEP 735",
                 )
 
     def _read_poetry_group(self, key: str, others: Mapping[str, Any]) -> Listed:
         """Return the requirements of a Poetry group. The old table "dev-dependencies" is the group "dev"."""
-        table = table_at(self.data, "tool", "poetry")
+        table = self.file.at("tool", "poetry")
         groups = {normalize_name(name): name for name in table_at(table, "group")}
         if key in groups:
-            of_group = table_at(table, "group", groups[key]).get("dependencies")
-            section = f"tool.poetry.group.{groups[key]}.dependencies"
+            where: tuple[str, ...] = ("group", groups[key], "dependencies")
         elif key == "dev" and "dev-dependencies" in table:
-            of_group, section = table["dev-dependencies"], "tool.poetry.dev-dependencies"
+            where = ("dev-dependencies",)
         else:
             raise UsageError(
                 f"the project has no dependency group {quote_text(key)!r}",
                 hint=_list_choices({**others, **groups}, "groups"),
             )
-        dependencies = poetry.read_dependencies(of_group, self.places, section)
+        dependencies = poetry.read_dependencies(self.file, "tool", "poetry", *where)
         return [(text, origin) for text, origin, _ in dependencies]
 
     def _read_listed(self, value: Any, table: str, at: str) -> Listed:
         """Return the texts of a list at a path of keys, each with its origin. Raises UsageError."""
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise UsageError(
-                f"{self.places.name} [{at}]: expected a list of strings", hint="correct that key"
-            )
-        return [(text, self.places.locate_value(text, table, at)) for text in value]
+            raise UsageError(f"{self.file.name} [{at}]: expected a list of strings", hint="correct that key")
+        return [(text, self.file.locate_value(text, table, at)) for text in value]
 
 
 def _read_name(table: Table) -> str | None:
@@ -397,7 +388,7 @@ def _split_rows(text: str, origin: str) -> Listed:
 
 
 def _add_setup_arguments(
-    to: StatedRequirements, words: dict[str, Any], places: TomlLocations, *, stated: bool
+    to: StatedRequirements, words: dict[str, Any], places: TomlFile, *, stated: bool
 ) -> None:
     requires = words.get("install_requires", words.get("**"))
     if not stated and isinstance(requires, ComputedValue):
@@ -413,7 +404,7 @@ def _add_setup_arguments(
         to.python_origin = places.locate_value(python, "", "python_requires")
 
 
-def _list_rows(value: Any, places: TomlLocations, key: str) -> Listed:
+def _list_rows(value: Any, places: TomlFile, key: str) -> Listed:
     rows = value.splitlines() if isinstance(value, str) else value
     if not isinstance(rows, (list, tuple, set)):
         return []

@@ -18,21 +18,22 @@ Table = dict[str, Any]
 _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 
-def read_toml(path: Path, name: str) -> tuple[Table, str]:
-    """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
+def read_toml(path: Path, name: str) -> TomlFile:
+    """Read a TOML file. Raises UsageError."""
     from ..system.toml import parse_toml
 
-    text = untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n")
+    file = read_located(path, name)
     try:
-        return parse_toml(text), text
+        file.data = parse_toml("\n".join(file.lines))
     except ValueError as error:
         raise UsageError(f"{name} is {error}", hint="correct that line") from error
+    return file
 
 
 def read_pyproject(folder: Path) -> Table:
     """Read the pyproject.toml of a folder, or return an empty table without one. Raises UsageError."""
     path = folder / "pyproject.toml"
-    return read_toml(path, path.name)[0] if path.is_file() else {}
+    return read_toml(path, path.name).data if path.is_file() else {}
 
 
 def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
@@ -152,17 +153,25 @@ _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
 
 
-class TomlLocations:
-    """The lines of a TOML text. The search for a value starts at the header of its table, and takes each line once."""
+def read_located(path: Path, name: str) -> TomlFile:
+    """Return the lines of a text with quoted values, such as setup.py. Raises UsageError."""
+    return TomlFile(name, untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n"))
 
-    def __init__(self, name: str, text: str) -> None:
+
+class TomlFile:
+    """A TOML file with the lines of its keys and values, or another text with quoted values.
+
+    The search for a value starts at the header of its table, and takes each line once.
+    """
+
+    def __init__(self, name: str, text: str = "") -> None:
         self.name, self.lines = name, text.split("\n")
+        self.data: Table = {}
         self.taken: set[tuple[int, str]] = set()
 
-    @classmethod
-    def of(cls, path: Path, name: str) -> TomlLocations:
-        """Return the lines of another text with quoted values, such as setup.py."""
-        return cls(name, untrusted.decode(read_bytes(path, name), name).replace("\r\n", "\n"))
+    def at(self, *keys: str) -> Table:
+        """Return the table at a path of keys, or an empty table."""
+        return table_at(self.data, *keys)
 
     @functools.cached_property
     def keys(self) -> dict[str, int]:

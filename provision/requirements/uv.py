@@ -22,7 +22,7 @@ from .folder import FolderFindings
 from .lines import SourceLine, may_apply
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import Table, TomlLocations, find_project_name, read_pyproject, read_toml, table_at
+from .toml import Table, TomlFile, find_project_name, read_pyproject, read_toml, table_at
 from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {
@@ -47,6 +47,7 @@ class UvKeys:
     maps the name of a flat index that only sources use to its place, `used` has the places of those that are used.
     """
 
+    reading: ReadingState
     lines: list[SourceLine] = field(default_factory=list)
     indexes: dict[str, str] = field(default_factory=dict)
     sources: Table = field(default_factory=dict)
@@ -62,99 +63,114 @@ class UvKeys:
     def find_override(self, text: str) -> str | None:
         """Return the override of a requirement, or None."""
         name = requirement_name(text)
-        overrides = [
-            line.text for line in self.lines if line.override and requirement_name(line.text) == name
-        ]
-        return overrides[0] if overrides else None
+        overrides = (line.text for line in self.lines if line.override)
+        return next((other for other in overrides if requirement_name(other) == name), None)
 
-
-def read_keys(reading: ReadingState, folder: Path, data: Table, places: TomlLocations) -> UvKeys:
-    """Read the supported keys, and record indexes and dates in `reading`. Raises UsageError."""
-    table = table_at(data, "tool", "uv")
-    keys = UvKeys(sources=table_at(table, "sources"), members=_find_members(folder, data, find_root(folder)))
-    for key in ("constraint-dependencies", "override-dependencies"):
-        override = key.startswith("override")
-        for text in _read_requirements(table, key, places):
-            origin = places.locate_value(text, "tool.uv", f"tool.uv.{key}")
-            keys.lines.append(
+    def read(self, folder: Path, file: TomlFile) -> None:
+        """Read the supported keys, and record indexes and dates in `reading`. Raises UsageError."""
+        table, reading = file.at("tool", "uv"), self.reading
+        self.members = _find_members(folder, file.data, find_root(folder))
+        for key in ("constraint-dependencies", "override-dependencies"):
+            texts = table.get(key, [])
+            if not isinstance(texts, list) or not all(
+                isinstance(text, str) and requirement_name(text) for text in texts
+            ):
+                raise _describe_mistake(file, key, "a list of requirements")
+            self.lines += [
                 SourceLine(
-                    text=text,
-                    origin=origin,
-                    folders=(folder,),
-                    roots=reading.roots,
-                    constraint=True,
-                    override=override,
+                    text=text, origin=file.locate_value(text, "tool.uv", f"tool.uv.{key}"), folders=(folder,),
+                    roots=reading.roots, constraint=True, override=key.startswith("override"),
                 )
-            )
-    reading.exclude_newer = _read_date(table.get("exclude-newer"), places)
-    _read_indexes(reading, folder, table, keys, places)
-    if others := sorted(quote_text(key) for key in table if key not in SUPPORTED_KEYS | _IRRELEVANT_KEYS):
-        reading.notes.append(f"[tool.uv] of {places.name}: {', '.join(others)} ignored")
-    return keys
+                for text in texts
+            ]  # fmt: skip
+        reading.exclude_newer = _read_date(table.get("exclude-newer"), file)
+        self.read_indexes(folder, file)
+        if others := sorted(quote_text(key) for key in table if key not in SUPPORTED_KEYS | _IRRELEVANT_KEYS):
+            reading.notes.append(f"[tool.uv] of {file.name}: {', '.join(others)} ignored")
+
+    def of_member(self, folder: Path, file: TomlFile) -> UvKeys:
+        """Return the keys of the root of a workspace with the sources of a member, which come first."""
+        keys = dataclasses.replace(self, indexes=dict(self.indexes), pages=dict(self.pages))
+        keys.read_indexes(folder, file)
+        return keys
+
+    def read_indexes(self, folder: Path, file: TomlFile) -> None:
+        """Read sources and indexes."""
+        table, reading = file.at("tool", "uv"), self.reading
+        self.sources = self.sources | table_at(table, "sources")
+        rows = table.get("index", [])
+        if not isinstance(rows, list):
+            raise _describe_mistake(file, "index", "a list of tables")
+        for row in rows:
+            if not isinstance(row, dict) or not isinstance(row.get("url"), str):
+                raise _describe_mistake(file, "index", "a url in each")
+            origin = file.locate_value(row["url"], "tool.uv.index", "tool.uv.index")
+            url = reading.expand(row["url"], origin)
+            page = url
+            if "://" not in url or url.startswith("file:"):
+                path = (folder / unquote(url.removeprefix("file://"))).resolve()
+                refuse_outside(path, reading.roots, origin, "name it on the command line with --find-links")
+                page, url = str(path), path.as_uri()
+            explicit = row.get("explicit") is True
+            if row.get("format") == "flat":
+                if explicit:
+                    self.pages.setdefault(str(row.get("name")), page)
+                else:
+                    reading.find_links.append(page)
+                continue
+            if isinstance(row.get("name"), str):
+                self.indexes.setdefault(row["name"], url)
+            if not explicit and row.get("default") is True:
+                reading.index_url = reading.index_url or url
+            elif not explicit:
+                reading.extra_index_urls.append(url)
+
+    def apply_source(self, line: SourceLine, notes: list[str]) -> SourceLine:
+        """Return a dependency with the commit, folder, address or index that the sources name for it.
+
+        The plan chooses the index of a framework. A source with a marker is ignored with a note.
+        """
+        try:
+            need = parse_requirement(line.text) if self.sources else None
+        except ValueError:
+            return line  # the parser reports it
+        sources = {normalize_name(name): value for name, value in self.sources.items()}
+        name = normalize_name(need.name) if need else ""
+        if need is None or need.url or name not in sources:
+            return line
+        source = sources[name] if isinstance(sources[name], dict) else {}  # a list is for several markers
+        marked, index, is_planned = source.get("marker"), str(source.get("index")), name in _PLANNED
+        if index in self.indexes and not (marked or is_planned):
+            return dataclasses.replace(line, index=self.indexes[index])
+        if index in self.pages:
+            self.used.append(self.pages[index])
+            return line
+        place = None if marked else find_address(source)
+        in_workspace = source.get("workspace") is True
+        if in_workspace and name in self.members:
+            place = self.members[name].as_uri()
+        if place is None:
+            reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
+            notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
+            return line
+        extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
+        marker = f" ; {need.marker}" if need.marker else ""
+        editable = in_workspace or (source.get("editable") is True and "path" in source)
+        return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
 
 
-def read_member_keys(
-    reading: ReadingState, folder: Path, data: Table, places: TomlLocations, root: UvKeys
-) -> UvKeys:
-    """Return the keys of the root of a workspace with the sources of a member, which come first."""
-    table = table_at(data, "tool", "uv")
-    sources = root.sources | table_at(table, "sources")
-    keys = dataclasses.replace(root, sources=sources, indexes=dict(root.indexes), pages=dict(root.pages))
-    _read_indexes(reading, folder, table, keys, places)
-    return keys
-
-
-def _read_indexes(
-    reading: ReadingState, folder: Path, table: Table, keys: UvKeys, places: TomlLocations
-) -> None:
-    rows = table.get("index", [])
-    if not isinstance(rows, list):
-        raise _describe_mistake(places, "index", "a list of tables")
-    for row in rows:
-        if not isinstance(row, dict) or not isinstance(row.get("url"), str):
-            raise _describe_mistake(places, "index", "a url in each")
-        origin = places.locate_value(row["url"], "tool.uv.index", "tool.uv.index")
-        url = reading.expand(row["url"], origin)
-        path: Path | None = None
-        if "://" not in url or url.startswith("file:"):
-            path = (folder / unquote(url.removeprefix("file://"))).resolve()
-            refuse_outside(path, reading.roots, origin, "name it on the command line with --find-links")
-            url = path.as_uri()
-        if row.get("format") == "flat":
-            if row.get("explicit") is True:
-                keys.pages.setdefault(str(row.get("name")), str(path or url))
-            else:
-                reading.find_links.append(str(path or url))
-            continue
-        if isinstance(row.get("name"), str):
-            keys.indexes.setdefault(row["name"], url)
-        if row.get("explicit") is True:
-            continue
-        if row.get("default") is True:
-            reading.index_url = reading.index_url or url
-        else:
-            reading.extra_index_urls.append(url)
-
-
-def _read_date(value: Any, places: TomlLocations) -> str | None:
+def _read_date(value: Any, file: TomlFile) -> str | None:
     """Return a date or duration in uv's form. Raises UsageError."""
     if isinstance(value, dt.date):
         return value.isoformat()
     if value is None or (isinstance(value, str) and value.strip()):
         return value
-    raise _describe_mistake(places, "exclude-newer", "a date or a duration")
+    raise _describe_mistake(file, "exclude-newer", "a date or a duration")
 
 
-def _read_requirements(table: Table, key: str, places: TomlLocations) -> list[str]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(v, str) and requirement_name(v) for v in value):
-        raise _describe_mistake(places, key, "a list of requirements")
-    return value
-
-
-def _describe_mistake(places: TomlLocations, key: str, expected: str) -> UsageError:
+def _describe_mistake(file: TomlFile, key: str, expected: str) -> UsageError:
     return UsageError(
-        f"{places.locate_key(key, 'tool.uv')}: [tool.uv] {key}: expected {expected}",
+        f"{file.locate_key(key, 'tool.uv')}: [tool.uv] {key}: expected {expected}",
         hint="see the settings reference of uv",
     )
 
@@ -205,40 +221,6 @@ def _list_patterns(workspace: Table, key: str) -> list[str]:
     ]
 
 
-def apply_source(line: SourceLine, keys: UvKeys, notes: list[str]) -> SourceLine:
-    """Return a dependency with the commit, folder, address or index that the sources name for it.
-
-    The plan chooses the index of a framework. A source with a marker is ignored with a note.
-    """
-    try:
-        need = parse_requirement(line.text) if keys.sources else None
-    except ValueError:
-        return line  # the parser reports it
-    sources = {normalize_name(name): value for name, value in keys.sources.items()}
-    name = normalize_name(need.name) if need else ""
-    if need is None or need.url or name not in sources:
-        return line
-    source = sources[name] if isinstance(sources[name], dict) else {}  # a list is for several markers
-    marked, index, is_planned = source.get("marker"), str(source.get("index")), name in _PLANNED
-    if index in keys.indexes and not (marked or is_planned):
-        return dataclasses.replace(line, index=keys.indexes[index])
-    if index in keys.pages:
-        keys.used.append(keys.pages[index])
-        return line
-    place = None if marked else find_address(source)
-    in_workspace = source.get("workspace") is True
-    if in_workspace and name in keys.members:
-        place = keys.members[name].as_uri()
-    if place is None:
-        reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
-        notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
-        return line
-    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
-    marker = f" ; {need.marker}" if need.marker else ""
-    editable = in_workspace or (source.get("editable") is True and "path" in source)
-    return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
-
-
 _LABEL = re.compile(r"(?:[/+]|%2B)(?:cu(\d{2,3})|(cpu))(?=$|[-/.\s])", re.IGNORECASE)
 """The build that an address or a version names: "/whl/cu126", "2.7.1+cpu", "torch-2.7.1%2Bcu126-cp312-..."."""
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
@@ -251,7 +233,7 @@ def read_uv(findings: FolderFindings, folder: Path) -> None:
     """
     try:
         data = read_pyproject(folder)
-        locked = read_toml(folder / "uv.lock", "uv.lock")[0] if (folder / "uv.lock").is_file() else {}
+        locked = read_toml(folder / "uv.lock", "uv.lock").data if (folder / "uv.lock").is_file() else {}
         if not locked and not table_at(data, "tool", "uv"):
             return
         labels = dict(_read_sources(data, findings))

@@ -14,7 +14,7 @@ from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import VersionBound
 from provision.requirements import poetry
-from provision.requirements.toml import TomlLocations, find_project_name
+from provision.requirements.toml import TomlFile, find_project_name
 
 
 def texts(found):
@@ -324,7 +324,7 @@ def test_a_member_finds_its_neighbours_in_the_workspace_around_it(folder):
 
 
 def test_a_key_of_a_later_table_is_not_that_of_this_one():
-    places = TomlLocations("a.toml", "[one]\nx = 1\n[two]\ny = 2\n")
+    places = TomlFile("a.toml", "[one]\nx = 1\n[two]\ny = 2\n")
     assert (places.locate_key("y", "two"), places.locate_key("y", "one")) == (
         "a.toml line 4",
         "a.toml [one.y]",
