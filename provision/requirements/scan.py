@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, requirement_name
+from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, name_few, requirement_name
 from ..system import untrusted
 from ..system.versions import overlap
 from . import files
@@ -32,7 +32,7 @@ from .tree import find_root
 from .uv import LINUX, read_uv
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ..model import CpuOnlyFramework, Profiles, ProjectRequirements, RequirementLine, VersionBound
@@ -254,7 +254,13 @@ class Scan(FolderFindings):
 
     def _read_conda_file(self) -> None:
         """Copy the requirements of a conda environment file or of pixi.toml."""
-        name = next((n for n in files.FILES if (self.folder / n).is_file()), None) or self._find_created()
+        environments = [*_find_environments(self.folder)]
+        name = next((n for n in files.FILES if (self.folder / n).is_file()), None)
+        name = name or self._find_created(environments)
+        if others := [n for n in environments if n not in (name, *self.left)]:
+            self.remarks.append(
+                f"{name_few(others)}: not read. To take over an environment of conda, rename its file to environment.yml"
+            )
         if name is None or (name in (files.PIXI, files.PIPFILE) and (self.frameworks or self.named)):
             return
         read = self._start_reading()
@@ -316,8 +322,9 @@ class Scan(FolderFindings):
         self._carry_needs(result.needs)
         self.remarks += result.left_out
 
-    def _find_created(self) -> str | None:
-        """Return the only environment file that documents create an environment of. Several are left to the user."""
+    def _find_created(self, environments: Sequence[str]) -> str | None:
+        """Return the only environment file that documents create an environment of, or the only one of a folder that declares
+        nothing else. Several are left to the user."""
         named: dict[str, str] = {
             name: origin
             for origin, line in _read_lines(self.folder)
@@ -327,7 +334,8 @@ class Scan(FolderFindings):
         if len(named) == 1:
             return next(iter(named))
         self.left |= named
-        return None
+        alone = len(environments) == 1 and not (named or self.frameworks or self.named or self.requirements)
+        return environments[0] if alone else None
 
     def _parse_lines(self, lines: Iterable[SourceLine]) -> Iterator[ParsedRequirement]:
         for line in lines:
@@ -482,6 +490,14 @@ def _find_lists(folder: Path) -> list[str]:
         if visited >= _MOST_FOLDERS:
             break
     return sorted((n for n in names if (folder / n).is_file()), key=lambda n: (n.count("/"), n))
+
+
+def _find_environments(folder: Path) -> Iterator[str]:
+    """Yield the files at the top that list the packages of a conda environment."""
+    for path in sorted(folder.glob("[!.]*.y*ml")):
+        with contextlib.suppress(OSError):
+            if re.search(r"(?m)^dependencies:\s*-[^:\n]+$", untrusted.read_text(path, _MOST_BYTES)):
+                yield path.name
 
 
 def _find_projects(folder: Path) -> Iterator[str]:

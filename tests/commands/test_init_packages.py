@@ -407,6 +407,14 @@ CASES = {
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)},
         "not read cpu.yml (README.md line 1), gpu.yml (README.md line 2)",
     ),
+    "the only environment of another name": (
+        {"mine.yml": "dependencies:\n- python=3.9\n- pytorch=1.9\n", "chart.yaml": "dependencies:\n- name: x\n", "a.py": ""},
+        {"frameworks": ("torch==1.9.*",), "python": "3.9"}, "python 3.9 (mine.yml line 2)",
+    ),
+    "environments of other names": (
+        {"cpu.yml": "dependencies:\n  - python=3.7\n", "gpu.yml": "dependencies:\n- python=3.7\n", "a.py": "import torch\n"},
+        {"frameworks": ("torch",)}, "cpu.yml, gpu.yml: not read. To take over an environment of conda, rename its file",
+    ),
     "notebooks alone": (
         {"part/a.ipynb": _NOTEBOOK},
         {"frameworks": ("torch",), "packages": ("keras-hub", "matplotlib")}, "torch (imported in part/a.ipynb)",
