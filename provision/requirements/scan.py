@@ -121,7 +121,7 @@ class Scan(FolderFindings):
         if not states_requirements(
             self.folder
         ):  # projects beside each other: none of them is that of the folder
-            self.left |= dict.fromkeys(_find_projects(self.folder), "")
+            self.left |= {p.relative_to(self.folder).as_posix(): "" for p in _find_projects(self.folder)}
 
     def _read_file(self, name: str | None) -> ProjectRequirements:
         return read_project_requirements(
@@ -500,14 +500,16 @@ def _find_environments(folder: Path) -> Iterator[str]:
                 yield path.name
 
 
-def _find_projects(folder: Path) -> Iterator[str]:
-    """Yield the files of projects in the folders of a folder."""
-    for place in sorted(folder.iterdir()):
-        if place.is_dir() and not place.name.startswith(".") and place.name not in {*SKIPPED, *_SIDE_WORDS}:
+def _find_projects(folder: Path, deep: int = 2) -> Iterator[Path]:
+    """Yield the files of projects in the folders of a folder, and of folders without a project (`packages/*`)."""
+    for place in sorted(folder.glob("[!.]*")):
+        if place.is_dir() and place.name not in {*SKIPPED, *_SIDE_WORDS}:
             files_of = (place / name for name in ("pyproject.toml", "setup.py"))
             stated = next((path for path in files_of if path.is_file() and states_requirements(place)), None)
             if stated:
-                yield stated.relative_to(folder).as_posix()
+                yield stated
+            elif deep > 1:
+                yield from _find_projects(place, deep - 1)
 
 
 _DOCUMENTS = (

@@ -267,9 +267,9 @@ CASES = {
         {"frameworks": ("tensorflow",), "project": "."}, "tensorflow (imported in mine.py)",
     ),
     "projects beside each other": (
-        {"one/pyproject.toml": _PYPROJECT, "one/one/a.py": "import torch, numpy\n", "two/setup.py": _SETUP.format(""),
+        {"one/pyproject.toml": _PYPROJECT, "one/one/a.py": "import torch, numpy\n", "packages/two/setup.py": _SETUP.format(""),
          "docs/setup.py": _SETUP.format("")},
-        {"frameworks": ("torch",)}, "not read one/pyproject.toml, two/setup.py",
+        {"frameworks": ("torch",)}, "not read one/pyproject.toml, packages/two/setup.py",
     ),
     "a Pipfile": (
         {"Pipfile": "[packages]\ntensorflow = '~=2.9.1'\nnumpy = '*'\nopencv-python-headless = {version = '==4.6.0.66'}\n"
