@@ -188,12 +188,17 @@ class PlatformBuilds(Value, kw_only=False):
 
 
 def candidate_plans(fitting: PlatformBuilds, targets: Sequence[Target]) -> list[PlanCandidate]:
-    """Return the possible plans for these targets, each with its newest builds."""
-    return [
-        PlanCandidate(mask, ages)
-        for mask in _list_servable(fitting, targets)
-        if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None
-    ]
+    """Return the possible plans for these targets, each with its newest builds.
+
+    They are every set of classes, as bits, that one plan could serve by its builds and cuDNN, and each class alone.
+    """
+    family = {(1 << len(targets)) - 1}
+    for index in range(len(fitting.request.frameworks)):
+        masks = _group_by_build(fitting, targets, index)
+        family = {mask & other for mask in family for other in masks} - {0}
+    family |= {1 << i for i in range(len(targets))}
+    newest = ((mask, fitting.newest([targets[i] for i in bits(mask)])) for mask in family)
+    return [PlanCandidate(mask, ages) for mask, ages in newest if ages is not None]
 
 
 def drop_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
@@ -207,15 +212,6 @@ def drop_dominated(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
 def feature_release(release: str) -> tuple[int, ...]:
     """Return the feature release of a version: (2, 14) of "2.14.1"."""
     return version(release).release[:2]
-
-
-def _list_servable(fitting: PlatformBuilds, targets: Sequence[Target]) -> set[int]:
-    """Return every set of classes, as bits, that one plan could serve by its builds and cuDNN."""
-    family = {(1 << len(targets)) - 1}
-    for index in range(len(fitting.request.frameworks)):
-        masks = _group_by_build(fitting, targets, index)
-        family = {mask & other for mask in family for other in masks} - {0}
-    return family | {1 << i for i in range(len(targets))}
 
 
 def _group_by_build(fitting: PlatformBuilds, targets: Sequence[Target], index: int) -> set[int]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cache, cached_property
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -35,7 +36,7 @@ def _pins(text: str) -> tuple[str, tuple[str, ...]]:
 class Question(Value, kw_only=False):
     """A request for one target, with profiles indexed for look-ups.
 
-    `others` are the same request for further targets. A build must fit all of them.
+    `others` are the same request for further targets. A build must fit all of them. `known` are answers that builds share.
     """
 
     request: Request
@@ -44,25 +45,23 @@ class Question(Value, kw_only=False):
     supply: AvailableWheels
     others: tuple[Question, ...] = ()
     _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _known_reasons: dict[Hashable, tuple[RejectionReason, ...]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def memoize(
         self, key: Hashable, find: Callable[[], Iterable[RejectionReason]]
     ) -> tuple[RejectionReason, ...]:
-        """Return the result of `find`, computed once per key. Most builds share CUDA, kernels, cuDNN and
-        Pythons."""
-        if key not in self._known_reasons:
-            self._known_reasons[key] = tuple(find())
-        return self._known_reasons[key]
+        """Return the result of `find`, computed once per key. Most builds share CUDA, kernels and Pythons."""
+        if key not in self.known:
+            self.known[key] = tuple(find())
+        reasons: tuple[RejectionReason, ...] = self.known[key]
+        return reasons
 
     def replace(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
         """Return the question with another request, target or supply, or with `others`. Look-ups in the profiles are
         kept."""
         if not parts.keys() & {"target", "others"}:
             parts["others"] = tuple(o.replace(**parts) for o in self.others)
-        other = dataclasses.replace(self, **({"others": ()} | parts), _known_reasons={}, _usable={})  # type: ignore[arg-type]  # by name
+        other = dataclasses.replace(self, **({"others": ()} | parts), known={}, _usable={})  # type: ignore[arg-type]  # by name
         for name in ("gpus", "releases", "known_bad"):
             other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other

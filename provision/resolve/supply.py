@@ -174,7 +174,10 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
         return ()
     pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, cudnn_package(build), pythons)
-    return question.memoize(key, lambda: cudnn_choice(question, build)[1])
+    if key not in question.known:
+        question.known[key] = tuple(cudnn_choice(question, build)[1])
+    reasons: tuple[RejectionReason, ...] = question.known[key]
+    return reasons
 
 
 def share_cudnn(question: Question, one: Build, other: Build) -> bool:
@@ -182,5 +185,6 @@ def share_cudnn(question: Question, one: Build, other: Build) -> bool:
     if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
-    nothing = RejectionReason("library_conflict", "")
-    return not question.memoize(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
+    if key not in question.known:
+        question.known[key] = cudnn_choice(question, one, [other])[0] is not None
+    return bool(question.known[key])
