@@ -468,8 +468,8 @@ def _replace_prefix(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
 def is_current(env: Path, choices: Choices, lock: Lock | None) -> bool:
     """Return whether an environment is as the options or a named lock say. Otherwise only its packages have to change.
 
-    Raises UsageError if it was built with other options than those of packages, if it lacks its Python, or if it was
-    made for the CPU and a GPU is there now.
+    Raises VerifyError if it lacks its Python, and UsageError if it was built with other options than those of packages, or
+    for the CPU where a GPU is there now.
     """
     before, wanted = recall.compare_request(env, choices, lock)
     if lock and not choices.framework:
@@ -478,8 +478,7 @@ def is_current(env: Path, choices: Choices, lock: Lock | None) -> bool:
         # An invalid option is reported before a damaged environment.
         read_named(choices, rows.load(choices))
         matches = recall.is_same(before, wanted)
-    if place.find_python(env) is None:
-        raise UsageError(place.describe_missing_python(env), hint=RECREATE)
+    place.require_python(env)
     if not matches:
         if not _can_change(env, choices, before, wanted):
             raise _explain_other_options(env, before, wanted)

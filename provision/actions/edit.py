@@ -98,6 +98,7 @@ def apply_edit(edit: PackageEdit, options: EditOptions, emit: Emit) -> CreateRes
     files = (file, *(file.parent / name for name in names)) if file else ()
     with place.lock_place(path, emit, wait=True):
         place.recover(path)
+        place.require_python(path)
         choices = _recall_choices(path, options.choices)
         if file is None:
             return _change(emit, path, _change_recorded(emit, choices, path, edit), options)

@@ -147,6 +147,7 @@ def find_programs(env: Path) -> tuple[Path, Path]:
     if python := path if path.is_file() else place.find_python(path):
         trust.may_start(python, named=True)
         return python.parent.parent, python.parent
+    place.require_python(path)
     of_project = env == find_project_env() and locate_project_file() is not None
     hint = "build it: gpuenv create" if of_project else f"build it: gpuenv create {env} --framework torch"
     if path.exists():

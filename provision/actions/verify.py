@@ -11,7 +11,7 @@ from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..environment.activate import activate_line
 from ..environment.place import locate_environment
-from ..errors import GpuenvError, UsageError, VerifyError
+from ..errors import GpuenvError, UsageError
 from ..model import (
     Emit,
     Environment,
@@ -92,8 +92,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     named = choose_env_to_read(emit, options.env)
     root = make_absolute(named)
     place.roll_back_interrupted(emit, root)
-    if place.made_by_gpuenv(root) and not place.find_python(root):
-        raise VerifyError(place.describe_missing_python(root), hint=place.suggest_environment(root))
+    place.require_python(root)
     env = locate_environment(root)
     examined = Examination(env=env, lock=None, choices=options.choices, options=wanted)
     project = read_project_checks(examined, allowed=options.checks)

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BuildError, UsageError
+from ..errors import BuildError, UsageError, VerifyError
 from ..model import Emit, Event, drop_event
 from ..system import untrusted
 from ..system.files import FULL, explain_write, writing
@@ -302,7 +302,12 @@ def refuse_mounts(path: Path) -> None:
 
 
 def find_python(env: Path) -> Path | None:
-    """Return the Python of an environment, which may be a link, or None without one that can be run."""
+    """Return the Python of an environment, which may be a link, or None without one that can be run.
+
+    In one of gpuenv that lost its pyvenv.cfg it would be that of the machine.
+    """
+    if made_by_gpuenv(env) and not _is_environment(env):
+        return None
     return next((env / n for n in ("bin/python", "bin/python3") if os.access(env / n, os.X_OK)), None)
 
 
@@ -349,8 +354,16 @@ def describe_missing_python(path: Path) -> str:
     if not path.exists():
         return f"{path} does not exist"
     python = path / "bin/python"
-    state = f"is a link to {python.readlink()}, which does not exist" if python.is_symlink() else "is missing"
-    return f"{path} has no Python: bin/python {state}"
+    state = "bin/python is missing" if not os.access(python, os.X_OK) else "pyvenv.cfg is missing"
+    if python.is_symlink() and not python.exists():
+        state = f"bin/python is a link to {python.readlink()}, which does not exist"
+    return f"{path} has no Python: {state}"
+
+
+def require_python(env: Path) -> None:
+    """Raise VerifyError (exit code 8) for an environment of gpuenv without its Python."""
+    if made_by_gpuenv(env) and not find_python(env):
+        raise VerifyError(describe_missing_python(env), hint=suggest_environment(env))
 
 
 def _find_manager(root: Path) -> str | None:
@@ -387,14 +400,14 @@ def suggest_environment(path: Path) -> str:
     if inside:
         return f"Did you mean {inside[0]}?"
     if made_by_gpuenv(path):
-        return f"rebuild it: gpuenv create {path} --recreate"
+        return f"rebuild it: gpuenv create {shlex.quote(str(path))} --recreate"
     parent = path.parent
     beside = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
     close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
     if close:
         return f"Did you mean {parent / close[0]}?"
     if beside:
-        return "Environments there: " + ", ".join(str(p) for p in beside[:5]) + "."
+        return "name an environment, such as " + ", ".join(str(p) for p in beside[:5])
     return "name a venv, a conda environment or a Python; `gpuenv list` shows those of gpuenv"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,8 @@ def read(path: Path, env: Path | None = None) -> Lock:
 
     LockError means that it is missing or incomplete, or that it lacks data that gpuenv needs.
     """
+    again = f"gpuenv create {shlex.quote(str(env))} --recreate" if env else "gpuenv lock"
+    hint = f"write it again: {again}"
     try:
         content = trust.read_project(path, env=env)
         refuse_conflict(path, content)
@@ -166,7 +169,7 @@ def read(path: Path, env: Path | None = None) -> Lock:
         if not isinstance(ours, dict):
             raise LockError(
                 f"{path} has no [tool.gpuenv] table: gpuenv did not write it",
-                hint="create one with `gpuenv lock`",
+                hint=hint,
             )
         target = from_plain(Target, ours.get("target"), "tool.gpuenv.target")
         plan = from_plain(Plan, ours.get("plan"), "tool.gpuenv.plan")
@@ -178,13 +181,9 @@ def read(path: Path, env: Path | None = None) -> Lock:
         packages = tuple(_parse_package(p, i) for i, p in enumerate(locked.packages))
         check_file_names(packages, "packages")
     except OSError as error:
-        raise LockError(
-            f"cannot read the lock {path}: {error.strerror}", hint="create one with `gpuenv lock`"
-        ) from error
+        raise LockError(f"cannot read the lock {path}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError, PylockValidationError) as error:
-        raise LockError(
-            f"the lock {path} is not valid: {error}", hint="create it again with `gpuenv lock`"
-        ) from error
+        raise LockError(f"the lock {path} is not valid: {error}", hint=hint) from error
     digest = inputs if isinstance(inputs, str) else None
     return Lock(
         manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer,
@@ -300,6 +299,6 @@ def read_env_lock(folder: Path) -> Lock:
     except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"the environment's lock {path} cannot be read: {error}",
-            hint="build the environment again: gpuenv create --recreate",
+            hint=f"build the environment again: gpuenv create {shlex.quote(str(folder.parent))} --recreate",
         ) from error
     return lock

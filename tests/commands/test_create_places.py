@@ -3,7 +3,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,9 +41,11 @@ def test_another_request_and_an_environment_without_a_python_ask_for_recreate(gp
     env = gpuenv.work / ".venv"
     other = ("--framework", f"jax=={installed(env)['jax']}", *JAX[2:])
     assert "--recreate" in refused(gpuenv("create", *other, "--json"), 2).json["error"]["hint"]
-    shutil.rmtree(env / "bin")
-    error = gpuenv("create", *JAX, "--json").json["error"]
-    assert "has no Python" in error["message"] and "--recreate" in error["hint"]
+    for part in ("pyvenv.cfg", "bin/python"):
+        (env / part).unlink()
+        for words in (("create", *JAX), ("add", "x"), ("repair",), ("run", "python"), ("verify",)):
+            ran = refused(gpuenv(*words), 8)
+            assert f"has no Python: {part} is missing" in ran.err and "--recreate" in ran.err
 
 
 def test_an_environment_is_changed_from_inside(gpuenv, index):

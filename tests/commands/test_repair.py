@@ -361,9 +361,9 @@ def test_another_python_cannot_be_repaired_in_place(made, whole):
     assert "--recreate" in made.repair(code=8)["error"]["hint"]
     python.symlink_to("/nowhere/python")
     assert "bin/python is a link to /nowhere/python," in made.repair(code=8)["error"]["message"]
-    for code, words in ((8, ("verify",)), (2, ("run", "python"))):
+    for words in (("verify",), ("run", "python")):
         ran = made.gpuenv(*words)
-        assert ran.code == code
+        assert ran.code == 8
         assert f"rebuild it: gpuenv create {made.path} --recreate" in " ".join(ran.err.split())
 
 

@@ -330,9 +330,9 @@ def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
     [
         (".vnv", "does not exist", "Did you mean {0}/.venv?"),
         ("project", "has no Python: bin/python is missing", "Did you mean {0}/project/.venv?"),
-        ("notes.txt", "cannot be run", "Environments there: {0}/.venv."),
-        ("tool", "is not a working Python interpreter", "Environments there: {0}/.venv."),
-        ("broken", "is not a Python interpreter", "Environments there: {0}/.venv."),
+        ("notes.txt", "cannot be run", "name an environment, such as {0}/.venv"),
+        ("tool", "is not a working Python interpreter", "name an environment, such as {0}/.venv"),
+        ("broken", "is not a Python interpreter", "name an environment, such as {0}/.venv"),
         ("gone", "a link to /nowhere/python", "Create the environment again"),
     ],
 )
