@@ -28,7 +28,7 @@ from ..lock.formats import check_choices
 from ..lock.request import make_request
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, is_expected
 from .build import EnvironmentBuild
-from .prove import Examination, run_verification, start_probes
+from .prove import Proof
 
 _PACKAGES = {"onnxruntime-gpu": "onnxruntime"}
 _SEEDS = ("pip", "setuptools", "wheel")
@@ -49,10 +49,9 @@ def adopt(options: BuildOptions, env: Path, choices: Choices, emit: Emit) -> Cre
         )  # fmt: skip
         build.set_lock(lock, read_locked_sources(choices, lock))
         if options.verify is not False:
-            located = locate_environment(env)
-            examined = Examination(env=located, lock=lock, choices=choices)
-            with start_probes(examined) as early:
-                build.verdict = run_verification(examined, emit, early)
+            proof = Proof(locate_environment(env), choices, emit, lock=lock)
+            with proof.start():
+                build.verdict = proof.run()
             if not is_expected(build.verdict, lock.plan.device):
                 emit(Event("warning", "build", f"{env} was not adopted: its verification failed"))
                 build.rolled_back = True

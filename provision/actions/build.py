@@ -64,7 +64,7 @@ from ..system.scratch import make_scratch
 from .resolve import add_notes, explain_cpu_choice, warn_of_host_compiler
 
 if TYPE_CHECKING:
-    from .prove import Examination
+    from .prove import Proof
 
 # Options that can change without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {
@@ -331,24 +331,19 @@ class EnvironmentBuild:
 
     # --- the proof, and what follows the commit ---
 
-    def examine(self, prefix: Path) -> Examination:
-        """Return what the proof of the environment at `prefix` examines."""
+    def make_proof(self, prefix: Path, emit: Emit) -> Proof:
+        """Return the proof of the environment at `prefix`."""
         from ..verify import Options
-        from . import prove
+        from .prove import Proof
 
-        return prove.Examination(
-            env=record.read_environment(prefix, changed=True),
-            lock=self.lock,
-            choices=self.choices,
-            options=Options(quick=self.options.quick),
-        )
+        env, options = record.read_environment(prefix, changed=True), Options(quick=self.options.quick)
+        return Proof(env, self.choices, emit, options, self.lock)
 
     def verify_at(self, prefix: Path) -> Verdict:
         """Return the verdict on the environment at `prefix`, and keep it there.
 
         `prefix` may be a draft of the environment. Everything shown and kept names the final place.
         """
-        from . import prove
 
         def settled(text: str) -> str:
             return text.replace(str(prefix), str(self.env))
@@ -356,16 +351,16 @@ class EnvironmentBuild:
         def emit(event: Event) -> None:
             self.emit(dataclasses.replace(event, text=settled(event.text)))
 
-        examined = self.examine(prefix)
+        proof = self.make_proof(prefix, emit)
         try:
-            with prove.start_probes(examined) as early:
-                verdict = prove.run_verification(examined, emit, early)
+            with proof.start():
+                verdict = proof.run()
         except GpuenvError as error:
             error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
             raise
         verdict = _replace_prefix(verdict, prefix, self.env)
         if not self.options.quick:
-            prove.keep_verdict(prefix, self.lock, verdict)
+            proof.keep(verdict)
         return verdict
 
     def _can_prove(self) -> bool:
@@ -387,18 +382,17 @@ class EnvironmentBuild:
         proved = self.verdict
         if proved is None or self.rolled_back:  # then what was there stays
             return
-        from . import prove
-
-        examined = self.examine(self.env)
-        project = prove.read_project_checks(examined, allowed=self.options.checks)
-        with prove.start_probes(examined, driver=False, packages=True) as early:
-            whole = prove.add_packages(examined, proved, self.emit, early)
-        whole = prove.run_checks(examined, whole, project, self.emit)
+        proof = self.make_proof(self.env, self.emit)
+        if self.options.checks:
+            proof.read_project()
+        with proof.start(driver=False, packages=True):
+            whole = proof.add_packages(proved)
+        whole = proof.run_checks(whole)
         if whole.failed and whole.verdict == "fails" != proved.verdict:
             text = f"{self.env} was kept: its frameworks passed. A failure in stage {whole.failed.stage} does not cause a rollback"
             self.emit(Event("warning", "verify", text))
         if not self.options.quick:
-            prove.keep_verdict(self.env, self.lock, whole, project)
+            proof.keep(whole)
         self.verdict = whole
 
     def make_result(self) -> CreateResult:

@@ -124,7 +124,7 @@ def find_likely_env() -> tuple[Path, str] | None:
 
 def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """Return the verdict on an environment. One that gpuenv made is compared with its lock."""
-    from .prove import Examination, add_packages, run_verification, start_probes
+    from .prove import Proof
 
     located = locate_environment(make_absolute(env))
     lock = None
@@ -132,9 +132,9 @@ def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
         lock = record.read_lock(Path(located.path)) if located.made_by_gpuenv else None
     except LockError as error:
         emit(Event("warning", "verify", error.message))
-    examined = Examination(env=located, lock=lock, choices=choices, always_read=True)
-    with start_probes(examined, packages=True) as early:
-        return add_packages(examined, run_verification(examined, emit, early), emit, early)
+    proof = Proof(located, choices, emit, lock=lock)
+    with proof.start(packages=True):
+        return proof.add_packages(proof.run(), always=True)
 
 
 def read_installed(env: Path, why: str) -> Installed:

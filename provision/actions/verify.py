@@ -27,26 +27,15 @@ from ..model.declare import checks_option, env_argument, force_option, group, op
 from ..model.values import Value
 from ..system import process
 from ..system.files import refuse_to_replace, require_folder
-from ..verify import EarlyProbes, Options, check_options
+from ..verify import Options, check_options
 from ..verify.libraries import read_installed
 from .explain import explain_log
-from .prove import (
-    Examination,
-    add_packages,
-    explain_no_gpu,
-    keep_verdict,
-    make_machine_reader,
-    read_checks,
-    read_project_checks,
-    run_checks,
-    run_verification,
-    start_probes,
-)
+from .prove import Proof, explain_no_gpu, read_checks
 
 _ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
-"""What a machine without a GPU shows too."""
+"""Causes that a machine without any GPU also gives."""
 _SECONDS = 2.0
-"""For a second look at the driver. What starts gpuenv gives it few seconds in all."""
+"""For a second look at the driver. A scheduler gives the check few seconds in all."""
 
 
 class VerifyOptions(Value):
@@ -94,19 +83,18 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
     place.roll_back_interrupted(emit, root)
     place.require_python(root)
     env = locate_environment(root)
-    examined = Examination(env=env, lock=None, choices=options.choices, options=wanted)
-    project = read_project_checks(examined, allowed=options.checks)
+    proof = Proof(env, options.choices, emit, wanted)
+    if options.checks:
+        proof.read_project()
     # As far as it is known before the lock is read
     for_cpu = env.made_by_gpuenv and record.read_device(Path(env.path)) == "cpu"
     # Lock and profiles are read while the environment's Python and the driver are queried.
-    with start_probes(examined, driver=bool(options.device) or not for_cpu, packages=True) as early:
-        lock = _read_lock(env, locked=options.locked, choices=options.choices)
-        if lock is None and options.device is None:
-            wanted = _choose_device(wanted, early, emit)
-        examined = dataclasses.replace(examined, lock=lock, options=wanted)
-        verdict = _add_causes(run_verification(examined, emit, early), examined)
-        verdict = add_packages(examined, verdict, emit, early)
-    verdict = run_checks(examined, verdict, project, emit, typed)
+    with proof.start(driver=bool(options.device) or not for_cpu, packages=True):
+        proof.lock = _read_lock(env, locked=options.locked, choices=options.choices)
+        if proof.lock is None and options.device is None:
+            _choose_device(proof)
+        verdict = proof.add_packages(_add_causes(proof.run(), proof))
+    verdict = proof.run_checks(verdict, typed)
     # A verdict on a part of the environment, or on another device, is none on the environment.
     is_part = options.quick or options.framework or typed or options.device not in (None, verdict.made_for)
     if env.made_by_gpuenv and not is_part:
@@ -114,7 +102,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
             emit(Event("note", "verify", f"the verdict is not recorded: {link}"))
         else:
             try:
-                keep_verdict(Path(env.path), lock, verdict, project)
+                proof.keep(verdict)
             except GpuenvError as error:  # an environment can be read-only
                 emit(Event("note", "verify", error.message))
     if options.report:
@@ -146,13 +134,12 @@ def _make_stage_options(options: VerifyOptions) -> Options:
     return wanted
 
 
-def _choose_device(wanted: Options, early: EarlyProbes, emit: Emit) -> Options:
-    """Return the options for the CPU where nothing is made for a GPU and the machine has none, which is no failure then."""
-    builds = read_installed(early.python_paths.result()).builds
-    if any(builds.values()) or not (note := explain_no_gpu("testing on the CPU")):
-        return wanted
-    emit(Event("note", "verify", note))
-    return dataclasses.replace(wanted, device="cpu")
+def _choose_device(proof: Proof) -> None:
+    """Test on the CPU where nothing is made for a GPU and the machine has none, which is no failure then."""
+    builds = read_installed(proof.early.python_paths.result()).builds
+    if not any(builds.values()) and (note := explain_no_gpu("testing on the CPU")):
+        proof.emit(Event("note", "verify", note))
+        proof.options = dataclasses.replace(proof.options, device="cpu")
 
 
 def _read_lock(env: Environment, *, locked: bool, choices: Choices) -> Lock | None:
@@ -184,14 +171,13 @@ def _find_project_lock(env: Path) -> Path | None:
     return next((file for folder in folders if (file := folder / Path(name).name).is_file()), None)
 
 
-def _add_causes(verdict: Verdict, examined: Examination) -> Verdict:
+def _add_causes(verdict: Verdict, proof: Proof) -> Verdict:
     """Return the verdict with the causes that diagnose finds in the text of a failed stage."""
     failed = verdict.failed
     if failed is None or verdict.findings:
         return verdict
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
-    device = examined.lock.plan.device if examined.lock else None
-    findings = explain_log(log, device, examined.choices)
+    findings = explain_log(log, proof.lock.plan.device if proof.lock else None, proof.choices)
     fix = findings[0].fix if findings else None
     return dataclasses.replace(verdict, findings=findings, hint=fix or verdict.hint)
 
@@ -215,11 +201,10 @@ def _verify_node(options: VerifyOptions, emit: Emit) -> NodeVerdict:
             text = f"{env.path} is for the CPU: no GPU was examined"
             return NodeVerdict(fault=False, text=node.shorten_line(text))
         wanted = Options(quick=True, timeout=seconds, device="all")
-        examined = Examination(env=env, lock=lock, choices=options.choices, options=wanted)
-        read = make_machine_reader(wanted)
-        with start_probes(examined, machine=lambda: ask(read)) as early:
-            verdict = run_verification(examined, emit, early)
-            machine = early.machine.result()
+        proof = Proof(env, options.choices, emit, wanted, lock)
+        with proof.start(machine=lambda: ask(proof.read_machine)):
+            verdict = proof.run()
+            machine = proof.early.machine.result()
         expected = node.count_expected(options.expect_gpus, lock)
         judged = node.judge(verdict, machine, rows.causes_of_jobs(options.choices), expected)
         none_asked = judged.fault and judged.cause in _ABSENT and not options.expect_gpus

@@ -21,7 +21,6 @@ from ..environment.place import locate_environment
 from ..model import (
     CONFIDENCES,
     FRAMEWORKS,
-    CudnnRelease,
     Emit,
     Event,
     Evidence,
@@ -33,11 +32,11 @@ from ..model import (
 )
 from ..system.redaction import clean
 from .libraries import read_installed
-from .verification import (
+from .state import (
     Diagnose,
     EarlyProbes,
     Options,
-    Verification,
+    State,
     check_options,
     device_of,
     run_early_probes,
@@ -64,12 +63,11 @@ def verify(
     lock: Lock | None,
     *,
     diagnose: Diagnose,
-    releases: Sequence[CudnnRelease] = (),
 ) -> Verdict:
     """Prove the environment of the early probes, or name the layer that is broken.
 
-    `diagnose` finds causes in a text: no stage imports another. `releases` are the known cuDNN releases. Raise UsageError
-    if the environment's Python does not start.
+    `diagnose` finds causes in a text: no stage imports another. Raise UsageError if the environment's Python does not
+    start.
     """
     from . import layers
 
@@ -78,9 +76,9 @@ def verify(
     paths = early.python_paths.result()
     for problem in paths.problems:
         emit(Event("warning", "verify", problem))
-    state = Verification(
+    state = State(
         early=early, env=early.env, options=options, emit=emit, device=device, ordinal=ordinal,
-        environ=early.environ, installed=read_installed(paths), diagnose=diagnose, lock=lock, releases=releases,
+        environ=early.environ, installed=read_installed(paths), diagnose=diagnose, lock=lock,
     )  # fmt: skip
     if options.quick:
         layers.run_layers(state)  # driver, runtime, libraries, cudnn
@@ -110,7 +108,7 @@ _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
 
 
-def make_verdict(state: Verification) -> Verdict:
+def make_verdict(state: State) -> Verdict:
     """Return the verdict of all stages that ran."""
     lock = state.lock
     outcome: Outcome = "cpu" if state.device == "cpu" else "works"
@@ -170,7 +168,7 @@ def _merge_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(causes.values())
 
 
-def _fill_commands(state: Verification, finding: Finding) -> Finding:
+def _fill_commands(state: State, finding: Finding) -> Finding:
     """Fill the slots of a fix that make this environment again: `recreate` alone, `create` with its frameworks.
 
     If gpuenv did not make the environment, they make a new one.
@@ -191,7 +189,7 @@ def _fill_commands(state: Verification, finding: Finding) -> Finding:
     return dataclasses.replace(finding, fix=fix.replace("{recreate}", alone).replace("{create}", whole))
 
 
-def _make_hint(state: Verification, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
+def _make_hint(state: State, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
     """Return one sentence that says what to do."""
     if outcome in ("works", "cpu"):
         return None
@@ -222,7 +220,7 @@ _REFUSED = re.compile(
 _ENDED = re.compile(r"ended by SIG(ABRT|SEGV|BUS|KILL|TRAP)")
 
 
-def _explain_address_limit(state: Verification) -> list[Finding]:
+def _explain_address_limit(state: State) -> list[Finding]:
     """Return the findings. The limit (`ulimit -v`) comes first where a stage failed for lack of memory under it.
 
     CUDA reserves tens of GiB of addresses that take no memory. Under such a limit a GPU refuses a context although

@@ -40,7 +40,7 @@ from ..profiles.wording import make_finding
 from ..system import untrusted
 from ..system.kernels import find_run_mode
 from .libraries import CUDNN_PACKAGE
-from .verification import Judgement, Verification
+from .state import Judgement, State
 
 CHANGED = "changed_since_lock"
 """The cause where nothing of the taxonomy says more: an environment that is not what was built."""
@@ -50,7 +50,7 @@ _INSTALLERS = ("pip", "setuptools", "wheel", "uv", "conda")
 _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 
-def judge_drift(state: Verification) -> None:
+def judge_drift(state: State) -> None:
     """Add the stage `lock` if something has changed, or if `--locked` asks for it."""
     lock, locked, failed, early = state.lock, state.options.locked, state.failed, state.early
     if lock is None or not state.env.made_by_gpuenv:
@@ -113,7 +113,7 @@ def _compare_target(wanted: Target, target: Target, *, named: bool) -> list[Envi
 # --- the cause -----------------------------------------------------------------------------------
 
 
-def _make_change_finding(state: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> Finding:
+def _make_change_finding(state: State, lock: Lock, changes: Sequence[EnvironmentChange]) -> Finding:
     """Return the finding for the change that most likely caused the failure."""
     main, more = changes[0], len(changes) - 1
     cause, confidence = CHANGED, _choose_confidence(state, main)
@@ -139,7 +139,7 @@ def _make_change_finding(state: Verification, lock: Lock, changes: Sequence[Envi
     )
 
 
-def _choose_confidence(state: Verification, main: EnvironmentChange) -> Confidence:
+def _choose_confidence(state: State, main: EnvironmentChange) -> Confidence:
     """Return how sure it is that the change is the cause.
 
     Without a failure the change is the only finding, so it is certain. A change explains no failure of the
@@ -170,7 +170,7 @@ def _is_named(change: EnvironmentChange, failure: str) -> bool:
     return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", failure) is not None
 
 
-def _describe_fix(state: Verification, changes: Sequence[EnvironmentChange]) -> str:
+def _describe_fix(state: State, changes: Sequence[EnvironmentChange]) -> str:
     path, kinds = shlex.quote(state.env.path), {c.kind for c in changes}
     steps = []
     if "python" in kinds:
@@ -185,7 +185,7 @@ def _describe_fix(state: Verification, changes: Sequence[EnvironmentChange]) -> 
     return ". ".join(steps) + "."
 
 
-def _is_never_installed(state: Verification, changes: Sequence[EnvironmentChange]) -> bool:
+def _is_never_installed(state: State, changes: Sequence[EnvironmentChange]) -> bool:
     """Return whether the lock names releases that the lock inside the environment does not: the project's is newer."""
     try:
         inside = {p.name: p.version for p in record.read_lock(Path(state.env.path)).packages}
@@ -194,7 +194,7 @@ def _is_never_installed(state: Verification, changes: Sequence[EnvironmentChange
     return any(c.kind in ("replaced", "removed") and inside.get(c.name) != c.locked for c in changes)
 
 
-def _find_cause(state: Verification, lock: Lock, changes: Sequence[EnvironmentChange]) -> str | None:
+def _find_cause(state: State, lock: Lock, changes: Sequence[EnvironmentChange]) -> str | None:
     """Return the cause that the main change has alone, or None."""
     main = changes[0]
     if lock.plan.device == "cuda":
@@ -210,7 +210,7 @@ def _find_cause(state: Verification, lock: Lock, changes: Sequence[EnvironmentCh
     return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
 
 
-def _is_to_cpu(state: Verification, lock: Lock, change: EnvironmentChange) -> bool:
+def _is_to_cpu(state: State, lock: Lock, change: EnvironmentChange) -> bool:
     """Return whether a CPU build replaced a CUDA build of a framework."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
@@ -312,7 +312,7 @@ def _find_image_end(times: Sequence[float]) -> float | None:
 _VARIANT = "variant.json"
 
 
-def judge_variants(state: Verification) -> None:
+def judge_variants(state: State) -> None:
     """Add the stage `variants` if an installed package is a variant and the GPUs are known."""
     saw = state.gpu_report.values("driver") if state.gpu_report else {}
     if not saw.get("devices"):

@@ -44,7 +44,7 @@ from .libraries import (
     list_shared,
     read_requirements,
 )
-from .verification import Judgement, Verification, fail_with
+from .state import Judgement, State, fail_with
 
 _CUDNN_ROWS = ("cudnn_file_missing", "cudnn_file_of_other_version", "cudnn_file_damaged")
 _LIBRARY_ROWS = ("library_missing", "library_of_other_version", "library_damaged")
@@ -53,7 +53,7 @@ _LIBRARY_ROWS = ("library_missing", "library_of_other_version", "library_damaged
 _SHOWN = 8
 
 
-def judge_libraries(state: Verification) -> Judgement:
+def judge_libraries(state: State) -> Judgement:
     """Judge the stage libraries."""
     env, installed, lock, quick = state.env, state.installed, state.lock, state.options.quick
     packages = installed.packages
@@ -69,7 +69,7 @@ def judge_libraries(state: Verification) -> Judgement:
     checked = {p.name: check_files(p.files, not quick) for p in owners}
     finding = (
         _find_overlap(owners, checked, packages, lock)
-        or _find_broken(env, owners, checked, state.releases)
+        or _find_broken(env, owners, checked, state.early.profiles().cudnn)
         or (_find_not_locked(env, owners, lock) if lock else _find_unserved(env, installed.paths, owners))
         or _find_other_broken(env, packages, state.options.deep)
     )
@@ -305,7 +305,7 @@ _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so
 _SHOWN_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "onnxruntime": "ONNX Runtime"}
 
 
-def explain_unloaded(state: Verification, framework: str, words: str) -> Finding | None:
+def explain_unloaded(state: State, framework: str, words: str) -> Finding | None:
     """Return the cause of a message of the loader or of a crash, or None if no NVIDIA library explains it."""
     return explain_damaged(framework, words, state.env, state.paths) or explain_missing(
         framework, words, state.env, state.installed

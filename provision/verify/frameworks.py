@@ -26,7 +26,7 @@ from .changes import add_later_installs, find_later_installs
 from .layers import check_framework_claims
 from .libraries import NVIDIA_LIBRARY
 from .probe import ProbeReport, run_probe
-from .proof import (
+from .results import (
     FrameworkOutcome,
     judge_extensions,
     judge_extras,
@@ -34,10 +34,10 @@ from .proof import (
     judge_numpy,
 )
 from .settings import explain_startup_files, search_settings
-from .verification import (
+from .state import (
     FRAMEWORK_STAGES,
     Judgement,
-    Verification,
+    State,
     fail_with,
     start_in_thread,
 )
@@ -63,7 +63,7 @@ _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
 @contextlib.contextmanager
-def import_early(state: Verification) -> Iterator[None]:
+def import_early(state: State) -> Iterator[None]:
     """Import the first framework already during the block, while the driver is queried.
 
     The import takes longer than the stages before it, and needs no GPU.
@@ -96,7 +96,7 @@ def import_early(state: Verification) -> Iterator[None]:
         pool.shutdown()
 
 
-def import_frameworks(state: Verification) -> None:
+def import_frameworks(state: State) -> None:
     """Import the frameworks at the same time, without a computation (`--quick` on the CPU)."""
     present = [n for n in _choose_names(state) if n in state.paths.frameworks]
     if present:
@@ -106,7 +106,7 @@ def import_frameworks(state: Verification) -> None:
     state.started.update({name: report.result for name, report in started.items()})
 
 
-def run_frameworks(state: Verification) -> None:
+def run_frameworks(state: State) -> None:
     """Run the stages of each framework, then all frameworks in one process."""
     names, failed = _choose_names(state), state.failed
     if not names and failed:
@@ -129,7 +129,15 @@ def run_frameworks(state: Verification) -> None:
             state.add("framework", Judgement("fail", f"{name} is not in this environment"), None, name)
             state.skip(FRAMEWORK_STAGES[1:], "the framework stage failed", name)
         else:
-            _run_framework(state, name)
+            if not state.options.quick:
+                state.announce("progress", f"{name}: import, convolutions, matrix products and attention")
+            verdicts = []
+            for uuid in state.mig_devices or (None,):
+                verdicts.append(_run_framework(state, name, uuid))
+                if state.failed:
+                    break
+            devices = tuple(d for v in verdicts for d in v.devices)
+            state.verdicts.append(replace(verdicts[0], devices=devices))
     # On the CPU no library is shared, so these two processes run only with --deep.
     names = tuple(n for n in names if not _is_unrequested(state, n))
     if len(names) > 1 and not state.failed and (state.device != "cpu" or state.options.deep):
@@ -137,7 +145,7 @@ def run_frameworks(state: Verification) -> None:
     return None
 
 
-def show_later_installs(state: Verification) -> None:
+def show_later_installs(state: State) -> None:
     """Add what was installed into a system-wide Python (as Colab's) after its image was made: it may explain a failure."""
     if state.env.manager is not None:  # in an environment the times of files mean nothing
         return
@@ -154,16 +162,16 @@ def show_later_installs(state: Verification) -> None:
 # --- which frameworks ----------------------------------------------------------------------------
 
 
-def _choose_names(state: Verification) -> tuple[str, ...]:
+def _choose_names(state: State) -> tuple[str, ...]:
     """Return the frameworks to prove: the requested ones, else those of the lock and all installed ones."""
     return state.options.frameworks or tuple(dict.fromkeys([*_list_planned(state), *state.paths.frameworks]))
 
 
-def _list_planned(state: Verification) -> list[str]:
+def _list_planned(state: State) -> list[str]:
     return [b.framework for b in state.lock.plan.builds] if state.lock else []
 
 
-def _is_unrequested(state: Verification, name: str) -> bool:
+def _is_unrequested(state: State, name: str) -> bool:
     """Return whether an unrequested CPU build is installed beside a CUDA build. JAX users often keep a small
     torch."""
     builds, wanted = state.installed.builds, {*state.options.frameworks, *_list_planned(state)}
@@ -174,21 +182,7 @@ def _is_unrequested(state: Verification, name: str) -> bool:
 # --- one framework -------------------------------------------------------------------------------
 
 
-def _run_framework(state: Verification, name: str) -> None:
-    if not state.options.quick:
-        state.announce("progress", f"{name}: import, convolutions, matrix products and attention")
-    verdicts = []
-    for uuid in state.mig_devices or (None,):
-        verdict = _run_on_device(state, name, uuid)
-        if uuid:  # in its own child each MIG device is device 0
-            verdict = replace(verdict, devices=tuple(replace(d, uuid=uuid) for d in verdict.devices))
-        verdicts.append(verdict)
-        if state.failed:
-            break
-    state.verdicts.append(replace(verdicts[0], devices=tuple(d for v in verdicts for d in v.devices)))
-
-
-def _run_on_device(state: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
+def _run_framework(state: State, name: str, uuid: str | None) -> FrameworkVerdict:
     """Run the stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     report, outcome = _ask_and_judge(state, name, {**state.environ, **hidden})
@@ -210,11 +204,15 @@ def _run_on_device(state: Verification, name: str, uuid: str | None) -> Framewor
             return not _ask_and_judge(state, name, {**environ, **hidden})[1].is_bad
 
         search_settings(state, name, cured, [x.path for x in outcome.verdict.libraries])
-    return outcome.verdict
+    if uuid is None:
+        return outcome.verdict
+    # in its own child each MIG device is device 0
+    devices = (replace(d, uuid=uuid) for d in outcome.verdict.devices)
+    return replace(outcome.verdict, devices=tuple(devices))
 
 
 def _ask_and_judge(
-    state: Verification, name: str, environ: Mapping[str, str]
+    state: State, name: str, environ: Mapping[str, str]
 ) -> tuple[ProbeReport, FrameworkOutcome]:
     """Ask a framework. A probe that was started early continues."""
     early = state.started.pop(name, None) if environ == state.environ else None
@@ -227,7 +225,7 @@ def _ask_and_judge(
 
 
 def ask_framework(
-    state: Verification,
+    state: State,
     name: str,
     environ: Mapping[str, str],
     *,
@@ -261,20 +259,20 @@ def ask_framework(
 
 
 def _run(
-    state: Verification,
+    state: State,
     probes: Sequence[str],
     request: Mapping[str, Any],
     environ: Mapping[str, str],
     **more: Any,
 ) -> ProbeReport:
-    """Run probes on the device of a verification. `more` is for `run_probe`."""
+    """Run probes on the device of a proof. `more` is for `run_probe`."""
     return run_probe(
         state.env.python, ("report", *probes), {"device": state.device, "pattern": NVIDIA_LIBRARY, **request},
         environ={**environ, **_make_child_variables(state.device)}, timeout=state.options.timeout, **more,
     )  # fmt: skip
 
 
-def _run_extras(state: Verification, name: str, uuid: str | None, environ: Mapping[str, str]) -> None:
+def _run_extras(state: State, name: str, uuid: str | None, environ: Mapping[str, str]) -> None:
     """Run the further operations of a framework at the same time, each in its own child, and name those that fail."""
     start = time.perf_counter()
     asked = [x for x in _EXTRAS[name] if not (state.device == "cpu" and x == "fp8")]
@@ -296,7 +294,7 @@ def _visible(environ: Mapping[str, str], ordinal: int) -> str:
     return seen[ordinal] if ordinal < len(seen) else str(ordinal)
 
 
-def _list_ordinals(state: Verification) -> list[int]:
+def _list_ordinals(state: State) -> list[int]:
     """Return the GPU to use, or [] for all."""
     return [] if state.ordinal is None else [state.ordinal]
 
@@ -381,7 +379,7 @@ def _is_linked(path: str, library: bytes) -> bool:
 # --- several frameworks in one process, in both import orders ------------------------------------
 
 
-def _run_together(state: Verification, names: tuple[str, ...]) -> None:
+def _run_together(state: State, names: tuple[str, ...]) -> None:
     """Import the frameworks in one process, then grade one convolution in each: pass if both orders work, a warning if
     one works, a failure if none does."""
     state.announce("progress", "in one process: " + ", ".join(names))
@@ -415,7 +413,7 @@ def judge_together(reports: Mapping[tuple[str, ...], ProbeReport]) -> Judgement:
     return replace(fail_with(finding), status="warn" if good else "fail")
 
 
-def _ask_together(state: Verification, order: Sequence[str]) -> ProbeReport:
+def _ask_together(state: State, order: Sequence[str]) -> ProbeReport:
     request = {
         "ordinals": _list_ordinals(state) or ([] if state.device == "cpu" else [0]),
         "cases": ["conv2d"],

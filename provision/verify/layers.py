@@ -28,11 +28,11 @@ from .disk import explain_unloaded, judge_libraries
 from .libraries import is_inside, map_owners, pick_library, read_built_major
 from .probe import ProbeReport, run_probe
 from .settings import search_settings
-from .verification import (
+from .state import (
     LAYERS,
     Judgement,
     LibraryPaths,
-    Verification,
+    State,
     ask_gpu,
     fail_with,
     find_low_memory,
@@ -41,7 +41,7 @@ from .verification import (
 _PROBED = ("driver", "runtime", "cudnn")
 
 
-def run_layers(state: Verification) -> None:
+def run_layers(state: State) -> None:
     """Run the four stages, which need a GPU, and the stages of further MIG devices."""
     early = state.early
     if state.device == "cpu":
@@ -76,7 +76,7 @@ def run_layers(state: Verification) -> None:
     return _run_mig_devices(state, report)
 
 
-def find_library_paths(state: Verification) -> LibraryPaths:
+def find_library_paths(state: State) -> LibraryPaths:
     """Return the libraries that the stages runtime and cudnn load.
 
     The loader's libcudart and libcudnn are used for a CUDA build in an environment that contains no libcudart.
@@ -93,7 +93,7 @@ def find_library_paths(state: Verification) -> LibraryPaths:
     }
 
 
-def _find_major(state: Verification) -> str | None:
+def _find_major(state: State) -> str | None:
     """Return the CUDA major version of the environment's cuDNN.
 
     It comes from the lock, else from the package's name, else from the build of the frameworks.
@@ -105,7 +105,7 @@ def _find_major(state: Verification) -> str | None:
     return named or read_built_major(state.paths)
 
 
-def _ask(state: Verification, environ: Mapping[str, str]) -> ProbeReport:
+def _ask(state: State, environ: Mapping[str, str]) -> ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = find_library_paths(state)
     return ask_gpu(state.env, environ, state.options, lambda: paths)
@@ -122,7 +122,7 @@ def _measure(report: ProbeReport, stage: str) -> float | None:
     return float(ends[stage] - start)
 
 
-def _search_layers(state: Verification, report: ProbeReport, stage: str) -> None:
+def _search_layers(state: State, report: ProbeReport, stage: str) -> None:
     """Search for the setting that made a stage of the child fail. The stages before it must pass too."""
 
     def cured(environ: Mapping[str, str]) -> bool:
@@ -135,7 +135,7 @@ def _search_layers(state: Verification, report: ProbeReport, stage: str) -> None
     search_settings(state, None, cured, [*mapped, libcuda] if libcuda else mapped)
 
 
-def _run_mig_devices(state: Verification, report: ProbeReport) -> None:
+def _run_mig_devices(state: State, report: ProbeReport) -> None:
     """Run the stages for each further MIG device in its own child. CUDA shows a process only one MIG device."""
     uuids = report.values("driver").get("mig", ())
     if state.ordinal is not None or len(uuids) < 2:
@@ -157,7 +157,7 @@ _UNREACHED = {
 }
 
 
-def _judge_layer(state: Verification, report: ProbeReport, stage: str) -> Judgement:
+def _judge_layer(state: State, report: ProbeReport, stage: str) -> Judgement:
     record = report.stage_record(stage)
     if record and stage == "driver":
         return _judge_driver(state, record)
@@ -181,7 +181,7 @@ def _explain_death(report: ProbeReport, stage: str) -> Finding | None:
     return None
 
 
-def _judge_driver(state: Verification, record: Record) -> Judgement:
+def _judge_driver(state: State, record: Record) -> Judgement:
     """Judge the stage driver."""
     saw, ordinal = record["values"], state.ordinal
     rows = [
@@ -224,7 +224,7 @@ def _parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
     return match[1] if match else None
 
 
-def _judge_runtime(state: Verification, report: ProbeReport, record: Record) -> Judgement:
+def _judge_runtime(state: State, report: ProbeReport, record: Record) -> Judgement:
     """Judge the stage runtime."""
     saw, failed = record["values"], record["failed"]
     memory = list_memory(saw)
@@ -261,7 +261,7 @@ def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> tuple[Evide
     return tuple(Evidence(f"GPU {', '.join(indexes)}: {words}", "NVML") for words, indexes in lines.items())
 
 
-def _judge_cudnn(state: Verification, report: ProbeReport, record: Record) -> Judgement:
+def _judge_cudnn(state: State, report: ProbeReport, record: Record) -> Judgement:
     """Judge the stage cudnn. uv can link the environment's libraries from its cache."""
     saw, failed, owned = record["values"], record["failed"], map_owners(state.installed.packages)
     files = [p for p, _ in saw["mapped"]]
@@ -360,7 +360,7 @@ _DIRECT = 3.0
 """A copy goes directly if it is this much faster than through the host. A staged one is at most 1.5 times as fast."""
 
 
-def run_peers(state: Verification) -> None:
+def run_peers(state: State) -> None:
     """Add the stage where several GPUs are to be verified and the stages below it passed."""
     if state.gpu_report is None or state.failed or state.ordinal is not None:
         return
@@ -391,7 +391,7 @@ def run_peers(state: Verification) -> None:
     state.add("peers", judge_peers(state, report, len(ordinals)), time.perf_counter() - start)
 
 
-def judge_peers(state: Verification, report: ProbeReport, many: int) -> Judgement:
+def judge_peers(state: State, report: ProbeReport, many: int) -> Judgement:
     """Pass where every copy, transfer and sum is right; else a warning that names the way that does not work."""
     copies, environ = report.all("copy"), state.environ
     evidence = tuple(
@@ -468,7 +468,7 @@ def _list_arms(report: ProbeReport) -> list[tuple[list[str], str | None]]:
 
 
 def _warn_of_peers(
-    state: Verification, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
+    state: State, detail: str, evidence: tuple[Evidence, ...], report: ProbeReport,
     row: str | None = None, **slots: Any,
 ) -> Judgement:  # fmt: skip
     """Return the warning, with what on this machine decides how GPUs reach each other.

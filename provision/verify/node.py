@@ -1,7 +1,6 @@
-"""Whether this machine has a fault of its own, which each job on it would meet (`verify --node`).
+"""Decides whether this machine has a fault that every job on it would meet (`verify --node`).
 
-A driver that hangs keeps every process that asks it, and no signal ends them. So a fork examines the machine, and the process that a
-scheduler waits for never asks the driver: it answers at its deadline.
+No signal ends a process that waits for a driver that hangs. So a child asks the driver, and gpuenv answers at its deadline.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..system.process import children
 from ..system.process.children import read_start
 from ..system.redaction import clean_line
 from .probe import ENDED_BY, NO_ANSWER
-from .verification import LAYERS
+from .state import LAYERS
 
 _ASKS_DRIVER = (" while calling cuInit", " while calling cudaGetDeviceCount", " while making a context")
 """What a probe was doing that hangs in the driver. Loading files can take as long on a slow disk."""
@@ -36,7 +35,8 @@ Ask = Callable[[Callable[[], Machine]], Machine]
 
 
 def check(examine: Callable[[float, Ask], NodeVerdict], seconds: float) -> NodeVerdict:
-    """Return what `examine` says of this machine. It gets the seconds of its probes.
+    """Return what `examine` says of this machine. A child of this process calls it with the seconds of its probes, and with what
+    reads the driver in that child: memory of both says whether it waits for the driver.
 
     Raises MachineError if there is no result within `seconds`, and the driver is not the reason.
     """

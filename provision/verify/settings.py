@@ -17,7 +17,7 @@ from ..profiles.wording import make_finding
 from ..system.search import find_smallest
 from .libraries import list_libraries
 from .probe import run_probe
-from .verification import Verification
+from .state import State
 
 # Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
 # CUDA_VERSION names the CUDA of a container's image. No part of CUDA reads it.
@@ -118,7 +118,7 @@ def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> d
 
 
 def search_settings(
-    state: Verification,
+    state: State,
     framework: str | None,
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],

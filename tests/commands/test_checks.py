@@ -14,7 +14,7 @@ from environment_facts import ok, own
 from framework_envs import framework_env, venv
 
 from provision import report
-from provision.actions.prove import Examination, read_checks, read_project_checks, run_checks
+from provision.actions.prove import Proof, read_checks
 from provision.config.options import Choices
 from provision.environment import record
 from provision.errors import DataError, UsageError
@@ -63,11 +63,10 @@ def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=No
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
     choices = Choices(cache_dir=env.parent / "cache")
-    examined = Examination(
-        env=locate_environment(env), lock=None, choices=choices, options=Options(**options)
-    )
-    own = read_project_checks(examined, allowed=project)
-    return run_checks(examined, before, own, emit, read_checks(typed))
+    proof = Proof(locate_environment(env), choices, emit, Options(**options))
+    if project:
+        proof.read_project()
+    return proof.run_checks(before, read_checks(typed))
 
 
 def last(verdict):

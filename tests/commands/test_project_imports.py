@@ -11,7 +11,7 @@ from environment_facts import own
 from framework_envs import venv
 
 from provision.actions import prove
-from provision.actions.prove import Examination, add_packages, start_probes
+from provision.actions.prove import Proof
 from provision.config.options import Choices
 from provision.model import Machine, StageResult, Target, TargetGpu, Verdict
 from provision.verify import Options, locate_environment, modules
@@ -47,9 +47,9 @@ def write(env, files):
 def judged(env, lock=None, stage=PASSED, profiles=(), **options):
     choices, wanted = Choices(cache_dir=env.parent / "cache", profiles=profiles), Options(**options)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict="cpu", stages=(stage,))
-    examined = Examination(env=locate_environment(env), lock=lock, choices=choices, options=wanted)
-    with start_probes(examined, driver=False, packages=True) as early:
-        return add_packages(examined, before, lambda _: None, early)
+    proof = Proof(locate_environment(env), choices, lambda _: None, wanted, lock)
+    with proof.start(driver=False, packages=True):
+        return proof.add_packages(before)
 
 
 def test_a_missing_import_is_a_warning_that_names_file_and_package(env):

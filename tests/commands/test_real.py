@@ -14,7 +14,7 @@ import sys
 import pytest
 from programs import run_program
 
-from provision.verify.verification import FRAMEWORK_STAGES, LAYERS
+from provision.verify.state import FRAMEWORK_STAGES, LAYERS
 
 pytestmark = pytest.mark.network
 

@@ -151,9 +151,10 @@ def test_a_kernel_or_an_idle_gpu_needs_more_than_a_look_at_the_files(
 
 def test_an_error_of_the_proof_names_the_final_place_and_not_the_draft(monkeypatch):
     failed = VerifyError("/draft/bin/python does not start", hint="remove /draft")
-    monkeypatch.setattr(prove, "start_probes", fails(failed))
     with pytest.raises(VerifyError) as seen:
-        build.EnvironmentBuild.verify_at(job(examine=lambda _: None), Path("/draft"))
+        build.EnvironmentBuild.verify_at(
+            job(make_proof=lambda *_: SimpleNamespace(start=fails(failed))), Path("/draft")
+        )
     assert (seen.value.message, seen.value.hint) == ("/w/.venv/bin/python does not start", "remove /w/.venv")
 
 
@@ -257,8 +258,11 @@ def test_without_recorded_names_what_nothing_requires_counts_as_named(monkeypatc
     needs = {"a": ["b"], "b": [], "c": []}
     installed = [SimpleNamespace(name=n, requires_always=lambda _, n=n: needs[n]) for n in needs]
     monkeypatch.setattr(prove, "list_named_packages", lambda *_: named)
-    env = SimpleNamespace(path=str(tmp_path))
-    assert set(prove._list_wanted(env, el.of(), Choices(), "3.12", installed)) == required
+    proof = prove.Proof(SimpleNamespace(path=str(tmp_path)), Choices(), None, lock=el.of())
+    proof.early = SimpleNamespace(
+        python_paths=SimpleNamespace(result=lambda: SimpleNamespace(version="3.12"))
+    )
+    assert set(proof._list_wanted(installed)) == required
 
 
 def test_what_was_removed_before_a_failure_is_told(monkeypatch, tmp_path):

@@ -37,7 +37,7 @@ from spoil import Place
 from verified import verify
 
 from provision.actions.explain import explain_log
-from provision.actions.prove import Examination, add_packages, start_probes
+from provision.actions.prove import Proof
 from provision.config.options import Choices
 from provision.model import as_document
 from provision.verify import Options, locate_environment
@@ -120,11 +120,9 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
             env = locate_environment(Path(python))
             verdict = verify(env, options, emit=lambda _: None, diagnose=explain_log)
             if fault and fault.packages:
-                examined = Examination(
-                    env=env, lock=None, choices=Choices(cache_dir=Path(asked.cache)), options=options
-                )
-                with start_probes(examined, driver=False, packages=True) as early:
-                    verdict = add_packages(examined, verdict, lambda _: None, early)
+                proof = Proof(env, Choices(cache_dir=Path(asked.cache)), lambda _: None, options)
+                with proof.start(driver=False, packages=True):
+                    verdict = proof.add_packages(verdict)
             row = judged(fault, verdict)
             if fault and fault.heals and verdict.verdict == "works" and Path(fault.heals).exists():
                 row |= {"ok": None, "title": f"the driver made {fault.heals} again"}

@@ -27,7 +27,7 @@ from verified import verify
 from provision.actions.explain import explain_log
 from provision.model import Event, Verdict, as_document
 from provision.verify import Options, locate_environment
-from provision.verify.verification import FRAMEWORK_STAGES, LAYERS
+from provision.verify.state import FRAMEWORK_STAGES, LAYERS
 
 BARE = Path(__file__).with_name("bare.py")
 STAGES = {*LAYERS, *FRAMEWORK_STAGES}

@@ -4,8 +4,8 @@ from provision.model import Profiles
 from provision.verify import device_of, run_early_probes, verify as run_stages
 
 
-def verify(env, options, *, emit, lock=None, read_machine=lambda: None, diagnose=lambda *_: (), **known):
-    """What the steps of a verification give: the first probes, what is known, the stages."""
-    driver = device_of(options, lock)[0] != "cpu"
-    with run_early_probes(env, options, driver=driver, machine=read_machine, profiles=Profiles) as early:
-        return run_stages(early, options, emit, lock, diagnose=diagnose, **known)
+def verify(env, options, *, emit, lock=None, read_machine=lambda: None, diagnose=lambda *_: (), releases=()):
+    """What the steps of a proof give: the first probes, what is known, the stages."""
+    driver, rows = device_of(options, lock)[0] != "cpu", lambda: Profiles(cudnn=tuple(releases))
+    with run_early_probes(env, options, driver=driver, machine=read_machine, profiles=rows) as early:
+        return run_stages(early, options, emit, lock, diagnose=diagnose)

@@ -15,7 +15,7 @@ from provision.actions.explain import explain_log
 from provision.model import Environment
 from provision.verify import Options, locate_environment
 from provision.verify.libraries import InstalledLibraries, PythonPaths
-from provision.verify.verification import Verification
+from provision.verify.state import State
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
 ALL_LIBRARIES = (
@@ -102,10 +102,10 @@ def judge(env, tmp_path, monkeypatch):
     return run
 
 
-def verification(device="cuda", files=(), **more):
-    """A verification of /env that has not asked anything yet; `files` are the environment's libraries."""
+def fresh_state(device="cuda", files=(), **more):
+    """A proof of /env that has not asked anything yet; `files` are the environment's libraries."""
     paths = PythonPaths(prefix="/env", version="3.12.0", sites=(), roots=("/env",))
-    return Verification(
+    return State(
         early=None, env=Environment(path="/env", manager=None, python="/env/bin/python"), options=Options(),
         emit=lambda _: None, device=device, ordinal=None, environ={},
         installed=InstalledLibraries(paths=paths, files=files), diagnose=explain_log, **more,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from rows import rows
-from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage, verification  # noqa: F401
+from verify_stub import LIBRARIES, cudnn, env, fresh_state, judge, pristine, record, stage  # noqa: F401
 
 from provision.detect import machine_for_verdict
 from provision.environment import drift
@@ -459,6 +459,6 @@ def test_the_main_change_decides_cause_and_fix(lock, monkeypatch, found, cause, 
     )  # fmt: skip
     found = sorted(found, key=changes._get_weight)
     failed = StageResult(stage="framework", status="fail", detail="")
-    finding = changes._make_change_finding(verification(stages=[failed]), inside, found)
+    finding = changes._make_change_finding(fresh_state(stages=[failed]), inside, found)
     assert (finding.cause, finding.confidence) == (cause, confidence)
     assert fix in finding.fix

@@ -14,8 +14,8 @@ from verify_stub import hanging
 
 from provision.errors import UsageError
 from provision.model import Environment, Verdict, as_document, from_plain
-from provision.verify import Options, locate_environment, run_early_probes, verification
-from provision.verify.verification import FRAMEWORK_STAGES
+from provision.verify import Options, locate_environment, run_early_probes, state
+from provision.verify.state import FRAMEWORK_STAGES
 
 CPU = Options(device="cpu", timeout=120)
 
@@ -391,5 +391,5 @@ def test_frameworks_that_were_installed_for_a_user_are_in_that_users_folder():
     for manager, sites in ((None, (own, user)), ("venv", (own,))):
         problems = []
         env = Environment(path="/env", manager=manager, python="/usr/bin/python3")
-        assert verification._make_python_paths(env, where, (), problems).sites == sites
+        assert state._make_python_paths(env, where, (), problems).sites == sites
         assert problems == ["jax: no"]

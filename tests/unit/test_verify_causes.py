@@ -2,11 +2,11 @@
 
 from framework_envs import venv
 from rows import rows
-from verify_stub import verification
+from verify_stub import fresh_state
 
 from provision.model import Evidence
 from provision.system import process
-from provision.verify import causes, layers, probe, proof, settings
+from provision.verify import causes, layers, probe, results, settings
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
@@ -48,7 +48,7 @@ def jax(stderr, cuda):
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
     report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    outcome = proof.judge_framework(verification(), "jax", report)
+    outcome = results.judge_framework(fresh_state(), "jax", report)
     return outcome.stages["framework"].finding
 
 
@@ -89,7 +89,7 @@ def test_jax_tells_the_reason_only_in_its_log():
 )  # fmt: skip
 def test_the_words_of_a_process_are_diagnosed(text, cause):
     """A text that allows several causes names none."""
-    found = verification().explain(text)
+    found = fresh_state().explain(text)
     assert (found and found.cause) == cause
 
 
@@ -109,7 +109,7 @@ def test_a_gpu_without_kernels_is_a_cause_without_a_list_too(text, stderr, kerne
     seen = {"kind": "framework", "cuda": "12.9", "devices": [{"capability": "7.5"}], "kernels": kernels}
     failed = {"kind": "failed", "stage": "convolution", "error": "InternalError", "text": text}
     report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    judged = proof._judge_failure(verification(), "tensorflow", report, "convolution")
+    judged = results._judge_failure(fresh_state(), "tensorflow", report, "convolution")
     assert judged.finding.cause == cause
 
 

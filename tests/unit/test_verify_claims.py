@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from programs import run_program
 from rows import rows
-from verify_stub import env, healthy, pristine, tamper, verification  # noqa: F401
+from verify_stub import env, fresh_state, healthy, pristine, tamper  # noqa: F401
 
 import provision.verify as whole
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
@@ -240,7 +240,7 @@ def test_a_failure_for_another_reason_is_not_laid_on_the_limit():
             ("cuInit: CUDA_ERROR_OUT_OF_MEMORY (2)", ["process_limit_reached", "x"]),
             ("the process was ended by SIGKILL", ["x"]),
         ):
-            run = verification()
+            run = fresh_state()
             run.stages.append(StageResult(stage="driver", status="fail", detail=detail))
             run.findings.append(make_finding("library_damaged", cause="x"))
             assert [f.cause for f in whole._explain_address_limit(run)] == causes

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from framework_envs import venv, write_jax
 from rows import rows
-from verify_stub import verification
+from verify_stub import fresh_state
 
 from provision.model import Gpu, Machine, Target
 from provision.system.process import Finished
-from provision.verify import Options, frameworks, locate_environment, proof
+from provision.verify import Options, frameworks, locate_environment, results
 from provision.verify.probe import ProbeReport
 
 ENVIRON = {"PATH": "/usr/bin:/bin"}
@@ -51,7 +51,7 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
 def run(tmp_path):
     env, site = venv(tmp_path / "env")
     write_jax(site)
-    return dataclasses.replace(verification("cpu"), env=locate_environment(env))
+    return dataclasses.replace(fresh_state("cpu"), env=locate_environment(env))
 
 
 def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
@@ -69,10 +69,10 @@ def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
         )
     (tmp_path / "libgone.so").unlink()
     lacking = str(tmp_path / "_part.so")
-    assert proof.judge_extensions("jax", ask(good, lacking)) is None, (
+    assert results.judge_extensions("jax", ask(good, lacking)) is None, (
         "a library that is not there is no other build"
     )
-    judged = proof.judge_extensions("jax", ask(good, bad))
+    judged = results.judge_extensions("jax", ask(good, bad))
     assert judged.status == "fail" and "torchvision 0.1 cannot be loaded with jax" in judged.detail
     finding = judged.finding
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
@@ -84,7 +84,7 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(run, tm
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
     report = frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
-    judged = proof.judge_extensions("jax", report)
+    judged = results.judge_extensions("jax", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text
 
 
@@ -99,7 +99,7 @@ def test_a_numpy_that_torch_cannot_read_is_named(run):
         (site / "torch.py").write_text(torch.format(body))
         run.stages.clear()
         run.findings.clear()
-        frameworks._run_on_device(run, "torch", None)
+        frameworks._run_framework(run, "torch", None)
         assert [s.status for s in run.stages].count("warn") == len(causes)
         assert [f.cause for f in run.findings if f.cause == "numpy_abi"] == causes
 
@@ -152,7 +152,7 @@ def test_two_orders_of_import_decide_whether_frameworks_conflict(first, second, 
 def test_the_further_operations_run_each_in_its_own_child(run):
     """Where the graded stages passed. The stub computes nothing, so each child says so; FP8 is of GPUs only."""
     deep = dataclasses.replace(run, options=Options(deep=True, timeout=300))
-    frameworks._run_on_device(deep, "jax", None)
+    frameworks._run_framework(deep, "jax", None)
     assert [s.status for s in deep.stages[:-1]] == ["pass", "pass", "skip", "skip", "skip"]
     stage = deep.stages[-1]
     assert (stage.stage, stage.status) == ("operations", "fail")
@@ -183,10 +183,11 @@ def seen(uuid, ok=True):
 
 def test_each_mig_device_has_its_results_under_its_own_uuid(monkeypatch):
     """CUDA shows a process one of them, as device 0."""
-    run = dataclasses.replace(verification(), mig_devices=("MIG-a", "MIG-b"))
+    run = dataclasses.replace(fresh_state(), mig_devices=("MIG-a", "MIG-b"))
     asked = lambda _run, _name, environ: seen("GPU-1", ok=environ["CUDA_VISIBLE_DEVICES"] == "MIG-a")  # noqa: E731
     monkeypatch.setattr(frameworks, "ask_framework", asked)
-    frameworks._run_framework(run, "torch")
+    run.paths.frameworks["torch"] = "/env/torch.py"
+    frameworks.run_frameworks(run)
     (verdict,) = run.verdicts
     assert [(d.uuid, all(c.ok for c in d.results)) for d in verdict.devices] == [
         ("MIG-a", True),
@@ -200,7 +201,7 @@ def test_a_gpu_that_the_machine_does_not_have_fails_what_passed():
     here = Machine(target=Target(platform="linux-x86_64"), gpus=(Gpu(index=0, uuid="GPU-1"),))
     for uuid, cause in (("GPU-1", None), ("GPU-2", "contradicts_machine")):
         run = dataclasses.replace(
-            verification(), machine=here, started={"torch": lambda uuid=uuid: seen(uuid)}
+            fresh_state(), machine=here, started={"torch": lambda uuid=uuid: seen(uuid)}
         )
         judged = frameworks._ask_and_judge(run, "torch", run.environ)[1].stages["framework"]
         assert (judged.finding and judged.finding.cause) == cause

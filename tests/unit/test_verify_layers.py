@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from verified import verify
-from verify_stub import QUICK, cudnn, env, failing, hanging, healthy, judge, pristine, stage, verification  # noqa: F401
+from verify_stub import QUICK, cudnn, env, failing, fresh_state, hanging, healthy, judge, pristine, stage  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, V100, build, build_runtime, spec
 from provision.detect import machine_for_verdict
@@ -220,7 +220,7 @@ def test_the_device_file_of_a_gpu_of_others_is_no_failure():
     ]
     device = {"index": 0, "name": "NVIDIA H200", "capability": "9.0", "uuid": "GPU-1"}
     saw = {"cuda": "13.0", "kernel_module": "580.159.04", "files": files, "devices": [device], "mig": []}
-    judged = layers._judge_driver(verification(), {"failed": None, "values": saw})
+    judged = layers._judge_driver(fresh_state(), {"failed": None, "values": saw})
     assert (judged.status, judged.finding) == ("pass", None)
 
 
@@ -265,7 +265,7 @@ def test_the_route_of_a_copy_is_its_speed_beside_the_hosts(speed, access, route)
         finished=Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b""),
         seconds=1,
     )
-    judged = judge_peers(verification(), report, 2)
+    judged = judge_peers(fresh_state(), report, 2)
     assert judged.evidence[0].text.partition(", ")[2].startswith(route)
     assert f"{2 * (route == 'direct')} of them direct" in judged.detail
 
@@ -361,7 +361,7 @@ def test_who_holds_the_memory_decides_between_need_and_preallocation(judge, tmp_
 
 def peers(*records, timed_out=False):
     done = Finished(returncode=0, stdout="", stderr="", timed_out=timed_out, signal=None, report=b"")
-    return judge_peers(verification(), ProbeReport(records=records, finished=done, seconds=1), 2)
+    return judge_peers(fresh_state(), ProbeReport(records=records, finished=done, seconds=1), 2)
 
 
 def test_copies_that_did_not_end_are_a_warning_with_the_call():
@@ -382,7 +382,7 @@ def test_a_libcuda_beside_another_module_is_a_warning():
     ):
         saw = {"cuda": "13.0", "kernel_module": "580.159.04", "files": [], "devices": [device], "mig": [],
                "libcuda": f"/usr/lib/{libcuda}"}  # fmt: skip
-        judged = layers._judge_driver(verification(), {"failed": None, "values": saw})
+        judged = layers._judge_driver(fresh_state(), {"failed": None, "values": saw})
         assert (judged.status, judged.finding and judged.finding.cause) == (
             "warn" if cause else "pass",
             cause,

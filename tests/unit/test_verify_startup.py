@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from rows import rows
-from verify_stub import env, healthy, judge, pristine, record, stage, verification  # noqa: F401 - fixtures
+from verify_stub import env, fresh_state, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
 from provision.verify import Options, disk, locate_environment, settings
@@ -122,7 +122,7 @@ def test_a_wrong_pythonhome_is_the_cause(site, judge, monkeypatch, tmp_path):  #
     ],
 )  # fmt: skip
 def test_a_setting_is_named_by_its_words(text, cause):
-    finding = verification("cpu").explain(f"a\n{text}\nb")
+    finding = fresh_state("cpu").explain(f"a\n{text}\nb")
     assert finding.cause == cause and finding.evidence[0].text == text
 
 

@@ -6,7 +6,7 @@ from rows import rows
 from provision.export.pages import verdict_page
 from provision.model import StageResult, Verdict
 from provision.verify import make_verdict
-from provision.verify.verification import Verification
+from provision.verify.state import State
 
 
 def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
@@ -26,7 +26,7 @@ def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
 class Ended:
     """The part of a verification that its verdict is made of."""
 
-    failed = Verification.failed
+    failed = State.failed
 
     def __init__(self, device, *stages):
         self.device, self.wrong, self.gpu_report = device, False, None

@@ -3,13 +3,13 @@
 The log lines are those of the real cuDNN 9.19."""
 
 from rows import rows
-from verify_stub import verification
+from verify_stub import fresh_state
 
 from provision.environment.distributions import RecordRow
 from provision.export.pages import verdict_page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
-from provision.verify import proof
+from provision.verify import results
 from provision.verify.libraries import LibraryPackage
 from provision.verify.probe import ProbeReport
 
@@ -31,9 +31,9 @@ def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **fr
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
     report = ProbeReport(records=records, finished=done, seconds=1.0, log=STAGE + log)
-    found = proof.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
-    run = verification(files=[f"/env/{name}.so.9" for name in families], lock=lock)
-    return proof.judge_loaded(run, "torch", report, found)
+    found = results.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    run = fresh_state(files=[f"/env/{name}.so.9" for name in families], lock=lock)
+    return results.judge_loaded(run, "torch", report, found)
 
 
 def locked(version):
@@ -125,7 +125,7 @@ def ran(log, device, *, computed=COMPUTED):
         {"kind": "mapped", "files": AFTERWARDS},
     ]
     report = ProbeReport(records=tuple(records), finished=done, seconds=1.0, log=STAGE + log)
-    return {x.soname: x.ran for x in proof.list_mapped(report, ["/env"], {}, device)}
+    return {x.soname: x.ran for x in results.list_mapped(report, ["/env"], {}, device)}
 
 
 def test_only_libraries_with_proof_count_as_run():
@@ -169,7 +169,7 @@ def test_what_was_not_checked_is_evidence_of_its_own_stage():
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = (*({"kind": stage, **graded} for stage in stages), left, backend)
     report = ProbeReport(records=records, finished=done, seconds=1.0)
-    shown = {s: proof._judge_results(verification(), "torch", report, s).evidence for s in stages}
+    shown = {s: results._judge_results(fresh_state(), "torch", report, s).evidence for s in stages}
     named = {s: [e.text for e in evidence if e.source == "not checked"] for s, evidence in shown.items()}
     assert named == {
         "convolution": ["conv2d_grouped float32: no kernel"], "matmul": [], "attention": ["CUDNN_ATTENTION bfloat16: no kernel"],
@@ -192,11 +192,11 @@ def test_the_further_operations_of_deep_are_judged_by_name():
     died = report(
         {"kind": "begin", "stage": "operations", "doing": "running rnn"}, returncode=-11, signal="SIGSEGV"
     )
-    good = proof.judge_extras({"fft": right, "fp8": left})
+    good = results.judge_extras({"fft": right, "fp8": left})
     assert (good.status, good.detail) == ("pass", "correct: fft")
     assert [e.text for e in good.evidence] == ["fp8: no kernel"]
-    assert proof.judge_extras({"fft": right, "compile": refused}).status == "warn"
-    bad = proof.judge_extras({"fft": right, "solve": wrong, "rnn": died, "sparse": report()})
+    assert results.judge_extras({"fft": right, "compile": refused}).status == "warn"
+    bad = results.judge_extras({"fft": right, "solve": wrong, "rnn": died, "sparse": report()})
     assert bad.status == "fail"
     said = {e.source: e.text for e in bad.evidence}
     assert said.keys() == {"solve", "rnn", "sparse"} and said["solve"] == "off by 0.5, at most 0.001"
@@ -220,8 +220,8 @@ SEEN = {"kind": "framework", "version": "2.12.0", "cuda": "13.0", "cudnn": 91900
 
 
 def outcome_of(*records, log="", name="torch", device="cuda", signal=None):
-    run = verification(device, files=["/env/libcudnn.so.9"])
-    return proof.judge_framework(run, name, report_of(SEEN, *records, log=log, signal=signal))
+    run = fresh_state(device, files=["/env/libcudnn.so.9"])
+    return results.judge_framework(run, name, report_of(SEEN, *records, log=log, signal=signal))
 
 
 @rows(("device", "error", "shown"), [("cuda", 0.5, "off by 0.5"), ("cpu", None, "not a number")])
@@ -280,7 +280,7 @@ def test_each_backend_of_attention_is_judged_and_a_working_one_named(ok, records
 
 def test_a_backend_that_ends_the_process_is_named_with_the_signal():
     report = report_of(*backend("CUDNN", BEGUN), signal="SIGSEGV")
-    assert proof._list_backends(report) == {"CUDNN": report.death}
+    assert results._list_backends(report) == {"CUDNN": report.death}
 
 
 @rows(
@@ -288,5 +288,5 @@ def test_a_backend_that_ends_the_process_is_named_with_the_signal():
     [(SEEN | {"cuda": None}, "fail", "cpu_only_build"), (None, "fail", None), (SEEN, "pass", None)],
 )
 def test_a_framework_that_is_no_gpu_build_or_says_nothing_fails(saw, status, cause):
-    judged = proof.judge_import(verification(), "torch", report_of(*filter(None, [saw])))
+    judged = results.judge_import(fresh_state(), "torch", report_of(*filter(None, [saw])))
     assert (judged.status, judged.finding and judged.finding.cause) == (status, cause)

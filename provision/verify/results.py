@@ -39,7 +39,7 @@ from .libraries import (
     shorten_version,
 )
 from .probe import GRADED, ProbeReport
-from .verification import FRAMEWORK_STAGES, Judgement, Verification, fail_with
+from .state import FRAMEWORK_STAGES, Judgement, State, fail_with
 
 
 class FrameworkOutcome(Value, kw_only=False):
@@ -58,7 +58,7 @@ class FrameworkOutcome(Value, kw_only=False):
         return any(j.status == "fail" or j.foreign for j in self.stages.values())
 
 
-def judge_framework(state: Verification, name: str, report: ProbeReport) -> FrameworkOutcome:
+def judge_framework(state: State, name: str, report: ProbeReport) -> FrameworkOutcome:
     """Judge the stages of one framework."""
     libraries = list_mapped(report, state.paths.roots, map_owners(state.installed.packages), state.device)
     stages = {"framework": judge_import(state, name, report)}
@@ -86,7 +86,7 @@ def judge_framework(state: Verification, name: str, report: ProbeReport) -> Fram
     return FrameworkOutcome(stages, verdict, wrong or other)
 
 
-def _judge_death(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+def _judge_death(state: State, name: str, report: ProbeReport, stage: str) -> Judgement | None:
     """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
     if report.death is None or (report.stage or "framework") != stage:
         return None
@@ -113,7 +113,7 @@ def _judge_early_end(report: ProbeReport, *stages: str) -> Judgement | None:
     return Judgement("fail", detail, report.words())
 
 
-def _judge_failure(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement | None:
+def _judge_failure(state: State, name: str, report: ProbeReport, stage: str) -> Judgement | None:
     """Judge the stage in which the process ended badly, or the framework raised an exception."""
     failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
     if (died := _judge_death(state, name, report, stage)) or failed is None:
@@ -140,7 +140,7 @@ def _judge_failure(state: Verification, name: str, report: ProbeReport, stage: s
 # --- the import -----------------------------------------------------------------------------------
 
 
-def judge_import(state: Verification, name: str, report: ProbeReport) -> Judgement:
+def judge_import(state: State, name: str, report: ProbeReport) -> Judgement:
     """Judge the stage framework, and compare a framework that works with the lock.
 
     Another version in the environment is a warning, but for a probe that only imported the framework: then it is
@@ -176,9 +176,7 @@ def judge_import(state: Verification, name: str, report: ProbeReport) -> Judgeme
     return replace(judged, status="warn" if inside else "fail", detail=detail)
 
 
-def _explain_unseen_gpu(
-    state: Verification, name: str, report: ProbeReport, saw: Mapping[str, Any]
-) -> Finding:
+def _explain_unseen_gpu(state: State, name: str, report: ProbeReport, saw: Mapping[str, Any]) -> Finding:
     """Return why a framework sees no GPU: a build for the CPU, a library that the loader did not find, or its log."""
     named, stderr, shown = f"{name} {saw['version']}", report.finished.stderr, report.words(6)
     if not saw["cuda"]:
@@ -241,7 +239,7 @@ def _is_needed(package: str, path: str) -> bool:
 _NAMES = {"convolution": "convolutions", "matmul": "matrix products", "attention": "results of attention"}
 
 
-def _judge_results(state: Verification, name: str, report: ProbeReport, stage: str) -> Judgement:
+def _judge_results(state: State, name: str, report: ProbeReport, stage: str) -> Judgement:
     """Judge the graded results of a stage. What ran them is named from the API logs and the framework's own word."""
     rows = report.all(stage)
     unserved = [
@@ -436,9 +434,7 @@ def _choose_version(path: str, reported: str | None, owner: LibraryPackage | Non
     return versions[0] if len(versions) == 1 else None
 
 
-def judge_loaded(
-    state: Verification, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]
-) -> Judgement:
+def judge_loaded(state: State, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]) -> Judgement:
     """Judge the stage `loaded`. `libraries` are the mapped NVIDIA libraries."""
     if not libraries:
         if state.device == "cpu":
@@ -481,7 +477,7 @@ def _describe_library(library: LibraryFile) -> str:
 
 
 def _find_foreign(
-    state: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+    state: State, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
 ) -> Judgement | None:
     """Judge libraries from elsewhere that were loaded in place of the environment's. libcublasLt belongs to the
     family libcublas."""
@@ -510,7 +506,7 @@ def _find_main(libraries: Sequence[LibraryFile]) -> LibraryFile | None:
 
 
 def _find_mixed(
-    state: Verification, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
+    state: State, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
 ) -> Judgement | None:
     """Judge a process with more than one copy of cuDNN, by folder, or with another one than the lock's."""
     paths = (os.path.realpath(x.path) for x in libraries if x.soname.startswith("libcudnn"))
@@ -545,7 +541,7 @@ def _explain_not_called(report: ProbeReport, libraries: Sequence[LibraryFile]) -
 
 
 def make_framework_verdict(
-    state: Verification, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
+    state: State, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
 ) -> FrameworkVerdict:
     saw = report.last("framework") or {}
     reported = {d["index"]: d for d in saw.get("devices", ())}

@@ -1,4 +1,4 @@
-"""One verification: its options, the two probes that it starts early, and the stages judged so far.
+"""One proof: its options, the two probes that it starts early, and the stages judged so far.
 
 The early probes run while gpuenv still reads the lock. One reads the search paths of the target's Python. The other
 asks the driver, which needs no path. It then waits for the paths of the libraries, and continues with runtime and cudnn.
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
-    CudnnRelease,
     Device,
     Emit,
     Environment,
@@ -62,7 +61,7 @@ T = TypeVar("T")
 
 
 class Options(Value):
-    """Options of a verification. `timeout` is in seconds, for each child.
+    """Options of a proof. `timeout` is in seconds, for each child.
 
     `device` is cpu, all, cuda:N, or None for the lock's device (cuda without a lock). Empty `frameworks` means
     all installed ones. With `locked` every difference from the lock is a failure.
@@ -116,15 +115,16 @@ class Work(Generic[T]):
 
 
 class EarlyProbes(Value):
-    """The first reports of a verification, which may still be under way.
+    """The first reports of a proof, which may still be under way.
 
     `gpu_report` is None if the driver is not queried. `libraries` are the paths that its probe waits for.
     `machine` is this machine as gpuenv sees it, `reading` what the stage `packages` reads, and `sizes` are the files of
-    another size than recorded. Those of them in `ahead` are read while children are waited for.
+    another size than recorded. Those of them in `ahead` are read while children are waited for. `profiles` loads the rows.
     """
 
     env: Environment
     environ: dict[str, str]
+    profiles: Callable[[], Profiles]
     python_paths: Future[PythonPaths]
     libraries: Future[LibraryPaths | None]
     gpu_report: Future[ProbeReport] | None
@@ -185,7 +185,7 @@ def run_early_probes(
             here.start()
         ahead = [sizes] if env.made_by_gpuenv else []
         yield EarlyProbes(
-            env=env, environ=environ, python_paths=paths, libraries=libraries, gpu_report=report, machine=here,
+            env=env, environ=environ, profiles=profiles, python_paths=paths, libraries=libraries, gpu_report=report, machine=here,
             reading=reading, sizes=sizes, ahead=(*ahead, *([reading] if packages else [])),
         )  # fmt: skip
     finally:
@@ -312,7 +312,7 @@ def _make_python_paths(
     )
 
 
-# --- a verification in progress ------------------------------------------------------------------
+# --- a proof in progress -------------------------------------------------------------------------
 
 
 class Judgement(Value, kw_only=False):
@@ -331,11 +331,10 @@ def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
-class Verification:
-    """One verification in progress: its fixed values, and its stages so far.
+class State:
+    """A proof in progress: its fixed values, and its stages so far.
 
-    The environment is compared with its lock. `diagnose` finds causes in a text: no stage imports another. `releases`
-    are the known cuDNN releases. `machine` has the driver and the GPUs that the environment's reports must agree with.
+    The environment is compared with its lock. `diagnose` finds causes in a text: no stage imports another. `machine` has the driver and the GPUs that the environment's reports must agree with.
     It is set once the stage driver is judged. `blamed` is true if a variable was found guilty. `started` lets a
     framework's probe that was started before its turn continue, and returns its report. `mig_devices` are the UUIDs of
     MIG devices, each of which needs its own process.
@@ -351,7 +350,6 @@ class Verification:
     installed: InstalledLibraries
     diagnose: Diagnose
     lock: Lock | None = None
-    releases: Sequence[CudnnRelease] = ()
     stages: list[StageResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     verdicts: list[FrameworkVerdict] = field(default_factory=list)
