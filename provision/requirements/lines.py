@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import optparse
@@ -84,22 +85,14 @@ _EXTRAS = re.compile(r"[A-Za-z0-9._,\s-]*")
 _MARKED = re.compile(r"\s;|;\s")
 
 
-class SourceLine(Value):
+class SourceLine(RequirementLine):
     """A requirement as written in a file. A relative path may start from any of `folders`.
 
     Paths lead only into the trees `roots`; without roots the user typed them, and they may lead anywhere.
     """
 
-    text: str
-    origin: str
     folders: tuple[Path, ...] = ()
-    hashes: tuple[str, ...] = ()
-    editable: bool = False
-    constraint: bool = False
-    override: bool = False
-    index: str | None = None
     roots: tuple[Path, ...] = ()
-    stated: bool = False
 
     def error(self, what: str, hint: str, kind: type[UsageError] = UsageError) -> UsageError:
         return kind(f"{self.origin}: {quote.quote_text(self.text)!r}: {what}", hint=hint)
@@ -134,11 +127,7 @@ class ParsedRequirement(Value):
 
     def as_line(self) -> RequirementLine:
         """Return the requirement for the solver."""
-        return RequirementLine(
-            text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
-            local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
-            override=self.line.override, index=self.line.index, stated=self.line.stated,
-        )  # fmt: skip
+        return dataclasses.replace(self.line, text=self.text, name=self.name, local=self.local, vcs=self.vcs)
 
 
 def parse_line(line: SourceLine, environ: Mapping[str, str] | None = None) -> ParsedRequirement:
