@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -62,15 +61,14 @@ class SortedRequirements:
         jaxlib: list[ParsedRequirement] = []
         for one in parsed:
             name = one.package
-            applies = partial(may_apply, one.marker, self.markers)
             if name == "jaxlib":
-                jaxlib += [one] * applies()
+                jaxlib += [one] * self._applies(one)
             elif name in PROJECT_FRAMEWORKS or name in FRAMEWORK_ALIASES:
-                if applies():
+                if self._applies(one):
                     self._add_framework(one, FRAMEWORK_ALIASES.get(name, name))
             elif name and (name in self.planned or is_build_package(name)):
                 self._leave_out(_quote(one), one)
-                if not (one.line.constraint or one.url) and applies():
+                if not (one.line.constraint or one.url) and self._applies(one):
                     self.stack.append(one.as_line())
             else:
                 specifier = self._remove_labels(one, _BUILD_LABEL) if name else one.specifier
@@ -82,6 +80,9 @@ class SortedRequirements:
                 self._leave_out(_quote(one), one)
             else:
                 self._add_framework(one, "jax")
+
+    def _applies(self, one: ParsedRequirement) -> bool:
+        return may_apply(one.marker, self.markers)
 
     def _leave_out(
         self,
@@ -147,7 +148,7 @@ class SortedRequirements:
 
     def cpu_builds(self, parsed: Sequence[ParsedRequirement]) -> Iterator[CpuOnlyFramework]:
         """Yield the frameworks of which the requirements name only the CPU build, and none asks for a GPU build."""
-        applicable = [one for one in parsed if one.name and may_apply(one.marker, self.markers)]
+        applicable = [one for one in parsed if one.name and self._applies(one)]
         for framework in dict.fromkeys(CPU_PACKAGES.values()):
             matching = [one for one in applicable if CPU_PACKAGES.get(one.package, one.package) == framework]
             required = [one for one in matching if not one.line.constraint]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..model import PROJECT_FRAMEWORKS, name_few, requirement_name
 from ..system import untrusted
-from .toml import Table, read_pyproject, read_setup_arguments, read_setup_cfg, table_at
+from ..system.toml import Table, table_at
+from .toml import read_pyproject, read_setup_arguments, read_setup_cfg
 from .tree import read_bytes
 from .uv import SUPPORTED_KEYS, list_members
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import optparse
 import re
 import shlex
@@ -45,10 +44,11 @@ def may_apply(marker: Marker | None, known: Mapping[str, str]) -> bool:
     text = re.sub(r"\"[^\"]*\"|'[^']*'", "''", str(marker))
     used = {name for name in _VARIABLES if re.search(rf"\b{name}\b", text)}
     environment = {**_ASSUMED, **known}
-    pythons = _list_pythons(known)
-    if used - set(environment) - {"python_version", "python_full_version"}:
+    of_python = {"python_version", "python_full_version"}
+    if used - set(environment) - of_python:
         return True
-    tries = itertools.chain(pythons) if used & {"python_version", "python_full_version"} else pythons[:1]
+    pythons = _list_pythons(known)
+    tries = pythons if used & of_python else pythons[:1]
     return any(_is_true(marker, {**environment, **python}) for python in tries)
 
 
@@ -160,20 +160,24 @@ def _parse_forms(line: SourceLine, environ: Mapping[str, str] | None) -> ParsedR
     if "@" in body and (meant := quote.suggest_version(body)):
         raise line.error("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
-        name, extras, place = named["name"], _split_words(named["extras"]), named["url"]
+        place = named["url"]
+        parsed = ParsedRequirement(line=line, name=named["name"], extras=_split_words(named["extras"]))
     elif "://" in body.split(" ")[0] or body.startswith("file:") or line.editable or _is_path(body):
-        name, (place, extras) = None, _split_extras(body)
+        place, extras = _split_extras(body)
+        parsed = ParsedRequirement(line=line, name=None, extras=extras)
     else:
         grants.refuse_reference(line.text, line.origin)
         return _parse_plain(line)
-    marker = _parse_marker(line, text[marked.end() :].strip(" ;")) if marked else None
+    if marked:
+        marker = _parse_marker(line, text[marked.end() :].strip(" ;"))
+        parsed = dataclasses.replace(parsed, marker=marker)
     if place.startswith("${") or (_SCHEME.match(place) and not place.startswith("file:")):
         if any(c.isspace() for c in place):
             raise line.error("the address contains a space", "write the space as %20")
         url = place if environ is None else grants.expand(place, line.origin, environ)
-        return _parse_address(line, url, name, extras, marker)
+        return _parse_address(parsed, url)
     grants.refuse_reference(place, line.origin)
-    return _parse_path(line, _resolve_path(line, place), name, extras, marker)
+    return _parse_path(parsed, _resolve_path(line, place))
 
 
 def _split_extras(body: str) -> tuple[str, tuple[str, ...]]:
@@ -229,10 +233,9 @@ def _parse_plain(line: SourceLine) -> ParsedRequirement:
 # --- addresses and paths -----------------------------------------------------------------------
 
 
-def _parse_address(
-    line: SourceLine, url: str, name: str | None, extras: tuple[str, ...], marker: Marker | None
-) -> ParsedRequirement:
+def _parse_address(parsed: ParsedRequirement, url: str) -> ParsedRequirement:
     """Parse an address: git+https://...@REV#egg=NAME&subdirectory=DIR, or that of a wheel or archive."""
+    line, name, extras = parsed.line, parsed.name, parsed.extras
     address, _, fragment = url.partition("#")
     scheme = address.partition(":")[0].lower()
     if scheme.partition("+")[0] in ("hg", "svn", "bzr"):
@@ -253,16 +256,13 @@ def _parse_address(
         name, extras = name or match[1], extras or _split_words(match[3])
     kept = "&".join(part for part in parts if not part.startswith("egg="))
     url = f"{address}#{kept}" if kept else address
-    return ParsedRequirement(
-        line=line, name=name or (None if vcs else find_archive_name(address)), extras=extras, url=url,
-        marker=marker, vcs=vcs,
-    )  # fmt: skip
+    name = name or (None if vcs else find_archive_name(address))
+    return dataclasses.replace(parsed, name=name, extras=extras, url=url, vcs=vcs)
 
 
 def find_archive_name(address: str) -> str | None:
     """Return the distribution name in the file name of a wheel or source archive, or None."""
-    name = parse_archive_name(address)
-    return name[0] if name else None
+    return (parse_archive_name(address) or (None,))[0]
 
 
 def parse_archive_name(address: str) -> tuple[str, str] | None:
@@ -282,22 +282,15 @@ def parse_archive_name(address: str) -> tuple[str, str] | None:
         return None
 
 
-def _parse_path(
-    line: SourceLine, path: Path, name: str | None, extras: tuple[str, ...], marker: Marker | None
-) -> ParsedRequirement:
+def _parse_path(parsed: ParsedRequirement, path: Path) -> ParsedRequirement:
     """Parse the path of a folder, wheel or archive."""
     from .toml import find_project_name
 
-    if path.is_dir():
-        return ParsedRequirement(
-            line=line, name=name or find_project_name(path), extras=extras, url=path.as_uri(), marker=marker,
-            local=str(path),
-        )  # fmt: skip
-    if not path.name.lower().endswith(grants.ARCHIVES):
-        raise line.error("not a wheel or source archive", "name a requirements file with -r")
-    return ParsedRequirement(
-        line=line, name=name or find_archive_name(path.name), extras=extras, url=path.as_uri(), marker=marker
-    )
+    is_folder = path.is_dir()
+    if not is_folder and not path.name.lower().endswith(grants.ARCHIVES):
+        raise parsed.line.error("not a wheel or source archive", "name a requirements file with -r")
+    name = parsed.name or (find_project_name(path) if is_folder else find_archive_name(path.name))
+    return dataclasses.replace(parsed, name=name, url=path.as_uri(), local=str(path) if is_folder else None)
 
 
 def _resolve_path(line: SourceLine, text: str) -> Path:

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from ..errors import UsageError
+from ..system.toml import Table
 from .quote import quote_text
-from .toml import Table, TomlFile
+from .toml import TomlFile
 
 _LONGEST = 1_000
 

@@ -9,20 +9,19 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import normalize_name, requirement_name
+from ..system.toml import Table, table_at
 from . import poetry, uv
 from .files import ReadingState, read_requirements_file
 from .lines import SourceLine
 from .quote import parse_requirement, quote_text
 from .toml import (
     ComputedValue,
-    Table,
     TomlFile,
     find_project_name,
     read_located,
     read_setup_arguments,
     read_setup_cfg,
     read_toml,
-    table_at,
 )
 from .tree import find_root, refuse_outside
 

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from ..errors import UsageError
 from ..model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, name_few, requirement_name
 from ..system import untrusted
+from ..system.toml import table_at
 from ..system.versions import overlap
 from . import files
 from .demands import SortedRequirements, read_project_requirements
@@ -27,7 +28,7 @@ from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
 from .pyproject import Listed, collect_extras, read_project
 from .quote import parse_requirement, quote_text
-from .toml import find_project_name, read_pyproject, table_at
+from .toml import find_project_name, read_pyproject
 from .tree import find_root
 from .uv import LINUX, read_uv
 

@@ -11,17 +11,14 @@ from typing import Any
 
 from ..errors import UsageError
 from ..system import untrusted
+from ..system.toml import Table, parse_toml, table_at
 from .tree import read_bytes
 
-Table = dict[str, Any]
-"""A table of a TOML document."""
 _MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 
 def read_toml(path: Path, name: str) -> TomlFile:
     """Read a TOML file. Raises UsageError."""
-    from ..system.toml import parse_toml
-
     file = read_located(path, name)
     try:
         file.data = parse_toml("\n".join(file.lines))
@@ -73,16 +70,6 @@ def _validate_name(text: str) -> str | None:
         return text if canonicalize_name(text, validate=True) else None
     except InvalidName:
         return None
-
-
-def table_at(data: Table, *keys: str) -> Table:
-    """Return the table at a path of keys, or an empty table."""
-    for key in keys:
-        value = data.get(key)
-        if not isinstance(value, dict):
-            return {}
-        data = value
-    return data
 
 
 class ComputedValue:

@@ -17,12 +17,13 @@ from packaging.utils import canonicalize_name
 from ..errors import UsageError
 from ..model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name, requirement_name
 from ..system import trust
+from ..system.toml import Table, table_at
 from .files import ReadingState
 from .folder import FolderFindings
 from .lines import SourceLine, may_apply
 from .poetry import find_address
 from .quote import parse_requirement, quote_text
-from .toml import Table, TomlFile, find_project_name, read_pyproject, read_toml, table_at
+from .toml import TomlFile, find_project_name, read_pyproject, read_toml
 from .tree import find_root, refuse_outside
 
 SUPPORTED_KEYS = {

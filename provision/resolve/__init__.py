@@ -33,7 +33,7 @@ from .hints import hint_for
 from .objections import fits, objections
 from .question import Question, make_question
 from .satellites import add_extras
-from .toolkit import is_toolkit_part, toolkit_packages
+from .toolkit import bounds_of, is_toolkit_part, toolkit_packages
 
 __all__ = ["plan_request", "resolve"]
 
@@ -225,7 +225,7 @@ def _find_last_with(question: Question, framework: str, companion: str) -> str |
     having = (
         b.version
         for b in question.profiles.builds
-        if b.framework == framework and any(requirement_name(c) == companion for c in b.companions)
+        if b.framework == framework and companion in bounds_of(b.companions)
     )
     return max(having, key=version, default=None)
 

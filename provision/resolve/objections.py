@@ -19,6 +19,7 @@ from ..system.kernels import find_run_mode, needs_cuda
 from ..system.versions import has_prefix, is_exact, major, meets, version
 from .boards import name_gpu
 from .question import Question
+from .satellites import companion_names
 from .supply import cudnn_objections, find_missing, is_available, wheels_for
 from .toolkit import compiler_objections
 
@@ -244,8 +245,7 @@ def _companions(question: Question, build: Build, python: str) -> Iterator[Rejec
 
     A companion from the default index is compiled for another torch, and its operators do not load.
     """
-    companions = {Requirement(c).name for b in question.profiles.builds if b.framework == build.framework
-            for c in b.companions}  # fmt: skip
+    companions = companion_names(b for b in question.profiles.builds if b.framework == build.framework)
     named = {Requirement(p).name for p in question.request.packages} | set(question.request.along)
     for name in sorted(companions & named):
         wheels = wheels_for(question, name, python)

@@ -19,6 +19,7 @@ from ..system.kernels import find_run_mode
 from ..system.versions import exact, has_prefix, major, meets, public, version
 from .boards import name_gpu
 from .question import Question
+from .toolkit import bounds_of
 
 
 class SatelliteRows(Value, kw_only=False):
@@ -189,20 +190,13 @@ def _cudnn(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
 
 def companion_names(builds: Iterable[Build]) -> frozenset[str]:
     """Return the packages that are companions of any of the builds."""
-    texts = {c for b in builds for c in b.companions}
-    return frozenset(_split_requirement(t)[0] for t in texts)
+    return frozenset(name for b in builds for name in bounds_of(b.companions))
 
 
 def companions_of_builds(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     """Return the framework release for which a companion release is compiled, by the companion's name and its pin
     ("==2.5.1")."""
-    return {_split_requirement(text): f"{b.framework} {b.version}" for b in builds for text in b.companions}
-
-
-@cache
-def _split_requirement(text: str) -> tuple[str, str]:
-    need = Requirement(text)
-    return str(canonicalize_name(need.name)), str(need.specifier)
+    return {pin: f"{b.framework} {b.version}" for b in builds for pin in bounds_of(b.companions).items()}
 
 
 def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:

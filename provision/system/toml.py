@@ -10,7 +10,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["parse_toml", "tomllib"]
+__all__ = ["Table", "parse_toml", "table_at", "tomllib"]
+
+Table = dict[str, Any]
+"""A table of a TOML document."""
 
 _WORDS = {
     "Illegal character '\\n'": "the closing quote is missing",
@@ -24,6 +27,13 @@ _WORDS = {
 }
 """What the reader's words mean, by how they begin."""
 _PLACE = re.compile(r"(.*) \(at (.*)\)", re.DOTALL)
+
+
+def table_at(data: object, *keys: str) -> Table:
+    """Return the table at a path of keys, or an empty table."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:

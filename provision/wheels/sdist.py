@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import LockError
 from ..model import requirement_name
 from ..model.values import Value
-from ..system.toml import tomllib
+from ..system.toml import table_at, tomllib
 
 Files = Mapping[str, "bytes | None"]
 """The files of an archive, by their path below its top folder, with the contents of those that are read."""
@@ -85,13 +85,6 @@ def _read_toml(text: bytes | None) -> dict[str, Any]:
         return {}
 
 
-def _table(data: object, *keys: str) -> dict[str, Any]:
-    """Return a table in tables, or {} where something else is in its place."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, dict) else None
-    return data if isinstance(data, dict) else {}
-
-
 def _texts(value: object) -> list[str]:
     return list(map(str, value)) if isinstance(value, list) else []
 
@@ -126,7 +119,7 @@ def _read_project(text: bytes | None) -> tuple[str, ...] | None:
     if not isinstance(project, dict) or not _DECIDING_KEYS.isdisjoint(_texts(project.get("dynamic"))):
         return None
     requirements = _texts(project.get("dependencies"))
-    for extra, texts in _table(project, "optional-dependencies").items():
+    for extra, texts in table_at(project, "optional-dependencies").items():
         for requirement, _, marker in (text.partition(";") for text in _texts(texts)):
             condition = f'({marker.strip()}) and extra == "{extra}"' if marker else f'extra == "{extra}"'
             requirements.append(f"{requirement.strip()} ; {condition}")
@@ -150,7 +143,7 @@ def _may_state_more(files: Files) -> bool:
     setup.py or setup.cfg names some, or a build backend decides.
     """
     pyproject = _read_toml(files.get("pyproject.toml"))
-    backend = str(_table(pyproject, "build-system").get("build-backend", ""))
+    backend = str(table_at(pyproject, "build-system").get("build-backend", ""))
     if "PKG-INFO" not in files or backend not in _OF_SETUPTOOLS or pyproject.get("project"):
         return True
     if b"requires" in (files.get("setup.cfg") or b""):
@@ -250,7 +243,7 @@ def _find_compiler(files: Files) -> str:
     """Return what compiles: the build backend, a requirement of the build, or a script that it runs; "" for nothing."""
     native = _find_languages(files)
     pyproject = _read_toml(files.get("pyproject.toml"))
-    system = _table(pyproject, "build-system")
+    system = table_at(pyproject, "build-system")
     requires = {requirement_name(text) for text in _texts(system.get("requires"))}
     backend = str(system.get("build-backend") or "setuptools.build_meta")
     top, languages = re.split(r"[.:]", backend)[0], ", ".join(native)
@@ -268,9 +261,9 @@ def _find_compiler(files: Files) -> str:
         return f"its build runs hatch_build.py, and the source contains {languages}"
     if native and (table := _TABLES.search(_read_text(files, "pyproject.toml"))):
         return f"pyproject.toml has {table[1]}"
-    script = _table(pyproject, "tool", "poetry").get("build")
+    script = table_at(pyproject, "tool", "poetry").get("build")
     path = str(script.get("script") if isinstance(script, dict) else script)
-    if top in ("setuptools", "pbr") or _table(pyproject, "tool", "pdm", "build").get("run-setuptools"):
+    if top in ("setuptools", "pbr") or table_at(pyproject, "tool", "pdm", "build").get("run-setuptools"):
         path = "setup.py"
     text = _read_text(files, path)
     # An isolated build has no torch unless the project requires it. What goes on without it compiles nothing.
