@@ -14,6 +14,7 @@ from ..config.options import (
     apply_single_target,
     declare_plans,
     declare_targets,
+    make_absolute,
     suggest_options,
 )
 from ..config.project import add_inputs, apply_project, is_same_inputs, list_files
@@ -192,6 +193,6 @@ def _describe_next_step(choices: Choices, output: Path) -> str:
     target = choices.target_name or choices.target
     named = f" --target {shlex.quote(str(target))}" if target else ""
     manager = "" if choices.config else get_format(choices.manager).OPTION
-    is_project_lock = output.name == lock_name(choices)
+    is_project_lock = make_absolute(output) == make_absolute(locate_in_project(lock_name(choices)))
     which = f"--locked{manager}" if is_project_lock else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"

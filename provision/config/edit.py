@@ -57,8 +57,8 @@ def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
     """Write requirements into `packages`, as `merge_packages` does.
 
     Returns the edited project. A file that has all of them is not written. The new text is parsed again before it is
-    written. Raises UsageError for a requirement that cannot be a package. Raises DataError, and keeps the file, if it
-    is invalid, cannot be edited or cannot be written.
+    written. Keeps the file, and raises UsageError for a requirement that cannot be a package and a file that cannot be
+    written, and DataError for one that is invalid or cannot be edited.
     """
     wanted = {_validate_package(text): text for text in requirements}
     data = read_bytes(path)
@@ -103,7 +103,7 @@ def _rewrite(
     try:
         write_files({path: changed.encode()})
     except OSError as error:
-        raise DataError(
+        raise UsageError(
             f"{path} cannot be written: {error.strerror}", hint=suggest_fix(error, "check its permissions")
         ) from error
     return meant

@@ -79,6 +79,7 @@ def test_cpu_packages_of_options_and_gpuenv_yaml_are_locked_alike(go, gpuenv):
     assert [n for n in made["plan"]["notes"] if n.startswith("jax is ") and n.endswith("--framework jax")]
     (gpuenv.work / "gpuenv.yaml").write_text(f"frameworks: [torch]\npackages: {list(CPU_LINES)}\n")
     assert names(go("lock", "--output", "other.toml")) == names(made)
+    assert "--lock sub/pylock.toml" in gpuenv("lock", *CARD, *HERE, "-o", "sub/pylock.toml").out
 
 
 def test_a_constraint_on_a_cpu_package_holds(go, gpuenv, index):

@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(path, text):
 def test_a_file_that_cannot_be_written_is_named(path):
     path.write_text("packages: []\n")
     path.with_name(f".{path.name}.gpuenv-new").mkdir()
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         add_packages(path, ["six"])
     assert path.read_text() == "packages: []\n"
 
