@@ -103,11 +103,11 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLo
     )
     if new_lock is None:
         return plan
-    new_lock = add_inputs(new_lock, choices, context.demands)
+    new_lock = add_inputs(new_lock, choices, context.requirements)
     step = Event("next", "lock", _describe_next_step(choices, output))
     if options.check:
         assert old_lock is not None  # `read_lock` raises for one that is missing
-        if is_same_inputs(old_lock.inputs, choices, list_files(choices, context.demands)):
+        if is_same_inputs(old_lock.inputs, choices, list_files(choices, context.requirements)):
             # a digest of version 0.1.0 is equal, too
             old_lock = dataclasses.replace(old_lock, inputs=new_lock.inputs)
         _refuse_stale(output, old_lock, new_lock)

@@ -95,10 +95,10 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet | 
     local, lock = context.sources.offline or context.sources.no_index, None
     if not get_format(choices.manager).OF_WHEELS:
         plan = _solve_channels(emit, context, choices, explain=options.explain)
-    elif (context.request.packages or context.demands.needs) and not local:
+    elif (context.request.packages or context.requirements.lines) and not local:
         plan, lock = solve_near(context, choices, emit)
     else:
-        plan = add_configured_indexes(plan_request(context), context.sources, context.demands.needs)
+        plan = add_configured_indexes(plan_request(context), context.sources, context.requirements.lines)
     plan = add_notes(plan, context, choices)
     if options.pip:
         plan = add_pip(plan, context.profiles, choices, context, lock)
@@ -182,7 +182,7 @@ def add_pip(
         notes.append(
             f"{', '.join(variants)}: pip refuses wheel variants. Run gpuenv lock, then uv pip sync pylock.toml"
         )
-    if context and (left := [n for n in context.demands.needs if not n.constraint]):
+    if context and (left := [n for n in context.requirements.lines if not n.constraint]):
         notes.append(
             f"the pip command lacks {len(left)} requirements of the project's files: for all of them run gpuenv lock, "
             "then gpuenv export --format requirements"

@@ -260,7 +260,7 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.rstrip("t").split(".")[:2])
-    from ..requirements.demands import read_project_requirements
+    from ..requirements.sort import read_project_requirements
 
     return read_project_requirements(
         process.environ(), markers, requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group,
@@ -276,32 +276,32 @@ def _find_origin(config: Path | None, text: str) -> str:
     return f"{config.name} line {number}" if config and number else "packages"
 
 
-def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
+def add_python_bounds(requirements: ProjectRequirements, c: Choices) -> ProjectRequirements:
     """Return the requirements with the bounds on Python in gpuenv.yaml."""
     if not c.python_bounds:
-        return demands
+        return requirements
     name = c.config.name if c.config else CONFIG_NAME
-    places = [demands.python_origin, f"python in {name}"]
+    places = [requirements.python_origin, f"python in {name}"]
     return dataclasses.replace(
-        demands,
-        requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
+        requirements,
+        requires_python=",".join(filter(None, (requirements.requires_python, c.python_bounds))),
         python_origin=" and ".join(filter(None, places)),
     )
 
 
-def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
+def merge_sources(s: PackageSources, c: Choices, requirements: ProjectRequirements) -> PackageSources:
     """Return the package sources with those of the project's files. An index of an option overrides theirs.
 
     The PyTorch index is left out: the plan decides which build comes from it. Beside the default index it
     would offer other builds of the same versions.
     """
-    extra_urls = [u for u in demands.extra_index_urls if not is_pytorch(u, s.pytorch)]
+    extra_urls = [u for u in requirements.extra_index_urls if not is_pytorch(u, s.pytorch)]
     replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
-    main = None if replaced else demands.index_url
+    main = None if replaced else requirements.index_url
     if main and is_pytorch(main, s.pytorch):
         main = None
     limit = (
-        process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
+        process.environ().get("UV_EXCLUDE_NEWER") or requirements.exclude_newer
         if c.exclude_newer != NONE
         else None
     )
@@ -309,17 +309,17 @@ def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -
         s,
         default=main or s.default,
         extra=tuple(dict.fromkeys([*s.extra, *extra_urls])),
-        find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
-        no_index=s.no_index or demands.no_index,
+        find_links=tuple(dict.fromkeys([*s.find_links, *requirements.find_links])),
+        no_index=s.no_index or requirements.no_index,
         exclude_newer=s.exclude_newer or limit,
-        explicit=tuple(dict.fromkeys(n.index for n in demands.needs if n.index)),
+        explicit=tuple(dict.fromkeys(n.index for n in requirements.lines if n.index)),
     )
 
 
-def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
+def list_files(c: Choices, requirements: ProjectRequirements) -> list[str]:
     """Return every file that the requirements depend on, for comparison in the next run."""
     config_files = [name_watched_file(c.config)] if c.config else []
-    return [*config_files, *dict.fromkeys(demands.files)]
+    return [*config_files, *dict.fromkeys(requirements.files)]
 
 
 def digest_inputs(c: Choices, files: list[str], *, as_first: bool = False) -> str | None:
@@ -339,9 +339,9 @@ def digest_inputs(c: Choices, files: list[str], *, as_first: bool = False) -> st
     return hashlib.sha256(counted_text.encode()).hexdigest()
 
 
-def add_inputs(lock: Lock, c: Choices, demands: ProjectRequirements) -> Lock:
+def add_inputs(lock: Lock, c: Choices, requirements: ProjectRequirements) -> Lock:
     """Return a lock with the digest of the requirements that it is for."""
-    return dataclasses.replace(lock, inputs=digest_inputs(c, list_files(c, demands)))
+    return dataclasses.replace(lock, inputs=digest_inputs(c, list_files(c, requirements)))
 
 
 def is_same_inputs(digest: str | None, c: Choices, files: list[str]) -> bool:

@@ -34,11 +34,11 @@ def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | N
         recorded = parse_options(data)
         if not (recorded.framework or recorded.with_ or recorded.requirement or recorded.project):
             return None
-        demands = read_requirements(recorded, rows.load(c), lock.target)
+        requirements = read_requirements(recorded, rows.load(c), lock.target)
         names = [Requirement(text).name for text in (*recorded.framework, *recorded.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # written by another version of gpuenv, or the project's files are missing
-    names += [*demands.frameworks, *(n.name for n in demands.needs if n.name and not n.constraint)]
+    names += [*requirements.frameworks, *(n.name for n in requirements.lines if n.name and not n.constraint)]
     names += [b.framework for b in lock.plan.builds]
     return frozenset(canonicalize_name(n) for n in names)
 

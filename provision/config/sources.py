@@ -182,14 +182,14 @@ def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
     if c.bundle or not (c.config or c.requirement or c.project):
         return sources
     try:
-        demands = read_requirements(c, load(c), lock.target)
+        requirements = read_requirements(c, load(c), lock.target)
     except UsageError as error:
         lacking = error.variable if isinstance(error, MissingVariableError) else None
         named = (grants.list_variables(f"{p.url} {p.index}") for p in lock.packages)
         if isinstance(error, GrantError) or any(lacking in names for names in named):
             raise
         return sources
-    return merge_sources(sources, c, demands)
+    return merge_sources(sources, c, requirements)
 
 
 def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:

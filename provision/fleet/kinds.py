@@ -28,10 +28,10 @@ from ..model import (
     Target,
 )
 from ..model.values import Value
+from ..resolve.available import cudnn_objections, serving_releases
 from ..resolve.choice import candidates, choose_compatible, sort_builds
 from ..resolve.objections import fits
 from ..resolve.question import Question
-from ..resolve.supply import cudnn_objections, serving_releases
 from ..system.versions import is_exact, major, version
 from .classes import count_hosts, joint_target
 from .cover import MOST_QUESTIONS, ObjectTo, PackageCover, PlanCandidate, bits, cover_with_packages, join
@@ -61,14 +61,14 @@ class PlatformBuilds(Value, kw_only=False):
 
     request: Request
     profiles: Profiles
-    supply: AvailableWheels
+    available: AvailableWheels
     platform: str
     answers: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def _base_question(self) -> Question:
         """The question for no machine in particular, whose look-ups in the profiles all others share."""
-        return Question(self.request, Target(platform=self.platform), self.profiles, self.supply)
+        return Question(self.request, Target(platform=self.platform), self.profiles, self.available)
 
     @memoize
     def question(self, target: Target) -> Question:
@@ -388,7 +388,7 @@ def plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> 
 
 def _plan_group(part: HostGroup, packages: Packages | None, lost: int | None) -> PlannedGroup:
     base, classes = part.context, part.classes
-    fitting = PlatformBuilds(base.request, base.profiles, base.supply, classes[0].target.platform)
+    fitting = PlatformBuilds(base.request, base.profiles, base.available, classes[0].target.platform)
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.make_key(one.target), []).append(one)

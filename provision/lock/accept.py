@@ -64,7 +64,7 @@ def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | 
         return  # wheels for the CPU fit every machine of their platform
     context = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=rows.load(choices),
-        supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
+        available=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
     lock_format.check(lock, context)
 

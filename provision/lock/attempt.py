@@ -40,7 +40,7 @@ def first_candidate(state: State) -> Candidate:
         return make_candidate(state, paged, python)
     builds, context = state.fitting.rows(plan), state.context
     local = any(b.index == "find-links" for b in builds)
-    fixed = local or context.request.pre or context.supply.only_wheels
+    fixed = local or context.request.pre or context.available.only_wheels
     return Candidate(plan=plan, builds=builds, fixed=fixed)
 
 
@@ -115,7 +115,7 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     """Return the query of a candidate: named packages of the rows first, then the frameworks, then the rest."""
     plan, context, builds = candidate.plan, state.context, candidate.builds
     measured = (n.name for n in state.named if n.name in state.compatibility.rows.packages)
-    own = [*_packages(state, plan), *(n.text for n in context.demands.needs if is_plain(n))]
+    own = [*_packages(state, plan), *(n.text for n in context.requirements.lines if is_plain(n))]
     leading = [
         text
         for name in dict.fromkeys([*candidate.first, *measured])
@@ -138,10 +138,10 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     }
     limits = [text for text in limits if requirement_name(text) not in free]
     # uv decides requirements of this one file in its order, and those of other files first.
-    pip_here = not context.sources.offline or any(w.name == "pip" for w in context.supply.wheels)
+    pip_here = not context.sources.offline or any(w.name == "pip" for w in context.available.wheels)
     roots = list(dict.fromkeys([*leading, *frameworks, *own, *["pip"] * (state.has_pip and pip_here)]))
-    lines = tuple(n for n in context.demands.needs if is_plain(n))
-    needs = tuple(n for n in context.demands.needs if not is_plain(n))
+    lines = tuple(n for n in context.requirements.lines if is_plain(n))
+    needs = tuple(n for n in context.requirements.lines if not is_plain(n))
     paged = {p.name for p in state.pages.packages(plan)}
     if context.sources.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
@@ -210,7 +210,7 @@ def _judge(state: State, candidate: Candidate, answer: Answer) -> Outcome:
         locked = answer.versions
         named_pins = [f"{n.name}=={locked[n.name]}" for n in state.named if n.name in locked]
         plan = state.fitting.plan(builds, plan.python or "", named_pins)
-    why = find_difference(plan, answer, state.context.sources, state.context.demands.needs)
+    why = find_difference(plan, answer, state.context.sources, state.context.requirements.lines)
     if why and candidate.fixed:
         raise why
     if why or not (candidate.loose or candidate.fixed or not find_exceeded(state, builds, answer)):

@@ -63,7 +63,7 @@ def search(
         if narrower := _narrow(context, query, lock, emit):
             query = narrower
             continue
-        if solution.lacking or solution.wheels or context.demands.needs:
+        if solution.lacking or solution.wheels or context.requirements.lines:
             plan = plan_for(context, solution, lock)
             if plan.python != lock.plan.python:  # the wheels require a Python other than the solver's
                 request = dataclasses.replace(query.request, python=plan.python)
@@ -79,7 +79,7 @@ def search(
 
 def _narrow(context: RequestContext, query: ChannelQuery, lock: Lock, emit: Emit) -> ChannelQuery | None:
     """Return the query with the bounds that its solution exceeds, or None if it exceeds none."""
-    found = _find_exceeded(context.demands.needs, lock, context.target.platform)
+    found = _find_exceeded(context.requirements.lines, lock, context.target.platform)
     if exceeded := [b for b in found if b not in query.limits]:
         return dataclasses.replace(query, limits=(*query.limits, *exceeded))
     for build in lock.plan.builds if context.target.gpus and not query.bounds.cudnn else ():
@@ -98,15 +98,15 @@ def _narrow(context: RequestContext, query: ChannelQuery, lock: Lock, emit: Emit
 def _move_companions(context: RequestContext) -> RequestContext:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = companion_names(context.profiles.builds)
-    companions = [n for n in context.demands.needs if n.package in names and not n.is_direct]
+    companions = [n for n in context.requirements.lines if n.package in names and not n.is_direct]
     applied = [n for n in companions if not n.constraint]
     if not applied:
         return context
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
     packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
-    needs = tuple(n for n in context.demands.needs if n not in applied)
-    demands = dataclasses.replace(context.demands, needs=needs)
-    return dataclasses.replace(context.with_request(packages=packages), demands=demands)
+    needs = tuple(n for n in context.requirements.lines if n not in applied)
+    requirements = dataclasses.replace(context.requirements, lines=needs)
+    return dataclasses.replace(context.with_request(packages=packages), requirements=requirements)
 
 
 def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
@@ -163,7 +163,7 @@ def add_wheels_on_top(
     conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(requirement_name(r) for b in plan.builds for r in b.requirements)}
-    needs = context.demands.needs
+    needs = context.requirements.lines
     answer = lock_plan(plan, emit, rules, needs, keep)
     shared = [p for p in answer.packages if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):

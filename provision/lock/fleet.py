@@ -64,7 +64,7 @@ def plan_targets(
             )
     classes = _classes(groups)
     parts = [part for group, members in classes for part in _parts(group, members, emit, no_code=no_code)]
-    named = any(part.context.request.packages or part.context.demands.needs for part in parts)
+    named = any(part.context.request.packages or part.context.requirements.lines for part in parts)
     asked = locker if named else None
     answer = fleet.plan_fleet(parts, locker.plan, left_out, asked, plans)
     if not no_code and (open_parts := _leave_out_closed(parts, answer, emit)):
@@ -78,7 +78,7 @@ def plan_targets(
         text = f"packages: {len(locker.solved)} sets of hosts solved"
         emit(Event("done", "resolve", text))
     configured = tuple(
-        replace(p, plan=add_configured_indexes(p.plan, r.sources, r.demands.needs))
+        replace(p, plan=add_configured_indexes(p.plan, r.sources, r.requirements.lines))
         for p, r in zip(answer.fleet.plans, answer.requests, strict=True)
     )
     return replace(answer, fleet=replace(answer.fleet, plans=configured, notes=notes))
@@ -187,7 +187,7 @@ class FleetLocker:
 
     def answer(self, context: RequestContext, classes: Sequence[HostClass] = ()) -> SolvedPlan | str | None:
         """Return the plan with its lock, or why there is none. None means that nothing is named, or no index is asked."""
-        packages = context.request.packages or context.demands.needs
+        packages = context.request.packages or context.requirements.lines
         if not packages or context.sources.offline or context.sources.no_index:
             return None
         key = self._key(context, classes)
@@ -251,7 +251,7 @@ class FleetLocker:
                     f"{named}: no build is compatible with the requested packages", hint=plan.hint
                 )
             lock = new_lock
-        return replace(add_inputs(lock, self.choices, context.demands), classes=classes)
+        return replace(add_inputs(lock, self.choices, context.requirements), classes=classes)
 
     def events(self, requests: Iterable[RequestContext]) -> Iterator[Event]:
         """Yield what the solves of some requests said, as for one target: releases that are years old, for example."""

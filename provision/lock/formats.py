@@ -72,7 +72,9 @@ class LockFormat:
                 cuda=build.cuda, device="cuda", python=plan.python, pre=True,
             )  # fmt: skip
             again = plan_request(
-                dataclasses.replace(context, request=request, supply=AvailableWheels(), pythons_known=False)
+                dataclasses.replace(
+                    context, request=request, available=AvailableWheels(), pythons_known=False
+                )
             )
             same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
             if not again.builds and same:

@@ -47,7 +47,7 @@ def read_named_packages(context: RequestContext) -> tuple[NamedPackage, ...]:
     environment = cpython_markers(context.target.platform, context.request.python)
     asked = (RequirementLine(text=p, name=p, origin=p) for p in context.request.packages)
     lines: dict[str, list[tuple[Requirement, RequirementLine]]] = {}
-    for line in (*asked, *context.demands.needs):
+    for line in (*asked, *context.requirements.lines):
         need = try_requirement(line.text) if line.name and not (line.is_direct or line.override) else None
         if need and applies(need.marker, environment):
             lines.setdefault(str(canonicalize_name(need.name)), []).append((need, line))

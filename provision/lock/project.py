@@ -37,7 +37,7 @@ def read_or_solve_lock(
     Raises LockError, ResolveError.
     """
     project_lock = _read_project_lock(choices, context.target.platform) if choices.config else None
-    files = list_files(choices, context.demands)
+    files = list_files(choices, context.requirements)
     same = project_lock is not None and is_same_inputs(project_lock.inputs, choices, files)
     if project_lock and same and has_same_limit(choices, project_lock):
         why = _explain_unfit(project_lock, choices, context)
@@ -52,7 +52,7 @@ def read_or_solve_lock(
     if new_lock is None:
         return plan, None
     get_format(choices.manager).check_hashes(new_lock, "the channel's index", allow_md5=allow_md5)
-    return plan, add_inputs(new_lock, choices, context.demands)
+    return plan, add_inputs(new_lock, choices, context.requirements)
 
 
 def renew_project_lock(choices: Choices, lock: Lock, emit: Emit) -> bool:
@@ -114,7 +114,7 @@ def _explain_unfit(lock: Lock, choices: Choices, context: RequestContext) -> str
 
 def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
     """Return the files whose changes require another environment: the project's files and its lock."""
-    files = list_files(choices, context.demands)
+    files = list_files(choices, context.requirements)
     return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
@@ -133,7 +133,7 @@ class SolvedRequest(Value):
     def write(self) -> Lock:
         """Write the lock with the digest of the project's current requirements, and return it."""
         now = apply_project(self.choices)
-        digested = add_inputs(self.lock, now, self.context.demands)
+        digested = add_inputs(self.lock, now, self.context.requirements)
         get_format(now.manager).write_lock(self.path, digested)
         return digested
 
@@ -189,8 +189,8 @@ def _share_options(env_choices: Choices, lock: Lock | None) -> Choices:
         return recall.without_own_packages(env_choices)
     plain = recall.without_machine(env_choices)
     now = apply_project(plain)
-    demands = read_requirements(now, rows.load(now), lock.plan.target)
-    same = is_same_inputs(lock.inputs, now, list_files(now, demands))
+    requirements = read_requirements(now, rows.load(now), lock.plan.target)
+    same = is_same_inputs(lock.inputs, now, list_files(now, requirements))
     return plain if same else recall.without_own_packages(plain)
 
 
@@ -241,8 +241,8 @@ def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> No
     """
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = read_requirements(choices, rows.load(choices), lock.plan.target)
-    files = list_files(choices, demands)
+    requirements = read_requirements(choices, rows.load(choices), lock.plan.target)
+    files = list_files(choices, requirements)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
     fits = all(is_of_plan(lock.plan, option, value) for option, value in options.items())
     if has_same_limit(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):

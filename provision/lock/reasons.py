@@ -120,7 +120,7 @@ def _list_newer_builds(
         and (not version(b.version).is_prerelease or state.context.request.pre)
     ]  # fmt: skip
     closed = [
-        b for b in newer if b.index in state.context.supply.unreachable
+        b for b in newer if b.index in state.context.available.unreachable
         and {r.code for r in objections(state.fitting.question, wanted, b)} == {"index_unreachable"}
     ]  # fmt: skip
     releases = {b.version for b in newer}
@@ -402,7 +402,7 @@ def list_notes(state: State, chosen: Solution) -> Iterator[str]:
 def refuse_cuda_on_cpu(state: State, chosen: Solution) -> None:
     """Raise LockError if a CPU environment would get CUDA because the index with the CPU builds does not answer."""
     cuda = [b for b in chosen.builds if b.cuda and b.framework == "torch"]
-    if state.context.request.device != "cpu" or not cuda or not state.context.supply.unreachable:
+    if state.context.request.device != "cpu" or not cuda or not state.context.available.unreachable:
         return
     own = {b.package_name for b in cuda} | {requirement_name(r) for b in cuda for r in b.requires}
     total = sum(p.size or 0 for p in chosen.answer.packages if p.name in own or p.name.startswith("nvidia-"))

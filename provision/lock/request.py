@@ -77,49 +77,51 @@ def _read_context(c: Choices, emit: Emit, *, no_code: bool) -> RequestContext:
     data = load(c)
     wanted, packages = read_named(c, data)
     machine, target = read_request_target(c, data)
-    demands = add_python_bounds(read_requirements(c, data, target), c)
-    where = dataclasses.replace(merge_sources(read_sources(c, data), c, demands), no_code=no_code)
-    supply = list_available_wheels(where)
+    requirements = add_python_bounds(read_requirements(c, data, target), c)
+    where = dataclasses.replace(merge_sources(read_sources(c, data), c, requirements), no_code=no_code)
+    available = list_available_wheels(where)
     device, reason = choose_device(c, machine, target)
     of_wheels = get_format(c.manager).OF_WHEELS  # conda channels use other names
     if of_wheels:
         replaced = device == "cuda"
-        warnings = _check_traps(packages, demands, data, supply, where, target.platform, replaced=replaced)
-        demands = _leave_out(demands, warnings)
+        warnings = _check_traps(
+            packages, requirements, data, available, where, target.platform, replaced=replaced
+        )
+        requirements = _leave_out(requirements, warnings)
     pythons = list_pythons(c, machine, target)
     python = get_minor_version(c.python) or next(iter(pythons), None)
     ask = partial(_list_brought, target=target, python=python, sources=where, emit=emit)
     named = {w.name for w in wanted}
     if of_wheels and device == "cuda":
-        demands, only_cpu = _sort_cpu_builds(demands, named, ask)
+        requirements, only_cpu = _sort_cpu_builds(requirements, named, ask)
         if only_cpu and c.device == "auto":
             device, reason = "cpu", only_cpu
     elif of_wheels:
-        demands = _keep_cpu_packages(demands, named)
-    frameworks = [n for n in demands.frameworks if n not in named]
+        requirements = _keep_cpu_packages(requirements, named)
+    frameworks = [n for n in requirements.frameworks if n not in named]
     if not (wanted or frameworks):
-        frameworks = _require_frameworks(demands, python, ask)
+        frameworks = _require_frameworks(requirements, python, ask)
     wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks))
-    bounds = (*demands.bounds, *_bounds_of_packages(wanted, demands, data))
+    bounds = (*requirements.bounds, *_bounds_of_packages(wanted, requirements, data))
     if of_wheels and device == "cuda":
-        demands = _leave_out(demands, _note_cpu_packages(packages, [w.name for w in wanted]))
+        requirements = _leave_out(requirements, _note_cpu_packages(packages, [w.name for w in wanted]))
     elif of_wheels:
-        demands = _leave_out_gpu_packages(demands, wanted, data)
+        requirements = _leave_out_gpu_packages(requirements, wanted, data)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
-        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,
-        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or requirements.pre,
+        along=tuple(n.name for n in requirements.lines if n.name and not n.override), bounds=bounds, stack=requirements.stack, requires_python=requirements.requires_python, python_origin=requirements.python_origin,
         file=c.config.name if c.config else None,
     )  # fmt: skip
     return RequestContext(
-        request=request, target=target, machine=machine, profiles=data, supply=supply, sources=where,
-        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel),
+        request=request, target=target, machine=machine, profiles=data, available=available, sources=where,
+        reason=reason, pythons_known=bool(pythons), requirements=requirements, channels=tuple(c.channel),
     )  # fmt: skip
 
 
-def _leave_out(demands: ProjectRequirements, notes: Iterable[str]) -> ProjectRequirements:
+def _leave_out(requirements: ProjectRequirements, notes: Iterable[str]) -> ProjectRequirements:
     """Return the requirements with notes on what does not apply as written."""
-    return dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    return dataclasses.replace(requirements, left_out=(*requirements.left_out, *notes))
 
 
 def _list_brought(
@@ -146,13 +148,13 @@ def _list_brought(
 
 
 def _require_frameworks(
-    demands: ProjectRequirements, python: str | None, ask: Callable[..., tuple[list[str], list[str]]]
+    requirements: ProjectRequirements, python: str | None, ask: Callable[..., tuple[list[str], list[str]]]
 ) -> list[str]:
     """Return the frameworks that the project's packages require. Raises UsageError if they require none."""
-    if python is None or not demands.needs:
-        files = ", ".join(Path(file).name for file in demands.files) or "the project"
+    if python is None or not requirements.lines:
+        files = ", ".join(Path(file).name for file in requirements.files) or "the project"
         raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
-    frameworks, unread = ask(demands.needs)
+    frameworks, unread = ask(requirements.lines)
     if frameworks:
         return frameworks
     if unread:
@@ -160,8 +162,8 @@ def _require_frameworks(
             "no --framework given, and no package with readable metadata requires one",
             hint=f"{_ANY_FRAMEWORK}; or let gpuenv run the build code of the packages: gpuenv lock",
         )
-    files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
-    by_name = [n.text for n in demands.needs if n.name and not (n.constraint or n.is_direct)]
+    files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in requirements.lines))
+    by_name = [n.text for n in requirements.lines if n.name and not (n.constraint or n.is_direct)]
     raise UsageError(
         f"no --framework given, and the packages of {files} require none",
         hint="; ".join(filter(None, (_make_cpu_hint(by_name), _ANY_FRAMEWORK))),
@@ -230,7 +232,7 @@ def _requirement(option: str, text: str) -> Requirement:
 
 
 def _check_traps(
-    packages: Sequence[str], demands: ProjectRequirements, known: Profiles, supply: AvailableWheels,
+    packages: Sequence[str], requirements: ProjectRequirements, known: Profiles, available: AvailableWheels,
     sources: PackageSources, platform: str, *, replaced: bool,
 ) -> tuple[str, ...]:  # fmt: skip
     """Return warnings about packages that are not what their names suggest, where options or files require them by name.
@@ -240,10 +242,10 @@ def _check_traps(
     """
     texts = [(text, "") for text in packages]
     texts += [
-        (n.text, f" ({n.origin})") for n in demands.needs
+        (n.text, f" ({n.origin})") for n in requirements.lines
         if n.name and not (n.constraint or n.override or n.local or n.vcs or n.index)
     ]  # fmt: skip
-    local_wheels = {wheel.name for wheel in supply.wheels}
+    local_wheels = {wheel.name for wheel in available.wheels}
     traps = [
         (name, row) for row in known.traps
         if (name := canonicalize_name(row.package)) not in local_wheels
@@ -279,7 +281,7 @@ def _suggest_instead(need: Requirement, row: PackageTrap) -> str:
 
 
 def _sort_cpu_builds(
-    demands: ProjectRequirements,
+    requirements: ProjectRequirements,
     named: Collection[str],
     ask: Callable[..., tuple[list[str], list[str]]],
 ) -> tuple[ProjectRequirements, str]:
@@ -288,16 +290,16 @@ def _sort_cpu_builds(
     Such a framework is `named` by an option, named by the files, or required by other packages, for which uv is
     asked. Return the requirements, and why nothing is for a GPU, "" if something is.
     """
-    builds = [build for build in demands.cpu if build.framework not in named]
+    builds = [build for build in requirements.cpu if build.framework not in named]
     if not builds:
-        return demands, ""
-    beside = _add_cpu_packages(demands, builds)
-    cpu_needs = {need for build in builds for need in build.needs}
+        return requirements, ""
+    beside = _add_cpu_packages(requirements, builds)
+    cpu_needs = {need for build in builds for need in build.lines}
     if not (named or beside.frameworks) and any(
-        not n.constraint and n not in cpu_needs for n in beside.needs
+        not n.constraint and n not in cpu_needs for n in beside.lines
     ):
         cpu = {build.framework for build in builds}
-        brought = tuple(f for f in ask(beside.needs)[0] if f not in cpu)
+        brought = tuple(f for f in ask(beside.lines)[0] if f not in cpu)
         beside = dataclasses.replace(beside, frameworks=brought)
     if named or beside.frameworks:
         notes = (
@@ -309,34 +311,34 @@ def _sort_cpu_builds(
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
     why = f"{names} {'is a CPU package' if one else 'are CPU packages'}. To use the GPU: {gpu}"
-    return demands, why
+    return requirements, why
 
 
-def _keep_cpu_packages(demands: ProjectRequirements, named: Collection[str]) -> ProjectRequirements:
+def _keep_cpu_packages(requirements: ProjectRequirements, named: Collection[str]) -> ProjectRequirements:
     """Return the requirements for a CPU environment. A package that is for the CPU by its name, as tensorflow-cpu, stays
     what it is beside another framework."""
     own = [
-        build for build in demands.cpu
-        if build.framework not in named and all(need.name in FRAMEWORK_ALIASES for need in build.needs)
+        build for build in requirements.cpu
+        if build.framework not in named and all(need.name in FRAMEWORK_ALIASES for need in build.lines)
     ]  # fmt: skip
-    beside = _add_cpu_packages(demands, own)
-    return beside if own and (named or beside.frameworks) else demands
+    beside = _add_cpu_packages(requirements, own)
+    return beside if own and (named or beside.frameworks) else requirements
 
 
 def _add_cpu_packages(
-    demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]
+    requirements: ProjectRequirements, builds: Sequence[CpuOnlyFramework]
 ) -> ProjectRequirements:
     """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
     notes = {sentence for build in builds for sentence in build.as_framework}
-    cpu_needs = [need for build in builds for need in build.needs]
-    kept = [need for need in demands.needs if need not in cpu_needs]
+    cpu_needs = [need for build in builds for need in build.lines]
+    kept = [need for need in requirements.lines if need not in cpu_needs]
     return dataclasses.replace(
-        demands,
-        frameworks=tuple(f for f in demands.frameworks if f not in names),
-        bounds=tuple(b for b in demands.bounds if b.name not in names),
-        needs=(*kept, *cpu_needs),
-        left_out=tuple(s for s in demands.left_out if s not in notes),
+        requirements,
+        frameworks=tuple(f for f in requirements.frameworks if f not in names),
+        bounds=tuple(b for b in requirements.bounds if b.name not in names),
+        lines=(*kept, *cpu_needs),
+        left_out=tuple(s for s in requirements.left_out if s not in notes),
         cpu=(),
     )
 
@@ -364,13 +366,13 @@ def _make_cpu_hint(texts: Sequence[str]) -> str | None:
 
 
 def _bounds_of_packages(
-    wanted: Sequence[FrameworkRequest], demands: ProjectRequirements, data: Profiles
+    wanted: Sequence[FrameworkRequest], requirements: ProjectRequirements, data: Profiles
 ) -> list[VersionBound]:
     """Return the bounds of lines that name a framework, or another name of its package (onnxruntime-gpu)."""
     names = {b.package: b.framework for b in data.builds if b.package}
     requested = {w.name for w in wanted}
     bounds = []
-    for need in demands.needs:
+    for need in requirements.lines:
         framework = names.get(need.name or "", need.name)
         if framework in requested and not need.is_direct:
             specifier = str(Requirement(need.text).specifier)
@@ -379,7 +381,7 @@ def _bounds_of_packages(
 
 
 def _leave_out_gpu_packages(
-    demands: ProjectRequirements, wanted: Sequence[FrameworkRequest], data: Profiles
+    requirements: ProjectRequirements, wanted: Sequence[FrameworkRequest], data: Profiles
 ) -> ProjectRequirements:
     """Return the requirements without GPU packages of planned frameworks (onnxruntime-gpu), for a CPU environment.
 
@@ -387,12 +389,12 @@ def _leave_out_gpu_packages(
     """
     gpu = {b.package: b.framework for b in data.builds if b.package and b.cuda}
     planned = {w.name for w in wanted}
-    out = [n for n in demands.needs if gpu.get(n.name or "") in planned and not n.is_direct]
+    out = [n for n in requirements.lines if gpu.get(n.name or "") in planned and not n.is_direct]
     if not out:
-        return demands
+        return requirements
     notes = [
         f"{n.name} ({n.origin}) is replaced by {gpu[n.name or '']}: the environment is for the CPU"
         for n in out
     ]
-    needs = tuple(n for n in demands.needs if n not in out)
-    return _leave_out(dataclasses.replace(demands, needs=needs), notes)
+    needs = tuple(n for n in requirements.lines if n not in out)
+    return _leave_out(dataclasses.replace(requirements, lines=needs), notes)

@@ -48,7 +48,7 @@ def next_request(state: State, error: LockError) -> RequestContext | None:
     if error.contradiction:
         return move_to_cpu(state, "the requirements forbid a common CUDA")
     index, context = error.unreachable, state.context
-    if index == "pytorch" and context.request.index == "auto" and index not in context.supply.unreachable:
+    if index == "pytorch" and context.request.index == "auto" and index not in context.available.unreachable:
         state.close_pytorch(error)
         return state.context
     if index and index not in ("pypi", "pytorch"):  # the address of a page, an index or a repository
@@ -94,13 +94,13 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
     Where tensorflow is planned, and other packages require the CPU build, that one stays. Otherwise packages require
     both: tensorflow stays, which runs on the CPU as well.
     """
-    request, demands = state.context.request, state.context.demands
+    request, requirements = state.context.request, state.context.requirements
     frameworks = tuple(w for w in request.frameworks if w.name != "tensorflow")
     if frameworks and frameworks != request.frameworks:
         text = "the packages require the CPU build of tensorflow: it is not planned for the GPU"
         state.note(f"{text} ({error.message})", "warning")
         return state.context.with_request(frameworks=frameworks)
-    if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in demands.needs):
+    if frameworks != request.frameworks or any(n.name == _CPU and n.override for n in requirements.lines):
         return None
     text = f"{_CPU} is left out: {error.message}, and tensorflow runs on the CPU as well"
     state.note(text, "warning")
@@ -108,15 +108,15 @@ def _require_one_tensorflow(state: State, error: LockError) -> RequestContext | 
         n
         if n.name != _CPU
         else dataclasses.replace(n, name="tensorflow", text=n.text.replace(_CPU, "tensorflow", 1))
-        for n in demands.needs
+        for n in requirements.lines
     )
     never = RequirementLine(text=f"{_CPU} ; python_version < '0'", name=_CPU, origin="gpuenv", override=True)
     context = state.context.with_request(
         packages=tuple(p.replace(_CPU, "tensorflow", 1) for p in request.packages)
     )
-    left_out = (*(note for note in demands.left_out if not note.startswith(_CPU)), text)
+    left_out = (*(note for note in requirements.left_out if not note.startswith(_CPU)), text)
     return dataclasses.replace(
-        context, demands=dataclasses.replace(demands, needs=(*needs, never), left_out=left_out)
+        context, requirements=dataclasses.replace(requirements, lines=(*needs, never), left_out=left_out)
     )
 
 
@@ -149,7 +149,7 @@ def add_frameworks(state: State, solution: Solution) -> RequestContext | None:
     """
     request = state.context.request
     planned = {w.name for w in request.frameworks}
-    lines = (n for n in state.context.demands.needs if n.name and not n.constraint)
+    lines = (n for n in state.context.requirements.lines if n.name and not n.constraint)
     named = {n.package for n in lines} | {requirement_name(p) for p in solution.plan.packages}
     locked = solution.answer.versions
     brought = [f for f in PROJECT_FRAMEWORKS if f in locked and f not in planned and f not in named]
@@ -181,11 +181,11 @@ def _make_silent(state: State, context: RequestContext) -> State:
 
 def _name_line(state: State, error: LockError, address: str) -> None:
     """Name the line of the project that has a closed address."""
-    demands = state.context.demands
+    requirements = state.context.requirements
     closed = [
-        n.origin for n in demands.needs if address in redact(n.text) or redact(n.index or "") == address
+        n.origin for n in requirements.lines if address in redact(n.text) or redact(n.index or "") == address
     ]
-    where = ", ".join(closed) or _find_line(address, demands.files)
+    where = ", ".join(closed) or _find_line(address, requirements.files)
     if not any(origin in error.message for origin in closed or [where]):
         error.message = f"{error.message} ({where})"
 
@@ -254,8 +254,8 @@ def _drop_bounds(context: RequestContext, name: str) -> RequestContext:
         return str(need)
 
     context = context.with_request(packages=tuple(map(free, context.request.packages)))
-    needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.demands.needs)
-    return dataclasses.replace(context, demands=dataclasses.replace(context.demands, needs=needs))
+    needs = tuple(dataclasses.replace(n, text=free(n.text)) for n in context.requirements.lines)
+    return dataclasses.replace(context, requirements=dataclasses.replace(context.requirements, lines=needs))
 
 
 def _is_excluded(state: State, named: NamedPackage, builds: Sequence[Build]) -> bool:

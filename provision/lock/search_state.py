@@ -85,8 +85,10 @@ Outcome = Solution | Refusal
 
 def drop_pytorch(context: RequestContext) -> RequestContext:
     """Return the context without the builds of the PyTorch index, which does not answer."""
-    supply = dataclasses.replace(context.supply, unreachable=(*context.supply.unreachable, "pytorch"))
-    return dataclasses.replace(context, supply=supply)
+    available = dataclasses.replace(
+        context.available, unreachable=(*context.available.unreachable, "pytorch")
+    )
+    return dataclasses.replace(context, available=available)
 
 
 @dataclasses.dataclass
@@ -131,7 +133,7 @@ class State:
 
     def close_pytorch(self, error: LockError) -> None:
         """Leave out the builds of the PyTorch index, which does not answer."""
-        if "pytorch" not in self.context.supply.unreachable:
+        if "pytorch" not in self.context.available.unreachable:
             self.note(f"{error.message}; continuing without this index", "warning")
             self.set_fitting(FittingBuilds(drop_pytorch(self.context), self.fitting.python))
 

@@ -79,13 +79,13 @@ class RequirementLine(Value):
 class CpuOnlyFramework(Value):
     """A framework of which a project's files name only the CPU build, such as jax without extras.
 
-    `names` are the packages with their origins, and `needs` the lines for the solver. `as_framework` are the
+    `names` are the packages with their origins, and `lines` those for the solver. `as_framework` are the
     sentences of `ProjectRequirements.left_out` that are true only if the framework is planned.
     """
 
     framework: str
     names: tuple[str, ...]
-    needs: tuple[RequirementLine, ...]
+    lines: tuple[RequirementLine, ...]
     as_framework: tuple[str, ...] = ()
 
 
@@ -102,7 +102,7 @@ class ProjectRequirements(Value):
     frameworks: tuple[str, ...] = ()
     origins: tuple[tuple[str, str], ...] = ()
     bounds: tuple[VersionBound, ...] = ()
-    needs: tuple[RequirementLine, ...] = ()
+    lines: tuple[RequirementLine, ...] = ()
     requires_python: str = ""
     python_origin: str | None = None
     index_url: str | None = None
@@ -286,7 +286,7 @@ class PackageSources(Value):
     )
 
 
-_NO_DEMANDS = ProjectRequirements()
+_NO_REQUIREMENTS = ProjectRequirements()
 
 
 class RequestContext(Value):
@@ -303,11 +303,11 @@ class RequestContext(Value):
     target: Target
     machine: Machine | None
     profiles: "Profiles"
-    supply: AvailableWheels
+    available: AvailableWheels
     sources: PackageSources
     reason: str = ""
     pythons_known: bool = False
-    demands: ProjectRequirements = _NO_DEMANDS
+    requirements: ProjectRequirements = _NO_REQUIREMENTS
     channels: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
 

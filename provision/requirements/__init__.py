@@ -1,1 +1,1 @@
-"""Requirements files and a project's folder as demands. No code of either is run."""
+"""What requirement files and the folder of a project require. No code of either is run."""

@@ -21,13 +21,13 @@ from ..system import untrusted
 from ..system.toml import table_at
 from ..system.versions import overlap
 from . import files
-from .demands import SortedRequirements, read_project_requirements
 from .folder import FolderFindings, list_first
 from .imports import DECLARES, SKIPPED, ImportedModule, find_imports, read_notebooks
 from .layout import find_reason, states_requirements
 from .lines import ParsedRequirement, parse_line
 from .pyproject import Listed, collect_extras, read_project
 from .quote import parse_requirement, quote_text
+from .sort import SortedRequirements, read_project_requirements
 from .toml import find_project_name, read_pyproject
 from .tree import find_root
 from .uv import LINUX, read_uv
@@ -107,11 +107,11 @@ class Scan(FolderFindings):
             if required.missing:
                 self.remarks += [f"{name} is not listed: {missing}" for missing in required.missing]
                 self._carry_frameworks(required.frameworks, required.bounds, {}, default=name)
-                self._carry_needs(required.needs)
+                self._carry_lines(required.lines)
                 continue
             self._record_file(name, required, why)
             if not states_requirements(self.folder) and any(
-                n.local == str(self.folder.resolve()) for n in required.needs
+                n.local == str(self.folder.resolve()) for n in required.lines
             ):
                 self.project = "."  # the file requires the folder, which install: false omits
         self.left |= {
@@ -137,11 +137,11 @@ class Scan(FolderFindings):
             self.project = "."
         else:
             self.requirements[name] = why
-        own = {need for need in required.needs if need.local and need.editable and not need.constraint}
-        self.named |= {n.package: n.text for n in required.needs if n.name and n not in own}
-        repositories = ((_REPOSITORY.search(n.text), n) for n in required.needs if n.vcs and not n.name)
+        own = {need for need in required.lines if need.local and need.editable and not need.constraint}
+        self.named |= {n.package: n.text for n in required.lines if n.name and n not in own}
+        repositories = ((_REPOSITORY.search(n.text), n) for n in required.lines if n.vcs and not n.name)
         self.named |= {canonicalize_name(found[1]): n.text for found, n in repositories if found}
-        for need in required.needs:
+        for need in required.lines:
             if need.package in _ONNXRUNTIME:
                 self.origins.setdefault("onnxruntime", need.origin)
         self.bounded |= {bound.name for bound in required.bounds}
@@ -184,9 +184,9 @@ class Scan(FolderFindings):
                 self.frameworks[framework] = origin
                 self.bounds[framework] = specifier
 
-    def _carry_needs(self, needs: Iterable[RequirementLine]) -> None:
+    def _carry_lines(self, lines: Iterable[RequirementLine]) -> None:
         """Copy packages from a file that gpuenv.yaml cannot list."""
-        for need in needs:
+        for need in lines:
             if need.local and need.local == str(self.folder.resolve()):
                 self.project = self.project or "."
             elif need.name is None or need.local or need.constraint:
@@ -320,7 +320,7 @@ class Scan(FolderFindings):
             return
         origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
         self._carry_frameworks(result.frameworks, result.bounds, origins, default=name)
-        self._carry_needs(result.needs)
+        self._carry_lines(result.lines)
         self.remarks += result.left_out
 
     def _find_created(self, environments: Sequence[str]) -> str | None:
@@ -597,7 +597,7 @@ def _has_word(name: str, words: frozenset[str]) -> bool:
 def _list_limits(required: ProjectRequirements) -> Iterator[tuple[str, str, str]]:
     """Yield the name, bounds and origin of each package that the requirements bound."""
     yield from ((b.name, b.specifier, b.origin) for b in required.bounds if not b.pythons)
-    for need in required.needs:
+    for need in required.lines:
         if need.name and not need.is_direct and not need.override:
             with contextlib.suppress(ValueError):
                 one = parse_requirement(need.text)
@@ -612,7 +612,7 @@ def _find_line(path: Path, pattern: str) -> int:
 
 def _asks_for_cpu(build: CpuOnlyFramework) -> bool:
     """Return whether the requirements name a build for the CPU. A plain `jax` leaves the build open."""
-    names = (need.text.lower() for need in build.needs if not need.constraint)
+    names = (need.text.lower() for need in build.lines if not need.constraint)
     return all(re.match(r"[\w.-]+[-_]cpu\b|[\w.-]+\s*\[\s*cpu\s*\]", name) for name in names)
 
 

@@ -42,7 +42,7 @@ def resolve(
     request: Request,
     target: Target,
     profiles: Profiles,
-    supply: AvailableWheels | None = None,
+    available: AvailableWheels | None = None,
     others: Iterable[Target] = (),
 ) -> Plan:
     """Return the plan for a request on a target.
@@ -51,7 +51,7 @@ def resolve(
     builds fit these targets too. `request.device` must be cuda or cpu. Framework names must be known. Raises
     nothing.
     """
-    question = make_question(request, profiles, supply or AvailableWheels(), (target, *others))
+    question = make_question(request, profiles, available or AvailableWheels(), (target, *others))
     chains = [_judge_builds(question, wanted) for wanted in request.frameworks]
     rejected: list[RejectedBuild] = []
     chosen, python = _choose(question, chains, rejected)
@@ -245,12 +245,14 @@ def plan_request(context: RequestContext) -> Plan:
     plan = add_extras(plan, context)
     places = [f"({line.origin})" for line in context.request.stack]
     explained = [place for place in places if any(place in note for note in plan.notes)]
-    left_out = (text for text in context.demands.left_out if not any(place in text for place in explained))
+    left_out = (
+        text for text in context.requirements.left_out if not any(place in text for place in explained)
+    )
     return dataclasses.replace(plan, notes=(*plan.notes, *left_out))
 
 
 def _plan_targets(context: RequestContext) -> Plan:
     """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
-    plan = resolve(context.request, first, context.profiles, context.supply, others)
+    plan = resolve(context.request, first, context.profiles, context.available, others)
     return dataclasses.replace(plan, target=context.target)

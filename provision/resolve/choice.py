@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
 from ..system.versions import exact, is_exact, major, overlap, version
+from .available import cudnn_choice, cudnn_package, find_missing, local_builds, share_cudnn, wheels_for
 from .objections import fits
 from .question import Question
-from .supply import cudnn_choice, cudnn_package, find_missing, local_builds, share_cudnn, wheels_for
 from .toolkit import bounds_of, toolkit_parts, toolkits
 
 _CUBLAS = re.compile(r"nvidia-cublas(-cu\d+)?")
@@ -137,7 +137,7 @@ def find_objection(question: Question, taken: list[Build], build: Build) -> Reje
 def _common_python(question: Question, builds: list[Build]) -> str | None:
     for python in question.pythons(builds[0]):
         if all(python in question.pythons(b) for b in builds) and all(
-            not question.supply.only_wheels or find_missing(question, b, python) is None for b in builds
+            not question.available.only_wheels or find_missing(question, b, python) is None for b in builds
         ):
             return python
     return None
@@ -168,7 +168,7 @@ def plan_builds(question: Question, chosen: list[Build], python: str) -> tuple[P
                 framework=build.framework,
                 version=build.version,
                 cuda=build.cuda,
-                index="find-links" if question.supply.only_wheels else build.index,
+                index="find-links" if question.available.only_wheels else build.index,
                 requirements=tuple(dict.fromkeys(pins)),
                 cudnn=cudnn if build.cuda and question.request.device == "cuda" else None,
             )
@@ -217,7 +217,7 @@ def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: 
         parts = toolkit_parts(toolkit)
         extras = sorted({parts[name][0] for name in parts if _requires_part(build, name)})
         wheels = wheels_for(question, "cuda-toolkit", python)
-        at_hand = not question.supply.only_wheels or any(w.version == toolkit.version for w in wheels)
+        at_hand = not question.available.only_wheels or any(w.version == toolkit.version for w in wheels)
         if extras and at_hand:
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []

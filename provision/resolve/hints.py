@@ -178,7 +178,7 @@ def _bounds(question: Question) -> Steps:
 _AXES = (
     Axis(lambda q: change_request(q, index="auto"), "use --index auto: another index has a build"),
     Axis(
-        lambda q: q.replace(supply=dataclasses.replace(q.supply, only_wheels=False)),
+        lambda q: q.replace(available=dataclasses.replace(q.available, only_wheels=False)),
         "run without --offline, because an index has a build, or add a folder that has it: --find-links DIR",
     ),
     Axis(lambda q: change_request(q, python=None, pythons=()), _pythons),

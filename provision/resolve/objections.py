@@ -17,10 +17,10 @@ from ..model import (
 )
 from ..system.kernels import find_run_mode, needs_cuda
 from ..system.versions import has_prefix, is_exact, major, meets, version
+from .available import cudnn_objections, find_missing, is_available, wheels_for
 from .boards import name_gpu
 from .question import Question
 from .satellites import companion_names
-from .supply import cudnn_objections, find_missing, is_available, wheels_for
 from .toolkit import compiler_objections
 
 
@@ -50,7 +50,7 @@ def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> I
     yield from _source(question, build)
     yield from _interpreter(question, build)
     yield from _platform(question, build)
-    yield from _supply(question, build)
+    yield from _wheels(question, build)
     if question.request.device == "cuda" and build.cuda:
         yield from question.memoize(("driver", build.cuda), lambda: _driver(question, build))
         yield from question.memoize(("kernels", build.kernels, build.cuda), lambda: _kernels(question, build))
@@ -88,7 +88,7 @@ def _request(question: Question, wanted: FrameworkRequest, build: Build) -> Iter
 
 def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
     index = question.request.index
-    if question.supply.only_wheels:
+    if question.available.only_wheels:
         return
     if build.index == "find-links":
         if index != "auto":
@@ -97,7 +97,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason(
             "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
-    elif build.index in question.supply.unreachable and build not in question.passed_over:
+    elif build.index in question.available.unreachable and build not in question.passed_over:
         yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
 
 
@@ -225,18 +225,18 @@ def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[R
 # --- available wheels ------------------------------------------------------------------------
 
 
-def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
+def _wheels(question: Question, build: Build) -> Iterator[RejectionReason]:
     pythons = question.pythons(build)
     if build.index == "find-links" and build.local and pythons:
         yield from _companions(question, build, pythons[0])
-    if not question.supply.only_wheels or not pythons:
+    if not question.available.only_wheels or not pythons:
         if build.index == "find-links" and pythons and not is_available(question, build, pythons[0]):
             yield RejectionReason("not_available", "the available wheel does not fit this platform")
         return
     lacks = [find_missing(question, build, p) for p in pythons]
     if all(lacks):
         none = "no index is asked, and no folder has a wheel"
-        text = f"no folder of wheels has {lacks[0]}" if question.supply.wheels else none
+        text = f"no folder of wheels has {lacks[0]}" if question.available.wheels else none
         yield RejectionReason("not_available", text)
 
 

@@ -42,7 +42,7 @@ class Question(Value, kw_only=False):
     request: Request
     target: Target
     profiles: Profiles
-    supply: AvailableWheels
+    available: AvailableWheels
     others: tuple[Question, ...] = ()
     _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -57,7 +57,7 @@ class Question(Value, kw_only=False):
         return reasons
 
     def replace(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
-        """Return the question with another request, target or supply, or with `others`. Look-ups in the profiles are
+        """Return the question with another request, target or wheels, or with `others`. Look-ups in the profiles are
         kept."""
         if not parts.keys() & {"target", "others"}:
             parts["others"] = tuple(o.replace(**parts) for o in self.others)
@@ -181,15 +181,15 @@ class Question(Value, kw_only=False):
 
 
 def make_question(
-    request: Request, profiles: Profiles, supply: AvailableWheels, targets: Sequence[Target]
+    request: Request, profiles: Profiles, available: AvailableWheels, targets: Sequence[Target]
 ) -> Question:
     """Return the question of a request on all of some targets."""
-    question = Question(request, targets[0], profiles, supply)
+    question = Question(request, targets[0], profiles, available)
     return question.replace(others=tuple(question.replace(target=other) for other in targets[1:]))
 
 
 def make_joint_question(context: RequestContext) -> Question:
     """Return the question of a request on all its targets."""
     return make_question(
-        context.request, context.profiles, context.supply, context.targets or (context.target,)
+        context.request, context.profiles, context.available, context.targets or (context.target,)
     )

@@ -213,7 +213,7 @@ def add_extras(plan: Plan, context: RequestContext) -> Plan:
     if not plan.builds or plan.device != "cuda" or plan.manager != "venv":
         return plan  # the CPU needs no CUDA libraries, and conda packages require their own
     rows = SatelliteRows(context.profiles, plan.platform)
-    lines = [n for n in context.demands.needs if n.name and not (n.local or n.vcs or n.editable)]
+    lines = [n for n in context.requirements.lines if n.name and not (n.local or n.vcs or n.editable)]
     wanted = [n.text for n in lines if not n.constraint]
     needs = group_needs(
         (*plan.packages, *wanted), (*(n.text for n in lines if n.constraint), *context.request.pins)

@@ -25,10 +25,10 @@ from provision.model import (
     Target,
     TargetGpu,
 )
+from provision.resolve.available import serving_releases
 from provision.resolve.choice import candidates
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
-from provision.resolve.supply import serving_releases
 from provision.system.versions import is_exact, major, version
 
 GPU = "\x01"

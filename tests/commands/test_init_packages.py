@@ -11,7 +11,7 @@ from rows import rows
 from provision.config.file import read_config
 from provision.errors import UsageError
 from provision.requirements import files, imports
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 
 
 def write(folder, files):
@@ -504,7 +504,7 @@ def test_members_of_a_uv_workspace_are_their_folders(gpuenv):
     config, text, notes = found(gpuenv, files)
     assert (config.frameworks, config.project) == (("torch",), ".")
     assert "workspace" not in text + " ".join(notes) and "ignored" not in text
-    needs = read_project_requirements({}, {}, folder=gpuenv.work).needs
+    needs = read_project_requirements({}, {}, folder=gpuenv.work).lines
     part = next(need for need in needs if need.name == "part")
     assert (part.local, part.editable) == (str(gpuenv.work / "packages/part"), True)
 
@@ -530,14 +530,14 @@ def test_a_workspace_without_a_project_at_its_root_is_its_members(gpuenv):
         return read_project_requirements({}, {}, folder=gpuenv.work, **more)
 
     required = read()
-    assert [(n.name, n.editable) for n in required.needs] == [
+    assert [(n.name, n.editable) for n in required.lines] == [
         ("core", True), ("tqdm", False), ("app", True), ("core", True), ("rich", False),
     ]  # fmt: skip
     assert required.requires_python == "<3.14,>=3.10,>=3.9" and [b.specifier for b in required.bounds] == [
         "~=2.7"
     ]
-    assert "six" in [n.name for n in read(extras=["fast"]).needs]
-    assert not any(n.name == "app" for n in read(install=False).needs)
+    assert "six" in [n.name for n in read(extras=["fast"]).lines]
+    assert not any(n.name == "app" for n in read(install=False).lines)
     with pytest.raises(UsageError, match="no extra 'slow'"):
         read(extras=["slow"])
 

@@ -24,12 +24,12 @@ def test_constraints_and_overrides_of_uv_are_read(folder):
         constraint-dependencies = ["three<3"]
         override-dependencies = ["one==0.9", "four==4"]
         """)  # fmt: skip
-    got = [(n.text, n.constraint, n.override) for n in found.needs]
+    got = [(n.text, n.constraint, n.override) for n in found.lines]
     assert got == [
         ("one==0.9", False, False), ('two ; sys_platform == "linux"', False, False),
         ("three<3", True, False), ("one==0.9", True, True), ("four==4", True, True),
     ]  # fmt: skip
-    assert found.needs[-1].origin == "pyproject.toml line 6" and not found.left_out
+    assert found.lines[-1].origin == "pyproject.toml line 6" and not found.left_out
 
 
 def test_an_override_of_a_framework_replaces_its_bound(folder):
@@ -64,7 +64,7 @@ def test_indexes_and_exclude_newer_of_uv_are_read(folder):
         name = "more"
         url = "https://more/simple"
         """)  # fmt: skip
-    assert {n.name: n.index for n in found.needs} == {"bound": "https://own/simple", "free": None}
+    assert {n.name: n.index for n in found.lines} == {"bound": "https://own/simple", "free": None}
     assert found.index_url == "https://main/simple" and found.extra_index_urls == ("https://more/simple",)
     assert found.exclude_newer == "2 weeks"
     assert len(found.left_out) == 1 and found.left_out[0].startswith("tool.uv.sources of torch ")

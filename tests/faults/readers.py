@@ -43,7 +43,7 @@ from provision.model import (
     as_document,
     as_plain,
 )
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 from provision.verify import frameworks, libraries
 from provision.wheels import pylock
 from provision.wheels.pylock import read_env_lock

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from provision.cli import exit_codes
 from provision.errors import UsageError
 from provision.model import Build, Profiles
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 
 LINUX = {
     "sys_platform": "linux",
@@ -68,7 +68,7 @@ def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=L
 
 
 def texts(found):
-    return [need.text for need in found.needs]
+    return [need.text for need in found.lines]
 
 
 def refusal(folder, text, **more):

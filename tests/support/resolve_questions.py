@@ -24,9 +24,9 @@ def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x8
     return Request(frameworks=wanted, **{"device": "cuda", "python": "3.12"} | more), target
 
 
-def ask(*frameworks, supply=None, known=KNOWN, **machine):
+def ask(*frameworks, available=None, known=KNOWN, **machine):
     """The plan for what `question` asks."""
-    return resolve(*question(*frameworks, **machine), known, supply)
+    return resolve(*question(*frameworks, **machine), known, available)
 
 
 V100, R580 = {"gpus": ["V100"], "driver": "580.95.05"}, {"driver": "580.95.05"}

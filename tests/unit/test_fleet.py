@@ -44,7 +44,7 @@ def planned(request, targets, hosts=None, plans="fewest", pythons_known=False):
         target=targets[0],
         machine=None,
         profiles=KNOWN,
-        supply=AvailableWheels(),
+        available=AvailableWheels(),
         sources=PackageSources(),
         pythons_known=pythons_known,
     )

@@ -94,7 +94,7 @@ def has_plan(packages, fitting, targets):
 
 CONTEXT = RequestContext(
     request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", python=PYTHON),
-    target=Target(platform="linux-x86_64"), machine=None, supply=AvailableWheels(), sources=PackageSources(),
+    target=Target(platform="linux-x86_64"), machine=None, available=AvailableWheels(), sources=PackageSources(),
     profiles=KNOWN,
 )  # fmt: skip
 

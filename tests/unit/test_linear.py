@@ -13,7 +13,7 @@ from provision.errors import UsageError
 from provision.index import refusals
 from provision.lock import uv_errors
 from provision.requirements import files, poetry
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 from provision.verify import disk
 from provision.verify.libraries import PythonPaths
 

@@ -44,7 +44,12 @@ def state(*frameworks, emit=drop_event, **request):
     )
     asked = Request(frameworks=wanted, **{"device": "cuda", "python": "3.12", "index": "pypi", **request})
     context = RequestContext(
-        request=asked, target=TARGET, machine=None, profiles=KNOWN, supply=AvailableWheels(), sources=SOURCES
+        request=asked,
+        target=TARGET,
+        machine=None,
+        profiles=KNOWN,
+        available=AvailableWheels(),
+        sources=SOURCES,
     )
     return State(FittingBuilds(context), source_rules(SOURCES, emit))
 
@@ -251,9 +256,9 @@ def test_an_index_that_does_not_answer_has_no_newest_release(monkeypatch):
 
 def test_a_newer_wheel_for_a_build_of_an_index_that_does_not_answer_is_named(monkeypatch):
     asked = state("torch", index="auto", packages=("flash-attn",))
-    supply = AvailableWheels(unreachable=("pytorch",))
+    available = AvailableWheels(unreachable=("pytorch",))
     online = dataclasses.replace(SOURCES, offline=False)
-    context = dataclasses.replace(asked.context, sources=online, supply=supply)
+    context = dataclasses.replace(asked.context, sources=online, available=available)
     asked.set_fitting(FittingBuilds(context))
     plan, locked = asked.fitting.newest, el.wheel("flash-attn", "2.8.0")
     found = SimpleNamespace(
@@ -312,7 +317,7 @@ def test_the_line_of_a_closed_repository_is_named_once():
     parts = [
         SimpleNamespace(text=f"{n} @ git+https://x/a", index=None, origin=f"{n}.txt line 1") for n in "ab"
     ]
-    here = SimpleNamespace(context=SimpleNamespace(demands=SimpleNamespace(needs=parts, files=())))
+    here = SimpleNamespace(context=SimpleNamespace(requirements=SimpleNamespace(lines=parts, files=())))
     for error in (LockError("no answer"), LockError("git cannot fetch it (a.txt line 1)")):
         retry._name_line(here, error, "https://x/a")
         assert error.message.count("a.txt line 1") == 1 and error.message.endswith("line 1)")

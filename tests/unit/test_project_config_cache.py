@@ -125,8 +125,8 @@ def test_a_target_has_its_own_manager():
 @pytest.mark.parametrize(("index", "default"), [("https://h/simple", "https://h/simple"), (PYTORCH, None)])
 def test_the_index_of_pytorch_is_no_default_index(index, default):
     """The plan decides which build comes from it."""
-    demands = ProjectRequirements(index_url=index, extra_index_urls=(PYTORCH, "https://extra/simple"))
-    sources = project.merge_sources(PackageSources(), Choices(), demands)
+    requirements = ProjectRequirements(index_url=index, extra_index_urls=(PYTORCH, "https://extra/simple"))
+    sources = project.merge_sources(PackageSources(), Choices(), requirements)
     assert (sources.default, sources.extra) == (default, ("https://extra/simple",))
 
 

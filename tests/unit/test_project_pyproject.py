@@ -18,7 +18,7 @@ from provision.requirements.toml import TomlFile, find_project_name
 
 
 def texts(found):
-    return [(n.text, n.origin.removeprefix("pyproject.toml ")) for n in found.needs]
+    return [(n.text, n.origin.removeprefix("pyproject.toml ")) for n in found.lines]
 
 
 def refusal(*args, **kwargs):
@@ -64,7 +64,7 @@ def test_a_pyproject_with_a_project_table_is_read(folder):
         ("numpy>=1.26", "line 9"),
         (f"My_Project @ {folder.as_uri()}", "the project's folder"),
     ]
-    itself = found.needs[-1]
+    itself = found.lines[-1]
     assert itself.local == str(folder) and itself.editable
     assert SpecifierSet(found.requires_python) == SpecifierSet(">=3.10,<3.13")
     assert found.python_origin == "pyproject.toml line 7"
@@ -107,7 +107,7 @@ def test_groups_that_include_others_are_followed(folder):
 )
 def test_the_folder_itself_is_installed_only_where_it_is_a_package(folder, tables, itself):
     found = asked(folder, '[project]\nname="a"\ndependencies=["numpy"]\n' + tables)
-    assert [n.name for n in found.needs] == ["numpy"] + ["a"] * itself
+    assert [n.name for n in found.lines] == ["numpy"] + ["a"] * itself
 
 
 def test_a_relative_folder_is_read_and_a_missing_one_is_refused(folder):
@@ -116,7 +116,7 @@ def test_a_relative_folder_is_read_and_a_missing_one_is_refused(folder):
     text = '[project]\nname="a"\ndependencies=["sub @ ./sub", "x @ file:///nowhere/x"]\n'
     assert "pyproject.toml line 3" in refusal(folder, text)
     found = asked(folder, text.replace(', "x @ file:///nowhere/x"', ""))
-    assert found.needs[0].local == str(folder / "sub")
+    assert found.lines[0].local == str(folder / "sub")
 
 
 def test_dependencies_in_the_table_of_poetry_are_read(folder):
@@ -218,7 +218,7 @@ def test_what_pyproject_leaves_to_setuptools_is_read_there(folder):
     text = "[project]\nname='x'\ndynamic=['requires-python', 'dependencies', 'optional-dependencies']\n"
     cfg = "[options]\npython_requires = >=3.9\ninstall_requires = numpy\n[options.extras_require]\ndev = pytest\n"
     found = asked(folder, text, extras=["dev"], setup_cfg=cfg)
-    assert [n.origin for n in found.needs[:2]] == [
+    assert [n.origin for n in found.lines[:2]] == [
         "setup.cfg [options.install_requires]", "setup.cfg [options.extras_require]",
     ]  # fmt: skip
     assert (found.requires_python, found.python_origin) == (">=3.9", "setup.cfg [options.python_requires]")
@@ -238,8 +238,8 @@ SETUP = """\
 def test_setup_py_is_read_as_far_as_it_is_literal(folder):
     found = asked(folder, extras=["dev"], setup_py=SETUP)
     assert found.bounds[0].specifier == ">=1.8" and found.requires_python == ">=3.8"
-    assert [n.name for n in found.needs] == ["numpy", "pytest", "s"]
-    assert found.needs[-1].editable
+    assert [n.name for n in found.lines] == ["numpy", "pytest", "s"]
+    assert found.lines[-1].editable
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_setup_py_computes_is_not_guessed(folder, computed):
     (folder / "setup.py").write_text(text)
     found = asked(folder, extras=["dev"])
     assert str(found.computed).startswith("setup.py line")
-    assert [n.text for n in found.needs] == [f"s[dev] @ {folder.as_uri()}"]
+    assert [n.text for n in found.lines] == [f"s[dev] @ {folder.as_uri()}"]
     message = refusal(folder, install=False)
     assert "computes its requirements in code" in message and "setup.py line" in message
 
@@ -275,12 +275,12 @@ def test_setup_cfg_decides_before_setup_py(folder):
         dev = pytest; python_version > "3"
         """
     found = asked(folder, extras=["dev"], setup_cfg=cfg, setup_py="from setuptools import setup\nsetup()\n")
-    assert [n.name for n in found.needs] == ["numpy", "pytest", "c"]
+    assert [n.name for n in found.lines] == ["numpy", "pytest", "c"]
     assert found.bounds[0].origin == "setup.cfg [options.install_requires]"
     assert found.python_origin == "setup.cfg [options.python_requires]"
     cfg = "[options]\ninstall_requires = file: requirements.txt\n"
     found = asked(folder, setup_cfg=cfg, requirements_txt="jax\nsix\n")
-    assert found.frameworks == ("jax",) and found.needs[0].origin == "requirements.txt line 2"
+    assert found.frameworks == ("jax",) and found.lines[0].origin == "requirements.txt line 2"
 
 
 def test_sources_of_uv_are_read(folder):
@@ -299,7 +299,7 @@ def test_sources_of_uv_are_read(folder):
         shared = {workspace = true}
         """,
     )
-    lib, tool, shared = found.needs
+    lib, tool, shared = found.lines
     assert (lib.text, lib.editable, lib.local) == (
         f"lib[a] @ {(folder / 'lib').as_uri()}", True, str(folder / "lib"),
     )  # fmt: skip
@@ -319,7 +319,7 @@ def test_a_member_finds_its_neighbours_in_the_workspace_around_it(folder):
     ):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "pyproject.toml").write_text(text)
-    (need, *_) = asked(folder / "packages" / "a").needs
+    (need, *_) = asked(folder / "packages" / "a").lines
     assert (need.local, need.editable) == (str(folder / "packages" / "b"), True)
 
 
@@ -450,7 +450,7 @@ def test_no_setup_file_causes_an_internal_error(folder, text):
 def test_groups_that_double_and_chains_are_bounded(folder):
     rows = [f'g{i} = [{{include-group = "g{i + 1}"}}, {{include-group = "g{i + 1}"}}]' for i in range(30)]
     text = "[project]\nname = 'x'\n[dependency-groups]\n" + "\n".join([*rows, 'g30 = ["six"]\n'])
-    assert [n.name for n in asked(folder, text, groups=["g0"]).needs] == ["six"]
+    assert [n.name for n in asked(folder, text, groups=["g0"]).lines] == ["six"]
     rows = [f'g{i} = [{{include-group = "g{i + 1}"}}]' for i in range(3000)]
     text = "[project]\nname = 'x'\n[dependency-groups]\n" + "\n".join([*rows, "g3000 = []\n"])
     assert "deep" in refusal(folder, text, groups=["g0"])
@@ -468,5 +468,5 @@ def test_a_project_of_many_dependencies_is_read_at_once(folder):
     started = time.process_time()
     rows = "".join(f'  "package-{i}>=1",\n' for i in range(5000))
     found = asked(folder, f'[project]\nname = "x"\ndependencies = [\n{rows}]\n')
-    assert found.needs[-1].origin == "pyproject.toml line 5003"
+    assert found.lines[-1].origin == "pyproject.toml line 5003"
     assert time.process_time() - started < 20

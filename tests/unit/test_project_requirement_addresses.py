@@ -5,7 +5,7 @@ from pathlib import Path
 
 from requirements_folder import LINUX, asked, elsewhere, folder, package, texts, write  # noqa: F401  # fixtures
 
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 
 
 def test_local_folders_wheels_and_archives_are_read(folder):
@@ -42,10 +42,10 @@ def test_local_folders_wheels_and_archives_are_read(folder):
         f"foo @ {base}/wheels/foo-1.0-py3-none-any.whl",
         f"bar @ {base}/bar-2.0.tar.gz",
     ]
-    assert [n.local and Path(n.local).name for n in found.needs] == [
+    assert [n.local and Path(n.local).name for n in found.lines] == [
         "lib", "old", "unknown", "with space", "lib", "lib", "with space", None, None,
     ]  # fmt: skip
-    assert [n.editable for n in found.needs] == [False, True, *[False] * 7]
+    assert [n.editable for n in found.lines] == [False, True, *[False] * 7]
 
 
 def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeyp
     (folder / "proj" / "requirements" / "dev.txt").write_text("-e .\n")
     monkeypatch.chdir(folder / "proj")
     found = read_project_requirements({}, LINUX, requirements=[Path("requirements/dev.txt")])
-    assert [n.local for n in found.needs] == [str(folder / "proj")]
+    assert [n.local for n in found.lines] == [str(folder / "proj")]
 
 
 def test_commits_and_archive_addresses_are_read(folder):
@@ -79,5 +79,5 @@ def test_commits_and_archive_addresses_are_read(folder):
         "https://github.com/owner/repo/archive/main.zip",
         'foo @ https://host/foo-1.0+cu12-cp311-cp311-linux_x86_64.whl#sha256=abc ; sys_platform == "linux"',
     ]
-    assert [n.vcs for n in found.needs] == [True] * 4 + [False] * 2
-    assert [n.name for n in found.needs] == [None, "clip", "repo", "x", None, "foo"]
+    assert [n.vcs for n in found.lines] == [True] * 4 + [False] * 2
+    assert [n.name for n in found.lines] == [None, "clip", "repo", "x", None, "foo"]

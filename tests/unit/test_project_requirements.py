@@ -38,7 +38,7 @@ def test_a_typical_file_of_a_training_project_is_read(folder):
         'coremltools>=6.0 ; sys_platform == "darwin"',
         "setuptools>=70.0.0",
     ]
-    assert found.needs[3].origin == "requirements.txt line 8"
+    assert found.lines[3].origin == "requirements.txt line 8"
     assert found.files == (str(folder / "requirements.txt"),)
     assert found.left_out == ()
 
@@ -66,7 +66,7 @@ def test_a_frozen_cuda_environment_leaves_its_stack_to_the_plan(folder):
         "torchvision==0.20.1",
         "my-fork==1.0+patched",
     ]
-    tool = found.needs[1]
+    tool = found.lines[1]
     assert tool.editable and tool.vcs and tool.name == "tool"
     assert found.extra_index_urls == ("https://download.pytorch.org/whl/cu124",)
     said = "\n".join(found.left_out)
@@ -88,9 +88,9 @@ def test_hashes_of_pip_compile_stay_with_their_requirement(folder):
         six==1.16.0
         """,
     )
-    assert found.needs[0].hashes == (SHA, "sha512:" + "ab" * 64)
-    assert found.needs[1].hashes == ()
-    assert found.needs[1].origin == "requirements.txt line 6"
+    assert found.lines[0].hashes == (SHA, "sha512:" + "ab" * 64)
+    assert found.lines[1].hashes == ()
+    assert found.lines[1].origin == "requirements.txt line 6"
     assert any("the hashes of torch (requirements.txt line 5)" in said for said in found.left_out)
     assert "not a hash" in refusal(folder, "six --hash=sha256:12").message
     assert "without a requirement" in refusal(folder, f"six\n--hash={SHA}\n").message
@@ -110,7 +110,7 @@ def test_nested_files_and_constraints_start_at_the_file_that_names_them(folder):
         ("jax", "==0.4.30", "deps/constraints.txt line 2"),
         ("tensorflow", "<2.16", "deps/constraints.txt line 3"),
     ]
-    assert [(n.text, n.constraint, n.origin) for n in found.needs] == [
+    assert [(n.text, n.constraint, n.origin) for n in found.lines] == [
         ("numpy", False, "deps/base.txt line 2"),
         ("numpy<2", True, "deps/constraints.txt line 1"),
     ]
@@ -142,7 +142,7 @@ def test_variables_continuations_and_comments_are_read(folder):
     assert texts(found) == [
         "numpy>=1.26", "x @ https://user:secret@host/${lower}/$TOKEN/x.zip", "six",
     ]  # fmt: skip
-    assert [n.origin[-6:] for n in found.needs] == ["line 1", "line 3", "line 5"]
+    assert [n.origin[-6:] for n in found.lines] == ["line 1", "line 3", "line 5"]
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ def test_a_constraint_is_a_name_with_a_bound(folder):
         write(folder, c=line)
         assert refusal(folder, "-c c.txt\n").message.startswith("c.txt line 1: ")
     write(folder, c="six>=1")
-    assert [(n.text, n.constraint) for n in asked(folder, "-c c.txt\n").needs] == [("six>=1", True)]
+    assert [(n.text, n.constraint) for n in asked(folder, "-c c.txt\n").lines] == [("six>=1", True)]
 
 
 def test_a_marker_counts_that_has_no_answer_or_follows_an_editable_folder(folder):
     package(folder, "lib")
     found = asked(folder, "six ; sys_platform ~= 'linux'\n-e ./lib ; python_version < '3'\n")
     marked = f'lib @ {folder.as_uri()}/lib ; python_version < "3"'
-    assert texts(found) == ['six ; sys_platform ~= "linux"', marked] and found.needs[1].editable
+    assert texts(found) == ['six ; sys_platform ~= "linux"', marked] and found.lines[1].editable
     assert asked(folder, "torch ; sys_platform ~= 'linux'\n").frameworks == ("torch",)
 
 

@@ -34,7 +34,7 @@ def test_no_text_causes_an_internal_error(folder, text):
     (folder / "requirements.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
     error, found = outcome(folder)
     assert error is None or error.hint
-    for need in found.needs if found else ():
+    for need in found.lines if found else ():
         if need.name and not need.editable:
             assert Requirement(need.text)  # what is handed to the solver is PEP 508
 
@@ -79,7 +79,7 @@ def test_a_written_file_reads_back_the_same(folder, rows, seed):
         lines.append(seed.choice(["", "  "]) + text + gap)
         meant.append(Requirement(text))
     found = asked(folder, seed.choice(["\n", "\r\n"]).join(lines) + seed.choice(["", "\n"]))
-    read = [Requirement(n.text) for n in found.needs]
+    read = [Requirement(n.text) for n in found.lines]
     assert read == list(dict.fromkeys(meant)) or {str(r) for r in read} == {str(r) for r in meant}
 
 
@@ -89,7 +89,7 @@ def test_many_files_and_lines_are_bounded(folder, monkeypatch):
         (folder / f"f{i}.txt").write_text("numpy\n")
     assert "500" in refusal(folder, None).message
     monkeypatch.setattr(files, "_MOST_LINES", 3)
-    assert len(asked(folder, "a\nb\nc\n").needs) == 3
+    assert len(asked(folder, "a\nb\nc\n").lines) == 3
     assert refusal(folder, "a\nb\nc\nd\n").message == "requirements.txt: more than 3 requirements"
 
 
@@ -141,7 +141,7 @@ def test_a_declared_encoding_that_is_none_of_texts_is_refused(folder, name):
 @pytest.mark.parametrize("name", ["latin-1", "utf-8-unix", "cp1252", "shift_jis", "koi8-r"])
 def test_encodings_of_texts_are_read(folder, name):
     (folder / "requirements.txt").write_bytes(f"# -*- coding: {name} -*-\nnumpy\n".encode())
-    assert [need.name for need in outcome(folder)[1].needs] == ["numpy"]
+    assert [need.name for need in outcome(folder)[1].lines] == ["numpy"]
 
 
 def test_a_program_with_such_an_encoding_is_skipped(folder):

@@ -4,7 +4,7 @@
 import pytest
 from requirements_folder import LINUX, asked, elsewhere, folder, texts  # noqa: F401  # fixtures
 
-from provision.requirements.demands import read_project_requirements
+from provision.requirements.sort import read_project_requirements
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_frameworks_and_their_bounds_are_separated(folder, lines, frameworks, bo
     found = asked(folder, lines)
     assert list(found.frameworks) == frameworks
     assert [b.name + b.specifier for b in found.bounds] == bounds
-    assert not {"torch", "tensorflow", "jax", "jaxlib"} & {n.name for n in found.needs}
+    assert not {"torch", "tensorflow", "jax", "jaxlib"} & {n.name for n in found.lines}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_frameworks_and_their_bounds_are_separated(folder, lines, frameworks, bo
 )
 def test_packages_that_name_only_the_cpu_build_are_listed(folder, lines, cpu):
     found = asked(folder, lines)
-    assert {one.framework: [n.text for n in one.needs] for one in found.cpu} == cpu
+    assert {one.framework: [n.text for n in one.lines] for one in found.cpu} == cpu
     assert {one.framework for one in found.cpu} <= set(found.frameworks)
 
 
@@ -69,7 +69,7 @@ def test_a_constraint_alone_names_no_cpu_build(folder):
     (folder / "limits.txt").write_text("jax<0.5\n")
     assert asked(folder, "-c limits.txt\ntorch").cpu == ()
     found = asked(folder, "-c limits.txt\njax").cpu[0]
-    assert [(n.text, n.constraint) for n in found.needs] == [("jax<0.5", True), ("jax", False)]
+    assert [(n.text, n.constraint) for n in found.lines] == [("jax<0.5", True), ("jax", False)]
 
 
 def test_a_known_python_decides_a_frameworks_marker(folder):
@@ -102,6 +102,6 @@ def test_a_frameworks_wheel_at_hand_is_a_bound_and_a_folder(folder):
 def test_packages_come_with_their_origin(folder):
     packages = [("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")]
     found = read_project_requirements({}, {}, packages=packages)
-    assert [(n.text, n.origin) for n in found.needs] == [
+    assert [(n.text, n.origin) for n in found.lines] == [
         ("torchvision==0.20", "--with"), ("six", "gpuenv.yaml"),
     ]  # fmt: skip

@@ -19,10 +19,10 @@ from provision.model import (
     TargetGpu,
     VersionBound,
 )
+from provision.resolve.available import serving_releases
 from provision.resolve.choice import choose_compatible, find_objection
 from provision.resolve.objections import objections
 from provision.resolve.question import Question
-from provision.resolve.supply import serving_releases
 
 # --- several frameworks -------------------------------------------------------------------------
 
@@ -121,8 +121,8 @@ def build_of(version, framework="torch", cuda=None):
 
 def test_offline_only_the_wheels_are_candidates():
     machine = R580 | {"gpus": ["H200"]}
-    supply = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
-    plan = ask("torch", **machine, supply=supply)
+    available = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
+    plan = ask("torch", **machine, available=available)
     assert [(b.version, b.index) for b in plan.builds] == [("2.9.1", "find-links")]
     refused = {r.version: {x.code for x in r.reasons} for r in plan.rejected}
     assert "not_available" in refused["2.15.0"]
@@ -131,7 +131,9 @@ def test_offline_only_the_wheels_are_candidates():
 @rows("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
 def test_offline_a_missing_wheel_is_named(lacking):
     have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
-    plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=AvailableWheels(wheels=have, only_wheels=True))
+    plan = ask(
+        "torch==2.9.1", **R580, gpus=["H200"], available=AvailableWheels(wheels=have, only_wheels=True)
+    )
     assert not plan.builds
     assert plan.hint.startswith("run without --offline")
     reasons = [
@@ -141,13 +143,13 @@ def test_offline_a_missing_wheel_is_named(lacking):
 
 
 def test_offline_wheels_of_another_python_do_not_serve():
-    supply = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
-    assert not ask("torch", **R580, gpus=["H200"], supply=supply).builds
-    assert ask("torch", **R580, gpus=["H200"], supply=supply, python="3.11").builds
+    available = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
+    assert not ask("torch", **R580, gpus=["H200"], available=available).builds
+    assert ask("torch", **R580, gpus=["H200"], available=available, python="3.11").builds
 
 
 def test_an_index_that_does_not_answer_is_left_out():
-    plan = ask("torch", **V100, supply=AvailableWheels(unreachable=("pytorch",)))
+    plan = ask("torch", **V100, available=AvailableWheels(unreachable=("pytorch",)))
     assert [(b.version, b.index) for b in plan.builds] == [("2.10.0", "pypi")]
 
 
@@ -165,9 +167,9 @@ def build(framework, version="1.0", *pythons, cuda="12.8", **more):
     )  # fmt: skip
 
 
-def asked(known=KNOWN, supply=None, **request):
+def asked(known=KNOWN, available=None, **request):
     wanted = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", **request)
-    return Question(wanted, A100, known, supply or AvailableWheels())
+    return Question(wanted, A100, known, available or AvailableWheels())
 
 
 def test_each_two_of_three_builds_may_share_a_python_that_all_three_do_not():
@@ -209,7 +211,7 @@ def test_builds_whose_bounds_share_no_cudnn_conflict():
 
 
 @rows(
-    ("change", "supply", "code", "text"),
+    ("change", "available", "code", "text"),
     [
         ({}, (), None, ""),
         ({"cuda": "99.1"}, (), "driver_too_old", "no driver is known to run CUDA 99.1"),
@@ -218,10 +220,10 @@ def test_builds_whose_bounds_share_no_cudnn_conflict():
         ({"local": "cu128"}, ("cp312-cp312-manylinux_2_28_x86_64",), None, ""),
     ],
 )
-def test_a_build_of_which_a_fact_is_missing_is_rejected(change, supply, code, text):
-    wheel = AvailableWheel(name="torch", version="1.0+cu128", url="file:///w/torch.whl", tags=supply)
-    one = build("torch", **{"requires": (), **change})._replace(index="find-links" if supply else "pypi")
-    question = asked(supply=AvailableWheels(wheels=(wheel,) if supply else ()))
+def test_a_build_of_which_a_fact_is_missing_is_rejected(change, available, code, text):
+    wheel = AvailableWheel(name="torch", version="1.0+cu128", url="file:///w/torch.whl", tags=available)
+    one = build("torch", **{"requires": (), **change})._replace(index="find-links" if available else "pypi")
+    question = asked(available=AvailableWheels(wheels=(wheel,) if available else ()))
     found = [r for r in objections(question, question.request.frameworks[0], one) if r.code != "cudnn"]
     assert [r.code for r in found] == ([code] if code else [])
     assert all(text in r.text for r in found)

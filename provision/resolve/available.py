@@ -32,7 +32,7 @@ def wheels_for(question: Question, name: str, python: str) -> list[AvailableWhee
     """Return the available wheels of a distribution that all targets can use, newest first."""
     usable = supported_tags(python, question.target.platform, question.oldest_glibc)
     wanted = canonicalize_name(name)
-    fitting = [w for w in question.supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
+    fitting = [w for w in question.available.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
     return sorted(fitting, key=lambda w: version(w.version), reverse=True)
 
 
@@ -61,7 +61,7 @@ def local_builds(question: Question, framework: str, known: Iterable[Build]) -> 
     """
     rows = {(b.version, b.local): b for b in known if b.local}
     pythons_of_build: dict[tuple[str, str], set[str]] = {}
-    for wheel in question.supply.wheels:
+    for wheel in question.available.wheels:
         public, _, local = wheel.version.partition("+")
         if wheel.name == framework and local and (local == "cpu" or (public, local) in rows):
             pythons_of_build.setdefault((public, local), set()).update(_minors(wheel))
@@ -157,7 +157,7 @@ def _release_objections(question: Question, build: Build, release: CudnnRelease)
             "glibc_too_old",
             f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
-    if question.supply.only_wheels and build.cudnn and cudnn_package(build):
+    if question.available.only_wheels and build.cudnn and cudnn_package(build):
         wheels = (w for p in question.pythons(build)[:1] for w in wheels_for(question, release.package, p))
         if not any(w.version == release.version for w in wheels):
             yield RejectionReason("not_available", f"{release.package} {release.version} is not available")
@@ -172,7 +172,7 @@ def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason,
     """Return the objections to every cuDNN that the build allows, or nothing if one fits."""
     if not build.cudnn:
         return ()
-    pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
+    pythons = question.pythons(build)[:1] if question.available.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, cudnn_package(build), pythons)
     if key not in question.known:
         question.known[key] = tuple(cudnn_choice(question, build)[1])

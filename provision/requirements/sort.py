@@ -51,7 +51,7 @@ class SortedRequirements:
     planned: frozenset[str]
     frameworks: dict[str, str] = field(default_factory=dict)
     bounds: list[VersionBound] = field(default_factory=list)
-    needs: dict[RequirementLine, None] = field(default_factory=dict)
+    lines: dict[RequirementLine, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     stack: list[RequirementLine] = field(default_factory=list)
@@ -72,7 +72,7 @@ class SortedRequirements:
                     self.stack.append(one.as_line())
             else:
                 specifier = self._remove_labels(one, _BUILD_LABEL) if name else one.specifier
-                self.needs[dataclasses.replace(one, specifier=specifier).as_line()] = None
+                self.lines[dataclasses.replace(one, specifier=specifier).as_line()] = None
         # The plan chooses jaxlib in the release of jax. Its bounds count for jax, unless a line pins jax.
         pinned = any(b.name == "jax" and re.fullmatch("==[^*]+", b.specifier) for b in self.bounds)
         for one in jaxlib:
@@ -99,7 +99,7 @@ class SortedRequirements:
         if not one.line.constraint:
             self.frameworks.setdefault(framework, origin)
         if one.line.override and not one.url:
-            self.needs[one.as_line()] = None
+            self.lines[one.as_line()] = None
         if specifier := self._bound_by_address(one, framework) if one.url else self._remove_labels(one, _ANY):
             pythons = pythons_of(one.marker, self.markers)
             self.bounds.append(
@@ -114,7 +114,7 @@ class SortedRequirements:
         if extras and not one.url:
             line = dataclasses.replace(one.line, hashes=())
             kept = dataclasses.replace(one, name=framework, extras=tuple(extras), specifier="", line=line)
-            self.needs[kept.as_line()] = None
+            self.lines[kept.as_line()] = None
 
     def _bound_by_address(self, one: ParsedRequirement, framework: str) -> str:
         """Return the version in the address of a framework's wheel as a bound. Raises UsageError."""
@@ -163,7 +163,7 @@ class SortedRequirements:
             yield CpuOnlyFramework(
                 framework=framework,
                 names=tuple(dict.fromkeys(f"{one.name} ({one.line.origin})" for one in required)),
-                needs=tuple(one.as_line() for one in matching),
+                lines=tuple(one.as_line() for one in matching),
                 as_framework=tuple(as_framework.left_out),
             )
 
@@ -210,23 +210,23 @@ def read_project_requirements(
     result = SortedRequirements(markers=markers, planned=known.stack)
     result.add(parsed)
     if folder is not None and stated.installable:
-        result.needs[_require_folder(folder.absolute(), stated)] = None
+        result.lines[_require_folder(folder.absolute(), stated)] = None
     elif folder is not None and not install:
-        own = [n for n in result.needs if n.local == str(folder.resolve())]  # -e . of a requirements file
+        own = [n for n in result.lines if n.local == str(folder.resolve())]  # -e . of a requirements file
         for need in own:
-            del result.needs[need]
+            del result.lines[need]
             result.left_out[f"{need.text} ({need.origin}) is ignored: project: has install: false"] = None
-    for need in result.needs:  # the files of a local folder decide the lock, like a requirements file
+    for need in result.lines:  # the files of a local folder decide the lock, like a requirements file
         beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
         reading.files |= {str(path): None for path in beside if path.is_file()}
-    implying = [n for n in result.needs if n.package in known.companions and not n.constraint]
+    implying = [n for n in result.lines if n.package in known.companions and not n.constraint]
     implied = {known.companions[n.package]: f"{n.name} in {n.origin}" for n in reversed(implying)}
     frameworks = result.frameworks or implied
     return ProjectRequirements(
         frameworks=tuple(frameworks),
         origins=tuple(frameworks.items()),
         bounds=tuple(dict.fromkeys(result.bounds)),
-        needs=tuple(result.needs),
+        lines=tuple(result.lines),
         requires_python=_specifier(stated),
         python_origin=stated.python_origin,
         index_url=reading.index_url,
