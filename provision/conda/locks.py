@@ -67,7 +67,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
         lock = _derive_lock(_read_explicit(path, text, platform), platform, rows, path)
     elif re.search(r"^environments:", text, re.MULTILINE) and re.search(r"^packages:", text, re.MULTILINE):
-        lock = _derive_lock(_read_pixi(path, text, platform), platform, rows, path)
+        lock = _derive_lock(_read_pixi(path, platform), platform, rows, path)
     else:
         lock = _read_conda_lock(path, platform, rows)
     try:
@@ -126,40 +126,17 @@ def _find_file_name(path: Path, url: str) -> str:
 # --- pixi.lock ---------------------------------------------------------------------------------
 
 
-def _read_pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
-    """Read conda packages with py-rattler, and wheels from the file, because py-rattler omits their hashes."""
-    import yaml
-
-    here = CONDA_SUBDIRS[platform]
-    request = {"path": str(path.absolute()), "subdir": here}
+def _read_pixi(path: Path, platform: str) -> tuple[LockedPackage, ...]:
+    """Read the packages with py-rattler, which pixi is made of."""
+    request = {"path": str(path.absolute()), "subdir": CONDA_SUBDIRS[platform]}
     answer = engine.ask("pixi", request, lambda _event: None, LockError)
     if "error" in answer:
         raise LockError(f"the lock {path} is not valid: {answer['error']['text'].splitlines()[0]}")
-    conda = tuple(make_package(r, r["url"].rsplit("/", 2)[0]) for r in answer["records"])
-    try:
-        data = yaml.safe_load(text)
-        environments = data["environments"]
-        chosen = environments.get("default") or next(iter(environments.values()))
-        used = [e["pypi"] for e in chosen["packages"].get(here, []) if "pypi" in e]
-        # Up to version 5 of the format, `url` has the address of a package.
-        by_url = {
-            p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
-        }
-        wheels = tuple(_parse_wheel(path, str(url), by_url[url]) for url in used)
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise LockError(f"the lock {path} is not valid: {error}") from error
-    return conda + wheels
-
-
-def _parse_wheel(path: Path, url: str, row: Mapping[str, Any]) -> LockedPackage:
-    file = _find_file_name(path, url)
-    if not file.endswith(".whl"):
-        raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
-    if not isinstance(row.get("sha256"), str | None):  # YAML reads digits as a number
-        raise LockError(f"{path}: the sha256 of {file} must be a string", hint="lock again, or quote it")
-    name, version = file.split("-")[:2]
-    return LockedPackage(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
-                   sha256=row.get("sha256"))  # fmt: skip
+    conda = (make_package(r, r["url"].rsplit("/", 2)[0]) for r in answer["records"])
+    for url in (wheel["url"] for wheel in answer["wheels"]):
+        if not _find_file_name(path, url).endswith(".whl"):
+            raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
+    return (*conda, *(LockedPackage(**wheel) for wheel in answer["wheels"]))
 
 
 # --- the plan of a lock without one --------------------------------------------------------------

@@ -282,30 +282,39 @@ def test_an_unusable_explicit_list_is_refused_with_its_reason(tmp_path, text, to
 
 
 PIXI = """
-environments: {default: {packages: {linux-64: [{conda: https://h/a}, {pypi: URL}]}}}
-packages: [{conda: https://h/a}, ROW]
-"""
+version: 6
+environments: {default: {channels: [], packages: {linux-64: [{conda: C/python-3.11.7-h0.conda}, {pypi: URL}]}}}
+packages: [{conda: C/python-3.11.7-h0.conda, sha256: HASH}, ROW]
+""".replace("C/", "https://h/c/linux-64/").replace("HASH", "b" * 64)
+OLD_PYTHON = "\npackages: [{kind: conda, name: python, version: 3.11.7, build: h0, subdir: linux-64, url: "
 
 
 @pytest.mark.parametrize(
     ("url", "row", "told"),
     [
-        ("https://h/a-1-py3-none-any.whl", "{pypi: URL, sha256: ab}", None),
-        ("https://h/a-1-py3-none-any.whl", "{kind: pypi, url: URL, sha256: ab}", None),  # until version 5
+        ("https://h/a-1-py3-none-any.whl", "{pypi: URL, name: a, version: '1', sha256: HASH}", None),
+        (
+            "https://h/a-1-py3-none-any.whl",
+            "{kind: pypi, url: URL, name: a, version: '1', sha256: HASH}",
+            None,
+        ),
         ("https://h/a-1-py3-none-any.whl", "{pypi: https://h/other.whl}", "is not valid"),
-        ("https://h/a-1.tar.gz", "{pypi: URL}", "is not a wheel"),
+        ("https://h/a-1.tar.gz", "{pypi: URL, name: a, version: '1'}", "is not a wheel"),
         ("https://h/a-1-py3-none-any.whl", "[", "is not valid"),
     ],
 )
-def test_the_wheels_of_a_lock_of_pixi_are_read_from_the_file(tmp_path, monkeypatch, url, row, told):
-    monkeypatch.setattr(foreign.engine, "ask", lambda *_: {"records": []})
-    text = PIXI.replace("ROW", row).replace("URL", url)
+def test_the_wheels_of_a_lock_of_pixi_are_read(tmp_path, url, row, told):
+    text = PIXI.replace("ROW", row).replace("URL", url).replace("HASH", "a" * 64)
+    if "kind" in row:  # until version 5
+        text = text.replace("version: 6", "version: 5").replace("\npackages: [{conda: ", OLD_PYTHON)
+    path = tmp_path / "pixi.lock"
+    path.write_text(text)
     if told:
         with pytest.raises(LockError, match=told):
-            foreign._read_pixi(tmp_path / "pixi.lock", text, "linux-x86_64")
+            foreign.read(path, "linux-x86_64", KNOWN.conda)
     else:
-        (wheel,) = foreign._read_pixi(tmp_path / "pixi.lock", text, "linux-x86_64")
-        assert (wheel.name, wheel.version, wheel.url, wheel.sha256) == ("a", "1", url, "ab")
+        _, wheel = foreign.read(path, "linux-x86_64", KNOWN.conda).packages
+        assert (wheel.name, wheel.version, wheel.url, wheel.sha256) == ("a", "1", url, "a" * 64)
 
 
 def test_a_lock_that_cannot_be_written_or_read_is_an_error(tmp_path):

@@ -188,7 +188,7 @@ def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
 
 
 def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_path):
-    """rattler_lock writes pixi.lock for pixi too; a wheel's hash stands in it, but not in what its API tells."""
+    """rattler_lock writes pixi.lock for pixi too."""
     import asyncio
     import hashlib
 
@@ -218,14 +218,10 @@ def test_a_lock_that_the_library_of_pixi_wrote_is_installed(made, index, tmp_pat
     assert next((gpuenv.work / "of-pixi").glob("lib/python3*/site-packages/other/__init__.py"))
     path.write_text(path.read_text().replace(hashlib.sha256(data).hexdigest(), "0" * 64))
     ran = gpuenv("create", "of-pixi-2", "--lock", path, "--no-verify", "--index", index.url)
-    assert ran.code == 6 and "must be a string" in ran.err, ran.err
-    path.write_text(path.read_text().replace("0" * 64, "f" * 64))
-    ran = gpuenv("create", "of-pixi-2", "--lock", path, "--no-verify", "--index", index.url)
     assert ran.code == 7 and "hash" in ran.err.lower() and not (gpuenv.work / "of-pixi-2").exists(), ran.err
 
 
 def test_hashes_of_wheels_are_read_from_a_lock_of_pixi(made, tmp_path):
-    """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
     from provision import profiles
     from provision.conda import locks
 

@@ -326,7 +326,7 @@ def convert_record(record: Any) -> Json:
 
 
 async def pixi(request: Json) -> Json:
-    """Return the conda packages of an environment and platform of a pixi.lock, and the rest of its list."""
+    """Return the packages of an environment and platform of a pixi.lock."""
     from rattler import LockFile
 
     read = LockFile.from_path(Path(request["path"]))
@@ -338,7 +338,16 @@ async def pixi(request: Json) -> Json:
         names = " ".join(str(p.name) for p in environment.platforms())
         raise ValueError(f"it has no packages for {request['subdir']} (only {names})")
     records = environment.conda_repodata_records_for_platform(platform) or []
-    return {"records": [convert_record(r) for r in records]}
+    wheels = environment.pypi_packages_for_platform(platform) or []
+    return {"records": [convert_record(r) for r in records], "wheels": [_convert_wheel(w) for w in wheels]}
+
+
+def _convert_wheel(wheel: Any) -> Json:
+    try:
+        sha256 = wheel.hashes.sha256.hex()
+    except AttributeError:  # it has none: py-rattler 0.28 cannot say so
+        sha256 = None
+    return {"name": wheel.name, "version": wheel.version, "url": wheel.location, "sha256": sha256}
 
 
 async def index(request: Json) -> Json:
