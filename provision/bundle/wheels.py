@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import email
 import importlib.metadata
 import io
 import re
 import zipfile
 from collections.abc import Mapping
-from email.message import Message
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -132,9 +130,9 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3
 
 
 def own_requirements(*extras: str) -> tuple[str, ...]:
-    """Return gpuenv's requirements with these extras and their markers. Raises BuildError."""
+    """Return gpuenv's requirements with these extras and their markers."""
     result = []
-    for text in _own_metadata()[1].get_all("Requires-Dist", []):
+    for text in importlib.metadata.requires("gpuenv") or ():
         need = Requirement(text)
         if need.marker and "extra" in str(need.marker):
             if not any(need.marker.evaluate({"extra": e}) for e in extras):
@@ -145,8 +143,8 @@ def own_requirements(*extras: str) -> tuple[str, ...]:
 
 
 def own_pythons() -> str:
-    """Return the Pythons that gpuenv supports as a PEP 440 specifier. Raises BuildError."""
-    return str(_own_metadata()[1]["Requires-Python"] or "")
+    """Return the Pythons that gpuenv supports as a PEP 440 specifier."""
+    return str(importlib.metadata.metadata("gpuenv")["Requires-Python"])
 
 
 def own_wheel(folder: Path) -> str:
@@ -154,7 +152,7 @@ def own_wheel(folder: Path) -> str:
 
     In a checkout the profiles and the released requirements are beside the package.
     """
-    dist, metadata = _own_metadata()
+    dist = importlib.metadata.distribution("gpuenv")
     package = Path(__file__).resolve().parent.parent
     sources = (p for p in sorted(package.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
     files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in sources if p.suffix != ".pyc"}
@@ -164,21 +162,13 @@ def own_wheel(folder: Path) -> str:
         }
         released = sorted((package.parent / "release").glob("requirements*.txt"))
         files |= {f"{package.name}/release/{p.name}": p for p in released}
-    stem = f"gpuenv-{metadata['Version']}"
+    stem = f"gpuenv-{dist.version}"
     for file in dist.files or ():
         if ".dist-info/licenses/" in str(file) or ".dist-info/sboms/" in str(file):
             files[f"{stem}.dist-info/{str(file).partition('.dist-info/')[2]}"] = Path(str(file.locate()))
     contents = {name: path.read_bytes() for name, path in files.items()}
-    texts = {
-        "METADATA": metadata.as_string(),
-        "WHEEL": _WHEEL,
-        "entry_points.txt": dist.read_text("entry_points.txt"),
+    texts = {name: dist.read_text(name) or "" for name in ("METADATA", "entry_points.txt")}
+    contents |= {
+        f"{stem}.dist-info/{name}": text.encode() for name, text in (texts | {"WHEEL": _WHEEL}).items()
     }
-    contents |= {f"{stem}.dist-info/{name}": (text or "").encode() for name, text in texts.items()}
     return write(folder, f"{stem}-py3-none-any.whl", contents, f"{stem}.dist-info")
-
-
-def _own_metadata() -> tuple[importlib.metadata.Distribution, Message]:
-    """Return gpuenv's distribution and its METADATA."""
-    dist = importlib.metadata.distribution("gpuenv")
-    return dist, email.message_from_string(dist.read_text("METADATA") or "")

@@ -22,7 +22,6 @@ from ..system.kernels import read_nvidia_folders
 from ..system.redaction import clean
 from ..wheels.pylock import file_name, is_variant
 from .distributions import find_distribution, find_sites, list_installed, read_distributions
-from .place import MARK
 from .uv_install import (
     UvInstall,
     cache_is_damaged,
@@ -228,7 +227,7 @@ def reinstall_wheels(
 ) -> None:
     """Reinstall some of a lock's wheels. Raises BuildError.
 
-    `fresh` downloads them again and removes them from the installer's cache, whose files were changed.
+    `fresh` removes them from the installer's cache first, whose files were changed, so that they are downloaded again.
     """
     if not wheels:
         return
@@ -237,17 +236,11 @@ def reinstall_wheels(
     for one in (d for p in wheels for d in installed.get(normalize_name(p.name), ())):
         if not (one.folder / "RECORD").is_file():
             shutil.rmtree(one.folder)
+    if fresh:
+        names = (p.name for p in wheels)
+        uv.run_uv(["cache", "clean", *names], settings.sources, python=None, settings=_SETTINGS)
     some = dataclasses.replace(lock, packages=wheels)
-    if not fresh:
-        install_packages(UvInstall(some, env, settings.sources, settings.emit, reinstall=True))
-        return
-    cache = env / MARK / "fetched"
-    fresh_sources = dataclasses.replace(settings.sources, cache_dir=str(cache))
-    install_packages(UvInstall(some, env, fresh_sources, settings.emit, reinstall=True))
-    shutil.rmtree(cache, ignore_errors=True)
-    uv.run_uv(
-        ["cache", "clean", *(p.name for p in wheels)], settings.sources, python=None, settings=_SETTINGS
-    )
+    install_packages(UvInstall(some, env, settings.sources, settings.emit, reinstall=True))
 
 
 # --- what uv does not do ---------------------------------------------------------------------------

@@ -92,7 +92,6 @@ def get_manager(name: str) -> Manager:
 
 # --- the work of a repair and of a change --------------------------------------------------------
 
-_OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
 _NVIDIA = (
     r"nvidia-(cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse|cusparselt|nccl|npp|"
     r"nvjitlink|nvshmem|nvtx)(-cu\d+)?|nvidia-[a-z-]+-cu\d+|cuda-toolkit|(pytorch-)?triton(-[a-z-]+)?"
@@ -121,7 +120,7 @@ class RepairWork(Value):
 def find_work(lock: Lock, drift: Drift) -> RepairWork:
     """Return the work that makes an environment with these differences equal its lock."""
     out = _select_removals(lock, drift.strangers)
-    changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
+    changes = {c.name: c for c in drift.changes if c.kind != "python"}
     shared = {name: one for one in out for name in one.over if name not in changes}
     packages = tuple(p for p in lock.packages if normalize_name(p.name) in {*changes, *shared})
     return RepairWork(
