@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.env import choose_env_to_change
-from ..config.options import BuildOptions, Choices, make_absolute
+from ..config.options import BuildOptions, Choices, get_cache_dir, make_absolute
 from ..config.project import parse_options
+from ..config.recall import read_own_project
 from ..config.sources import read_sources
 from ..environment import place, record
 from ..environment.activate import activate_line
@@ -71,12 +72,14 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         place.recover(env)
         record.require_vouched(env)
         choices = _recall_choices(env, options.choices)
-        lock = _read_lock(env)
+        lock, sources = _read_lock(env), read_sources(choices)
+        own = read_own_project(env, get_cache_dir(choices))
+        choices = dataclasses.replace(choices, config=own.file if own and not own.problem else None)
         # A restored environment is kept even if its proof fails: it is closer to the proved one than before.
         build = EnvironmentBuild(
             options=options, env=env, choices=choices, emit=emit, old=lock, keep_failed=True
         )
-        build.set_lock(lock, read_sources(choices))
+        build.set_lock(lock, sources)
         emit(Event("start", "repair", f"comparing {env} with its lock"))
         done = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep))
         _check_python(env, lock)

@@ -166,6 +166,7 @@ def test_create_renews_the_guard_after_a_move_and_removes_it(made):
     assert not list((made.work / ".venv" / ".gpuenv").glob("[cg]*[ds]*.txt"))
     assert pip(made, "install", "hungry").returncode == 0
     conf = made.work / ".venv" / "pip.conf"
+    assert ok(made("repair", "--no-verify")) and not conf.exists()
     conf.write_text("[global]\ntimeout = 9\n")
     (made.work / "gpuenv.yaml").write_text("frameworks: [torch]\nindex: pypi\nguard: maybe\n")
     assert "guard: expected true or false" in create(made).err
