@@ -451,11 +451,13 @@ class Scan(FolderFindings):
         row = self.known.modules.get(module)
         others = row.also if row else ()
         names = {canonicalize_name(name) for name in (module, package, *others) if name}
-        # python-bidi has the module bidi
-        words = set() if package else {word for name in self.named for word in name.split("-")}
+        # python-bidi has the module bidi, and ai2-olmo-core olmo_core
+        own = canonicalize_name(find_project_name(self.folder) or "")
+        words = f"-{canonicalize_name(module)}-"
+        within = not package and any(words in f"-{name}-" for name in (own, *self.named))
         brought = self.known.stack if self.frameworks else frozenset()
         with_framework = package == "keras" and "tensorflow" in self.frameworks
-        return bool(names & (self.named.keys() | brought | words)) or with_framework
+        return bool(names & (self.named.keys() | brought)) or within or with_framework
 
 
 # --- files of the folder ---------------------------------------------------------------------------

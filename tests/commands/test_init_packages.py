@@ -319,7 +319,7 @@ CASES = {
         {"frameworks": ("tensorflow",)}, "run gpuenv init in the folder of one",
     ),
     "names that declared packages have in theirs": (
-        {"requirements.txt": "torch\npython-bidi\nsurya-ocr\n", "a.py": "import bidi, surya.x, rya\n"},
+        {"requirements.txt": "torch\npython-bidi\nsurya-ocr\nai2-olmo-core\n", "a.py": "import bidi, olmo_core, surya.x, rya\n"},
         {"frameworks": ("torch",), "requirements": ("requirements.txt",)}, "undeclared rya\n",
     ),
     "a file that the README installs": (
