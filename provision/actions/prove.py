@@ -26,6 +26,7 @@ from ..model import (
     Lock,
     StageResult,
     Verdict,
+    normalize_name,
 )
 from ..system import process
 from ..verify.state import LAYERS
@@ -177,7 +178,7 @@ class Proof:
 
     def _read_project_imports(self) -> list[ProjectImport] | None:
         """Return the modules that programs of the environment's project cannot run without, or None without a project."""
-        from ..requirements.scan import find_package, find_project_imports
+        from ..requirements.scan import find_package, find_project_imports, list_aside
         from ..verify.modules import ProjectImport
 
         project = read_own_project(Path(self.env.path), get_cache_dir(self.choices))
@@ -186,12 +187,15 @@ class Proof:
         known = rows.load(self.choices)
         seen = find_project_imports(project.file.parent, known, project.requirements)
         packages = {module: find_package(module, known) for module in seen}
+        aside = list_aside(project.file.parent)
         # google is only a part of google.cloud
         parts = {module.partition(".")[0] for module in seen if "." in module}
         found = [
             ProjectImport(module, uses.files[0], packages[module], uses.names)
             for module, uses in seen.items()
-            if uses.files and (packages[module] or module not in parts)
+            if uses.files
+            and (packages[module] or module not in parts)
+            and normalize_name(packages[module] or module) not in aside
         ]
         # those of programs near the top first
         return sorted(found, key=lambda one: (one.package is None, one.file.count("/"), one.module.lower()))

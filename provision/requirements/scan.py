@@ -30,7 +30,7 @@ from .quote import parse_requirement, quote_text
 from .sort import SortedRequirements, read_project_requirements
 from .toml import find_project_name, read_pyproject
 from .tree import find_root
-from .uv import LINUX, read_uv
+from .uv import LINUX, list_members, read_uv
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -405,6 +405,7 @@ class Scan(FolderFindings):
         for extra, lines in extras.items():
             for text, _ in lines:
                 optional.setdefault(requirement_name(text), f"extra {quote_text(extra)}")
+        optional = list_aside(self.folder) | optional
         self.remarks += [
             f"{name} is imported in {list_first(users[name])}, but "
             + (f"only {optional[name]} declares it" if name in optional else "not declared")
@@ -420,14 +421,17 @@ class Scan(FolderFindings):
                 or self._is_covered(module, package)
             ):
                 continue
+            only = optional.get(canonicalize_name(package or module))
             # Who installs a framework by hand installs its companions by the same line.
-            if package and (
-                not (declared or several) or self.known.companions.get(package, "") == imported_one
+            if (
+                package
+                and not only
+                and (not (declared or several) or self.known.companions.get(package, "") == imported_one)
             ):
                 self.packages[package] = f"imported in {list_first(where)}"
                 self.named[canonicalize_name(package)] = package
             elif package or not any(other.startswith(f"{module}.") for other in seen):
-                if only := optional.get(canonicalize_name(package or module)):
+                if only:
                     package = f"{package or canonicalize_name(module)} ({only})"
                 self.undeclared[module] = (package, f"imported in {list_first(where)}")
 
@@ -621,6 +625,24 @@ def _asks_for_cpu(build: CpuOnlyFramework) -> bool:
 _CREATES = re.compile(
     r"\benv(?:ironment)? create\b.*?(?:-f|--file)[ =]*[\"']?(?:\./)?((?:[\w-][\w.-]*/)*[\w-][\w.-]*\.ya?ml)"
 )
+
+
+def list_aside(folder: Path) -> dict[str, str]:
+    """Return the packages that groups of a project, or members of its workspace, declare, each with the first of these."""
+    try:
+        data = read_pyproject(folder)
+        members = {f"member {name}": read_pyproject(p) for name, p in list_members(folder, data).items()}
+    except UsageError:
+        return {}  # recorded when the project was read
+    stated = [(where, table_at(one, "project").get("dependencies")) for where, one in members.items()]
+    for one in (data, *members.values()):
+        stated += [(f"group {name}", listed) for name, listed in table_at(one, "dependency-groups").items()]
+    found: dict[str, str] = {}
+    for where, listed in stated:
+        for text in listed if isinstance(listed, list) else ():
+            if isinstance(text, str):
+                found.setdefault(requirement_name(text), quote_text(where))
+    return found
 
 
 def find_project_imports(

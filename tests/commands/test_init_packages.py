@@ -496,14 +496,15 @@ def test_a_programs_own_neighbours_are_not_packages(tmp_path):
 
 def test_members_of_a_uv_workspace_are_their_folders(gpuenv):
     root = _PYPROJECT + 'dependencies = ["torch", "part"]\n[tool.uv.sources]\npart = {workspace = true}\n'
-    member = '[project]\nname = "part"\nversion = "1"\ndependencies = ["jax"]\n'
+    member = '[project]\nname = "part"\nversion = "1"\ndependencies = ["jax"]\n[dependency-groups]\ndev = ["six"]\n'
     files = {
-        "pyproject.toml": root + '[tool.uv.workspace]\nmembers = ["packages/*"]\n', "mine/__init__.py": "",
+        "pyproject.toml": root + '[tool.uv.workspace]\nmembers = ["packages/*"]\n', "mine/__init__.py": "import six, jax\n",
         "packages/part/pyproject.toml": member, "packages/other/README.md": "",
     }  # fmt: skip
     config, text, notes = found(gpuenv, files)
     assert (config.frameworks, config.project) == (("torch",), ".")
     assert "workspace" not in text + " ".join(notes) and "ignored" not in text
+    assert "six (group dev)" in text
     needs = read_project_requirements({}, {}, folder=gpuenv.work).lines
     part = next(need for need in needs if need.name == "part")
     assert (part.local, part.editable) == (str(gpuenv.work / "packages/part"), True)

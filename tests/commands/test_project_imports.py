@@ -85,8 +85,9 @@ def test_a_folder_whose_requirements_the_project_lists_is_its_own(env):
 
 
 def test_a_package_of_the_lock_is_not_one_to_add(env):
-    """The stage `lock` says that it is gone, and how to restore it."""
-    write(env, {"train.py": "import filetype\nimport cv2\n"})
+    """The stage `lock` says that it is gone, and how to restore it. Nor is one of a group."""
+    write(env, {"train.py": "import filetype\nimport cv2\nimport six\n"})
+    write(env, {"pyproject.toml": '[dependency-groups]\ndev = ["six"]\n'})
     lock = el.of([el.wheel("filetype", "1.2.0")], device="cpu")
     assert [f.fix.partition(",")[0] for f in judged(env, lock).findings] == ["`gpuenv add opencv-python`"]
 
