@@ -8,7 +8,7 @@ from functools import cached_property
 from ..model import Build, FrameworkRequest, Plan, RequestContext
 from ..model.values import Value
 from ..resolve import plan_request
-from ..resolve.choice import candidates, find_objection, is_planned
+from ..resolve.choice import SolvedBuilds, candidates, find_objection, is_planned
 from ..resolve.objections import fits
 from ..resolve.pip import EXTRAS
 from ..resolve.question import Question, make_joint_question
@@ -82,19 +82,9 @@ class FittingBuilds(Value, kw_only=False):
         pins: Sequence[str] = (),
         passed: Sequence[tuple[Build, str]] = (),
     ) -> Plan:
-        """Return the plan of these builds: that of the resolver without the others that fit.
-
-        `passed` says why those were passed over.
-        """
-        passed = tuple(passed) or tuple(
-            (b, "the requested packages conflict with it")
-            for chain, chosen in zip(self.chains, builds, strict=True)
-            for b in chain
-            if b is not chosen
-        )
-        return plan_request(
-            self.context.with_request(passed_over=passed, pythons=(python,), pins=tuple(pins))
-        )
+        """Return the plan of these builds, with the releases of named packages. `passed` says why others were passed over."""
+        solved = SolvedBuilds(tuple(builds), tuple(pins), tuple(passed))
+        return plan_request(self.context.with_request(pythons=(python,)), solved)
 
     def replace_build(self, build: Build, builds: Sequence[Build]) -> tuple[Build, ...] | None:
         """Return a set with one build replaced, and the others as new as they can be beside it, or None."""

@@ -388,7 +388,7 @@ def list_notes(state: State, chosen: Solution) -> Iterator[str]:
         ):
             yield f"{row.requires} for {row.package}{row.versions}: {row.why}"
     yield from state.compatibility.kernel_notes(chosen.answer.packages, chosen.builds)
-    for name in state.compatibility.named & by_name.keys():
+    for name in sorted(state.compatibility.named & by_name.keys()):
         package = by_name[name]
         compiled = package.url.endswith(".whl") and not package.url.endswith("-none-any.whl")
         if not compiled or state.compatibility.rows.rows(

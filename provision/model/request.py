@@ -11,7 +11,7 @@ from .values import Value
 from .words import CheckKind, Device, Manager, normalize_name
 
 if TYPE_CHECKING:
-    from .catalog import Build, Profiles
+    from .catalog import Profiles
 
 
 class FrameworkRequest(Value):
@@ -200,8 +200,7 @@ class Request(Value):
     `packages` are companions and other packages to lock, as PEP 508 requirements. `stack` are lines of the project's
     files on packages that the plan decides, such as NVIDIA's. `along` are the names of the project's other
     requirements. `bounds` are its bounds on frameworks, and `requires_python` on the Python, from the file
-    `python_origin`. `passed_over` are builds that fit and conflict with named packages, with the reasons.
-    `pins` are the releases of named packages.
+    `python_origin`.
     """
 
     frameworks: tuple[FrameworkRequest, ...]
@@ -218,8 +217,6 @@ class Request(Value):
     python: str | None = None
     pythons: tuple[str, ...] = ()
     pre: bool = False
-    passed_over: tuple[tuple["Build", str], ...] = ()
-    pins: tuple[str, ...] = ()
     file: str | None = None
 
 

@@ -28,7 +28,14 @@ from ..model import (
     requirement_name,
 )
 from ..system.versions import is_exact, major, version
-from .choice import candidates, choose_compatible, explain_passed_over, plan_builds, toolkit_note
+from .choice import (
+    SolvedBuilds,
+    candidates,
+    choose_compatible,
+    explain_passed_over,
+    plan_builds,
+    toolkit_note,
+)
 from .hints import hint_for
 from .objections import fits, objections
 from .question import Question, make_question
@@ -44,17 +51,17 @@ def resolve(
     profiles: Profiles,
     available: AvailableWheels | None = None,
     others: Iterable[Target] = (),
+    solved: SolvedBuilds | None = None,
 ) -> Plan:
-    """Return the plan for a request on a target.
+    """Return the plan for a request on a target: the newest builds that fit, or those that a solve chose.
 
     A plan without builds states the reasons (`rejected`) and what would help (`hint`). With `others` the
     builds fit these targets too. `request.device` must be cuda or cpu. Framework names must be known. Raises
     nothing.
     """
     question = make_question(request, profiles, available or AvailableWheels(), (target, *others))
-    chains = [_judge_builds(question, wanted) for wanted in request.frameworks]
-    rejected: list[RejectedBuild] = []
-    chosen, python = _choose(question, chains, rejected)
+    chains = [_judge_builds(question, wanted, solved) for wanted in request.frameworks]
+    chosen, python, rejected = _choose(question, chains, solved)
     plan = Plan(
         builds=(), python=python, platform=target.platform, manager=request.manager,
         device=request.device, target=target, rejected=tuple(rejected),
@@ -63,30 +70,33 @@ def resolve(
         return dataclasses.replace(plan, hint=hint_for(question, plan))
     builds = plan_builds(question, chosen, python)
     cuda = next((b.cuda for b in chosen if b.cuda), None) if request.device == "cuda" else None
-    packages, left_out = _companions(question, chosen)
+    packages, left_out = _companions(question, chosen, solved.pins if solved else ())
     parts, of_parts = toolkit_packages(question, chosen)
-    newer = _newer_cuda_builds(question, builds) if request.device == "cpu" else ()
+    newer = _newer_cuda_builds(question, builds) if request.device == "cpu" and not solved else ()
     return dataclasses.replace(
         plan,
         builds=builds,
         cuda_major=major(cuda) if cuda else None,
         cudnn=next((b.cudnn for b in builds if b.cudnn), None),
         packages=(*packages, *parts),
-        notes=(*_list_notes(question, chosen), *left_out, *of_parts, *newer),
+        notes=(*_list_notes(question, chosen, solved), *left_out, *of_parts, *newer),
     )
 
 
 def _judge_builds(
-    question: Question, wanted: FrameworkRequest
+    question: Question, wanted: FrameworkRequest, solved: SolvedBuilds | None
 ) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
     """Return the candidates, best first, each with the objections to it.
 
-    The first that fits ends the list of a single framework. Several frameworks choose among all that fit.
+    The chosen one ends the list, or the first that fits of a single framework. Several frameworks choose among all that fit.
     """
     judged = []
     for build in candidates(question, wanted):
         judged.append((build, reasons := objections(question, wanted, build)))
-        if (
+        if solved:
+            if build in solved.builds:
+                break
+        elif (
             not reasons
             and len(question.request.frameworks) == 1
             and choose_compatible(question, [], [[build]])[0]
@@ -98,34 +108,41 @@ def _judge_builds(
 def _choose(
     question: Question,
     chains: list[list[tuple[Build, tuple[RejectionReason, ...]]]],
-    rejected: list[RejectedBuild],
-) -> tuple[list[Build], str | None]:
+    solved: SolvedBuilds | None,
+) -> tuple[list[Build], str | None, list[RejectedBuild]]:
     """Return the first build of each chain that is compatible with builds of all others, and their Python.
 
-    The builds that were passed over are added to `rejected`, chain by chain.
+    Return also the builds that were passed over, chain by chain. What a solve chose stays.
     """
     clean = [[b for b, reasons in chain if not reasons] for chain in chains]
-    chosen, python = choose_compatible(question, [], clean)
+    passed = dict(solved.passed) if solved else {}
+    chosen, python = choose_compatible(question, [], [[b] for b in solved.builds] if solved else clean)
+    rejected = []
     for i, chain in enumerate(chains):
         for build, reasons in chain:
-            if chosen and build is chosen[i]:
+            if chosen and build == chosen[i]:
                 break
-            all_reasons = reasons or (
-                explain_passed_over(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),
-            )
+            all_reasons = reasons
+            if solved and (build in passed or not reasons):
+                why = passed.get(build, "the requested packages conflict with it")
+                own = (r for r in reasons if r.code != "index_unreachable")  # the packages decide with it too
+                all_reasons = (RejectionReason("requirement_conflict", why), *own)
+            elif not reasons:
+                others = clean[:i] + clean[i + 1 :]
+                all_reasons = (explain_passed_over(question, build, chosen[:i], others),)
             rejected.append(
                 RejectedBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda,
                     index=build.index, reasons=all_reasons,
                 )
             )  # fmt: skip
-    return chosen, python
+    return chosen, python, rejected
 
 
 # --- notes and companions -------------------------------------------------------------
 
 
-def _list_notes(question: Question, chosen: list[Build]) -> Iterator[str]:
+def _list_notes(question: Question, chosen: list[Build], solved: SolvedBuilds | None) -> Iterator[str]:
     target, request = question.target, question.request
     for build in chosen:
         if build.yanked:
@@ -164,7 +181,7 @@ def _list_notes(question: Question, chosen: list[Build]) -> Iterator[str]:
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {oldest} "
                 f"supports CUDA {cuda} and runs it by minor-version compatibility"
             )
-        elif cuda and build.cuda and len(chosen) == 1:
+        elif cuda and build.cuda and len(chosen) == 1 and not solved:
             same = [
                 b.cuda
                 for b in candidates(question, wanted)
@@ -196,7 +213,9 @@ def _newer_cuda_builds(question: Question, chosen: Iterable[PlannedBuild]) -> It
             )
 
 
-def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _companions(
+    question: Question, chosen: list[Build], pins: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the requested packages, companions in the matching version, and notes on those left out."""
     packages, notes = [], []
     for text in question.request.packages:
@@ -207,7 +226,7 @@ def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...
         if owner is None or need.specifier:
             packages.append(text)
             continue
-        known = (*question.request.pins, *owner.companions)
+        known = (*pins, *owner.companions)
         match = next((c for c in known if requirement_name(c) == need.name), None)
         if match:
             packages.append(match)
@@ -233,16 +252,17 @@ def _find_last_with(question: Question, framework: str, companion: str) -> str |
 # --- the plan of a request, with the extras that its packages need --------------------------------------------
 
 
-def plan_request(context: RequestContext) -> Plan:
-    """Return the plan. If no Python of this machine fits, one that uv could download is tried.
+def plan_request(context: RequestContext, solved: SolvedBuilds | None = None) -> Plan:
+    """Return the plan, with the builds of a solve if one is given. If no Python of this machine fits, one that uv could download
+    is tried.
 
     The notes of the plan explain the lines of files on packages that it selects. The others are said to be left out.
     """
-    plan = _plan_targets(context)
+    plan = _plan_targets(context, solved)
     if not plan.builds and context.pythons_known and not context.sources.offline:
         wider = _plan_targets(context.with_request(pythons=()))
         plan = wider if wider.builds else plan
-    plan = add_extras(plan, context)
+    plan = add_extras(plan, context, solved.pins if solved else ())
     places = [f"({line.origin})" for line in context.request.stack]
     explained = [place for place in places if any(place in note for note in plan.notes)]
     left_out = (
@@ -251,8 +271,8 @@ def plan_request(context: RequestContext) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, *left_out))
 
 
-def _plan_targets(context: RequestContext) -> Plan:
+def _plan_targets(context: RequestContext, solved: SolvedBuilds | None = None) -> Plan:
     """Return the plan for the target, or the one plan that fits several targets."""
     first, *others = context.targets or (context.target,)
-    plan = resolve(context.request, first, context.profiles, context.available, others)
+    plan = resolve(context.request, first, context.profiles, context.available, others, solved)
     return dataclasses.replace(plan, target=context.target)

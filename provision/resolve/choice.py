@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from ..index.wheel_names import applies
 from ..model import Build, FrameworkRequest, PlannedBuild, RejectionReason
+from ..model.values import Value
 from ..system.versions import exact, is_exact, major, overlap, version
 from .available import cudnn_choice, cudnn_package, find_missing, local_builds, share_cudnn, wheels_for
 from .objections import fits
@@ -66,6 +67,15 @@ def has_builds(question: Question) -> bool:
         return any(_common_python(question, [build]) for build in next(fitting))
     chosen, python = choose_compatible(question, [], [list(builds) for builds in fitting])
     return bool(chosen and python)
+
+
+class SolvedBuilds(Value, kw_only=False):
+    """The builds that a solve chose. `pins` are the releases of named packages, and `passed` says why other builds that fit
+    were not chosen: without it the packages conflict with them."""
+
+    builds: tuple[Build, ...]
+    pins: tuple[str, ...] = ()
+    passed: tuple[tuple[Build, str], ...] = ()
 
 
 def explain_passed_over(

@@ -75,8 +75,6 @@ def _request(question: Question, wanted: FrameworkRequest, build: Build) -> Iter
         wanted.specifier
     ):  # PEP 592 allows a yanked release that is named exactly
         yield RejectionReason("yanked", "was withdrawn by its publisher (yanked)")
-    if over := question.passed_over.get(build):
-        yield RejectionReason("requirement_conflict", over)
     bad = question.find_bad(build.framework, build.version, build)
     if bad and bad.effect == "refuse":
         yield RejectionReason("known_bad", f"{bad.why} ({bad.source})")
@@ -97,7 +95,7 @@ def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason(
             "index_excluded", f"is on the {build.index} index, but --index {index} was given"
         )
-    elif build.index in question.available.unreachable and build not in question.passed_over:
+    elif build.index in question.available.unreachable:
         yield RejectionReason("index_unreachable", f"the {build.index} index does not respond")
 
 

@@ -93,11 +93,6 @@ class Question(Value, kw_only=False):
         }
 
     @cached_property
-    def passed_over(self) -> dict[Build, str]:
-        """What decided against builds, which decides with their index too if that does not respond."""
-        return dict(self.request.passed_over)
-
-    @cached_property
     def known_bad(self) -> dict[str, dict[str, list[KnownBadRelease]]]:
         rows: dict[str, dict[str, list[KnownBadRelease]]] = {}
         for row in self.profiles.known_bad:

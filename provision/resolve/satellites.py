@@ -207,17 +207,15 @@ def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
 # --- the extras (`name[cuda12]`) that bring the CUDA libraries of a package ---------------
 
 
-def add_extras(plan: Plan, context: RequestContext) -> Plan:
+def add_extras(plan: Plan, context: RequestContext, pins: Sequence[str] = ()) -> Plan:
     """Return the plan with the missing extras of its packages and of the project's packages, and one note on
-    them."""
+    them. `pins` are the releases that a solve chose."""
     if not plan.builds or plan.device != "cuda" or plan.manager != "venv":
         return plan  # the CPU needs no CUDA libraries, and conda packages require their own
     rows = SatelliteRows(context.profiles, plan.platform)
     lines = [n for n in context.requirements.lines if n.name and not (n.local or n.vcs or n.editable)]
     wanted = [n.text for n in lines if not n.constraint]
-    needs = group_needs(
-        (*plan.packages, *wanted), (*(n.text for n in lines if n.constraint), *context.request.pins)
-    )
+    needs = group_needs((*plan.packages, *wanted), (*(n.text for n in lines if n.constraint), *pins))
     for line in lines:
         if line.override:
             needs.pop(line.package, None)

@@ -64,7 +64,7 @@ def _resolve_once(resolve):
 
     def answer(request, target, profiles, *more):
         if profiles is rows._read[()]:
-            return known(request, target, *more[:1], *map(tuple, more[1:]))
+            return known(request, target, *more[:1], *map(tuple, more[1:2]), *more[2:])
         return resolve(request, target, profiles, *more)
 
     return answer
