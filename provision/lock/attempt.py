@@ -140,23 +140,23 @@ def _make_query(state: State, candidate: Candidate) -> Query:
     # uv decides requirements of this one file in its order, and those of other files first.
     pip_here = not context.sources.offline or any(w.name == "pip" for w in context.available.wheels)
     roots = list(dict.fromkeys([*leading, *frameworks, *own, *["pip"] * (state.has_pip and pip_here)]))
-    lines = tuple(n for n in context.requirements.lines if is_plain(n))
-    needs = tuple(n for n in context.requirements.lines if not is_plain(n))
+    root_lines = tuple(n for n in context.requirements.lines if is_plain(n))
+    lines = tuple(n for n in context.requirements.lines if not is_plain(n))
     paged = {p.name for p in state.pages.packages(plan)}
     if context.sources.no_code:  # a wheel of a page is fetched to lock it, and not to plan it
         roots = [text for text in roots if requirement_name(text) not in paged]
-        needs = tuple(n for n in needs if n.constraint or n.name not in paged)
+        lines = tuple(n for n in lines if n.constraint or n.name not in paged)
     else:
-        needs = tuple(
+        lines = tuple(
             n if n.constraint or n.is_direct or n.index or not n.name
-            else dataclasses.replace(n, text=state.pages.require(n.text, plan)) for n in needs
+            else dataclasses.replace(n, text=state.pages.require(n.text, plan)) for n in lines
         )  # fmt: skip
         roots = [state.pages.require(text, plan) for text in roots]
     # The user pins packages to addresses, and pages have others: no limit applies to them.
-    direct = {n.package for n in needs if n.name and not n.constraint} | paged
+    direct = {n.package for n in lines if n.name and not n.constraint} | paged
     limits = [text for text in limits if requirement_name(text) not in direct]
     return Query(
-        plan=plan, rules=state.rules, emit=state.rules.emit, roots=tuple(roots), needs=needs, lines=lines, limits=(*limits, *candidate.limits),
+        plan=plan, rules=state.rules, emit=state.rules.emit, roots=tuple(roots), lines=lines, root_lines=root_lines, limits=(*limits, *candidate.limits),
         prefer=candidate.prefer, only_binary=candidate.only_binary, built=candidate.built,
         python=find_python(plan.python or "", context.machine, own_cache(context.sources)), variants_for=state.fitting.question,
     )  # fmt: skip

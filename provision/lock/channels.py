@@ -104,19 +104,19 @@ def _move_companions(context: RequestContext) -> RequestContext:
         return context
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
     packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
-    needs = tuple(n for n in context.requirements.lines if n not in applied)
-    requirements = dataclasses.replace(context.requirements, lines=needs)
+    lines = tuple(n for n in context.requirements.lines if n not in applied)
+    requirements = dataclasses.replace(context.requirements, lines=lines)
     return dataclasses.replace(context.with_request(packages=packages), requirements=requirements)
 
 
-def _find_exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
+def _find_exceeded(lines: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
     versions: dict[str, str] = {canonicalize_name(p.name): p.version for p in lock.packages}
     markers = {
         **cpython_markers(platform, lock.plan.python), "python_full_version": f"{lock.plan.python}.99"
     }  # fmt: skip
     exceeded = []
-    for need in (n for n in needs if n.package in versions and not n.is_direct):
+    for need in (n for n in lines if n.package in versions and not n.is_direct):
         read = Requirement(need.text)
         try:
             kept = read.specifier.contains(Version(versions[need.package]), prereleases=True)
@@ -163,13 +163,13 @@ def add_wheels_on_top(
     conda = _find_conda_wheels(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(requirement_name(r) for b in plan.builds for r in b.requirements)}
-    needs = context.requirements.lines
-    answer = lock_plan(plan, emit, rules, needs, keep)
+    lines = context.requirements.lines
+    answer = lock_plan(plan, emit, rules, lines, keep)
     shared = [p for p in answer.packages if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        answer = lock_plan(again, emit, rules, needs, keep)
+        answer = lock_plan(again, emit, rules, lines, keep)
     wheels = [p for p in answer.packages if p.name not in conda]
     rules.announce(wheels, answer.archives, plan)
     whole = dataclasses.replace(lock.plan, builds=(*lock.plan.builds, *plan.builds))

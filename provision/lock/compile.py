@@ -103,7 +103,7 @@ class Answer(Value):
 class Query:
     """What uv is asked for a plan's Python and platform: `answer` and `newest` run uv until it has an answer.
 
-    `roots` are requirements in the order in which uv decides them, and `needs` the project's other lines. `lines` are
+    `roots` are requirements in the order in which uv decides them, and `lines` the project's other lines. `root_lines` are
     those of the project among the roots, for messages. `limits` are constraints. `prefer` are versions that stay if they
     can. `only_binary` are packages of which no source is taken (":all:" for all
     but those in `built`). `python` is the interpreter that starts build code, of any version. `variants_for` chooses variants of
@@ -114,8 +114,8 @@ class Query:
     rules: SourceRules
     emit: Emit
     roots: tuple[str, ...]
-    needs: tuple[RequirementLine, ...] = ()
     lines: tuple[RequirementLine, ...] = ()
+    root_lines: tuple[RequirementLine, ...] = ()
     limits: tuple[str, ...] = ()
     prefer: Mapping[str, str] = field(default_factory=dict)
     only_binary: frozenset[str] = frozenset()
@@ -166,9 +166,9 @@ class Query:
             for p in packages
         )  # fmt: skip
         packages = _with_sizes(drop_pages(packages, self.sources), self.sources)
-        archives = {p.name: self.rules.describe(p, self.needs, self.plan) for p in packages if is_source(p)}
+        archives = {p.name: self.rules.describe(p, self.lines, self.plan) for p in packages if is_source(p)}
         packages = tuple(archives[p.name][0] if p.name in archives else p for p in packages)
-        editables = {Path(n.local).absolute().as_uri() for n in self.needs if n.editable and n.local}
+        editables = {Path(n.local).absolute().as_uri() for n in self.lines if n.editable and n.local}
         return Answer(
             packages=tuple(dataclasses.replace(p, editable=True) if p.url in editables else p for p in packages),
             archives={name: archive for name, (_, archive) in archives.items()},
@@ -215,7 +215,7 @@ class Query:
             if variant and self.variants_for and not self._plain:
                 self._choose_variant(variant, self.variants_for)
             elif done.ok:
-                if not self.rules.read_archives(versions, self.needs, self.plan):
+                if not self.rules.read_archives(versions, self.lines, self.plan):
                     return done.stdout
             elif not self._plain and (table := uv_errors.find_table(done.stderr)):
                 self._plain = True
@@ -225,35 +225,35 @@ class Query:
                 self.emit(Event("warning", "lock", text))
             else:
                 error = self._explain(done)
-                if cached or not self.rules.recover(error, self.needs, self.plan):
+                if cached or not self.rules.recover(error, self.lines, self.plan):
                     raise error
 
     def _run(self, form: str, *, cached: bool = False) -> process.Finished:
         """Run `uv pip compile` once. Its standard output is the answer."""
-        plan, sources, needs = self.plan, self.sources, self.needs
+        plan, sources, lines = self.plan, self.sources, self.lines
         variables = {"RUST_LOG": _LOG} | ({"UV_OFFLINE": "1"} if cached else {})
         roots = {requirement_name(r): r for r in self._dependencies()}
         words = ["pip", "compile", self._write("pyproject.toml", self._project())]
         # uv builds an editable even where builds are forbidden, and no other folder.
         editable = self.rules.may_build
-        lines = [
+        listed = [
             f"-e {n.text}" if n.editable and n.local and editable else n.text
-            for n in self.rules.drop_unread(needs) if not n.constraint
+            for n in self.rules.drop_unread(lines) if not n.constraint
         ]  # fmt: skip
-        bare, logins = without_credentials("".join(f"{line}\n" for line in lines))
+        bare, logins = without_credentials("".join(f"{line}\n" for line in listed))
         words += [self._write("needs.in", bare)] if bare else []
         bounds = [
-            *(n.text for n in needs if n.constraint and not n.override), *self.limits, *self._left_out,
+            *(n.text for n in lines if n.constraint and not n.override), *self.limits, *self._left_out,
         ]  # fmt: skip
         words += ["--constraints", self._write("limits.in", "\n".join(bounds))] if bounds else []
         overrides = [
-            *(roots.get(n.package, n.text) for n in needs if n.override),
+            *(roots.get(n.package, n.text) for n in lines if n.override),
             # Both packages install the module onnxruntime, and many packages require the one for the CPU.
             *["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in roots),
             *self.rules.overrides(), *(chosen.requirement for chosen in self._variants.values()),
         ]  # fmt: skip
         words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
-        options, tables = self.rules.options(needs, self.only_binary, self.built)
+        options, tables = self.rules.options(lines, self.only_binary, self.built)
         index = [] if has_only_files(sources) else cacheable_index(sources)
         config = {"dependency-metadata": tables, "index": index}
         words += [*options, "--config-file", self._write("uv.toml", tomli_w.dumps(config))]
@@ -298,7 +298,7 @@ class Query:
             self.emit(Event("note", "lock", text))
 
     def _explain(self, done: process.Finished) -> LockError:
-        roots, lines = [*self.roots, *self._dependencies()], (*self.lines, *self.needs)
+        roots, lines = [*self.roots, *self._dependencies()], (*self.root_lines, *self.lines)
         from .uv_errors import explain
 
         error = explain(done, self.sources, roots, lines, self.rules.archives)
@@ -328,7 +328,7 @@ class Query:
 
     def _dependencies(self) -> list[str]:
         """Return the roots, and the project's lines on packages with one index."""
-        lines = [n for n in self.needs if n.name and not n.constraint]
+        lines = [n for n in self.lines if n.name and not n.constraint]
         theirs = pytorch_packages(self.plan)
         return [
             *self.roots, *(n.text for n in lines if n.name in theirs and n.name != "torch"),
@@ -338,13 +338,13 @@ class Query:
     def _map_indexes(self) -> dict[str, str]:
         """Return the index of each package that has only one."""
         theirs = pytorch_packages(self.plan)
-        lines = (n for n in self.needs if n.name and not n.constraint and n.name not in theirs)
+        lines = (n for n in self.lines if n.name and not n.constraint and n.name not in theirs)
         return {n.package: n.index for n in lines if n.index} | dict.fromkeys(
             self._list_pytorch_packages(), self._pytorch_index
         )
 
     def _list_pytorch_packages(self) -> list[str]:
-        names = {*map(requirement_name, self.roots), *(n.package for n in self.needs)}
+        names = {*map(requirement_name, self.roots), *(n.package for n in self.lines)}
         return [n for n in pytorch_packages(self.plan) if n in names]
 
     @property

@@ -49,7 +49,7 @@ def lock_plan(
     plan: Plan,
     emit: Emit,
     rules: SourceRules,
-    needs: Sequence[RequirementLine] = (),
+    lines: Sequence[RequirementLine] = (),
     keep: Sequence[str] = (),
 ) -> Answer:
     """Return uv's answer to exactly a plan's pins and packages, and a project's lines. Raises LockError.
@@ -63,7 +63,7 @@ def lock_plan(
     ):
         roots.append("pip")
     query = Query(
-        plan=plan, rules=rules, emit=emit, roots=tuple(roots), needs=tuple(needs), limits=tuple(keep)
+        plan=plan, rules=rules, emit=emit, roots=tuple(roots), lines=tuple(lines), limits=tuple(keep)
     )  # fmt: skip
     try:
         answer = query.answer()
@@ -71,26 +71,26 @@ def lock_plan(
         if not keep or not (error.contradiction or error.absent):
             raise
         answer = dataclasses.replace(query, limits=()).answer()
-    if why := find_difference(plan, answer, sources, needs):
+    if why := find_difference(plan, answer, sources, lines):
         raise why
     return answer
 
 
 def find_difference(
-    plan: Plan, answer: Answer, sources: PackageSources, needs: Sequence[RequirementLine]
+    plan: Plan, answer: Answer, sources: PackageSources, lines: Sequence[RequirementLine]
 ) -> LockError | None:
     """Return how a solution differs from its plan, or from the hashes of the project, or None."""
     try:
         _assert_is_plan(plan, answer, sources)
-        _assert_hashes(needs, answer)
+        _assert_hashes(lines, answer)
     except LockError as error:
         return error
     return None
 
 
-def _assert_hashes(needs: Sequence[RequirementLine], answer: Answer) -> None:
+def _assert_hashes(lines: Sequence[RequirementLine], answer: Answer) -> None:
     """Raise LockError unless the project's own hashes allow each file."""
-    for need in needs:
+    for need in lines:
         package = answer.by_name.get(need.package)
         hashes = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
         if package and hashes and package.sha256 not in hashes:

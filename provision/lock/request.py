@@ -125,7 +125,7 @@ def _leave_out(requirements: ProjectRequirements, notes: Iterable[str]) -> Proje
 
 
 def _list_brought(
-    needs: Sequence[RequirementLine],
+    lines: Sequence[RequirementLine],
     *,
     target: Target,
     python: str | None,
@@ -133,7 +133,7 @@ def _list_brought(
     emit: Emit,
 ) -> tuple[list[str], list[str]]:
     """Ask uv which frameworks some packages require. Return also the packages whose requirements only a build can state."""
-    if not (python and needs):
+    if not (python and lines):
         return [], []
     from .compile import Query
     from .source_builds import source_rules
@@ -142,7 +142,7 @@ def _list_brought(
         builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
     )
     rules = source_rules(sources, emit)
-    query = Query(plan=plan, rules=rules, emit=drop_event, roots=(), needs=tuple(needs))
+    query = Query(plan=plan, rules=rules, emit=drop_event, roots=(), lines=tuple(lines))
     versions = query.answer().versions
     return [f for f in PROJECT_FRAMEWORKS if f in versions], rules.unread
 
@@ -294,10 +294,8 @@ def _sort_cpu_builds(
     if not builds:
         return requirements, ""
     beside = _add_cpu_packages(requirements, builds)
-    cpu_needs = {need for build in builds for need in build.lines}
-    if not (named or beside.frameworks) and any(
-        not n.constraint and n not in cpu_needs for n in beside.lines
-    ):
+    of_cpu = {line for build in builds for line in build.lines}
+    if not (named or beside.frameworks) and any(not n.constraint and n not in of_cpu for n in beside.lines):
         cpu = {build.framework for build in builds}
         brought = tuple(f for f in ask(beside.lines)[0] if f not in cpu)
         beside = dataclasses.replace(beside, frameworks=brought)
@@ -331,13 +329,13 @@ def _add_cpu_packages(
     """Return the requirements with the CPU builds as packages instead of frameworks."""
     names = {build.framework for build in builds}
     notes = {sentence for build in builds for sentence in build.as_framework}
-    cpu_needs = [need for build in builds for need in build.lines]
-    kept = [need for need in requirements.lines if need not in cpu_needs]
+    of_cpu = [line for build in builds for line in build.lines]
+    kept = [line for line in requirements.lines if line not in of_cpu]
     return dataclasses.replace(
         requirements,
         frameworks=tuple(f for f in requirements.frameworks if f not in names),
         bounds=tuple(b for b in requirements.bounds if b.name not in names),
-        lines=(*kept, *cpu_needs),
+        lines=(*kept, *of_cpu),
         left_out=tuple(s for s in requirements.left_out if s not in notes),
         cpu=(),
     )
@@ -396,5 +394,5 @@ def _leave_out_gpu_packages(
         f"{n.name} ({n.origin}) is replaced by {gpu[n.name or '']}: the environment is for the CPU"
         for n in out
     ]
-    needs = tuple(n for n in requirements.lines if n not in out)
-    return _leave_out(dataclasses.replace(requirements, lines=needs), notes)
+    lines = tuple(n for n in requirements.lines if n not in out)
+    return _leave_out(dataclasses.replace(requirements, lines=lines), notes)

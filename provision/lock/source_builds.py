@@ -63,13 +63,13 @@ class SourceRules:
     # --- one query -----------------------------------------------------------------------------------
 
     def options(
-        self, needs: Sequence[RequirementLine], only_binary: Iterable[str], built: Iterable[str]
+        self, lines: Sequence[RequirementLine], only_binary: Iterable[str], built: Iterable[str]
     ) -> tuple[list[str], list[dict[str, object]]]:
         """Return the options of uv, and the metadata of its configuration.
 
         `only_binary` are more packages that are not built, and ":all:" means all but those in `built`.
         """
-        names = self._list_indexed(needs)
+        names = self._list_indexed(lines)
         only_binary = set(only_binary)
         if self.may_build and ":all:" not in only_binary:
             words = [w for n in sorted({*self.only_binary, *only_binary}) for w in ("--only-binary", n)]
@@ -80,7 +80,7 @@ class SourceRules:
         tables = [_make_table(a) for name in names for a in self.read.get(name, {}).values()]
         tables += [{"name": name, "requires-dist": []} for name in names]
         # A folder has no requirements of its own. uv needs a version, and takes it for that of the folder.
-        folders = dict.fromkeys(n.name for n in needs if n.stated and n.name)
+        folders = dict.fromkeys(n.name for n in lines if n.stated and n.name)
         tables += [{"name": name, "version": "0", "requires-dist": []} for name in folders]
         return words, tables
 
@@ -88,18 +88,18 @@ class SourceRules:
         """Return lines of an overrides file that remove the unread packages from a solve."""
         return [f"{name} ; python_version < '0'" for name in self.unread]
 
-    def drop_unread(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
-        """Return the needs without those of unreadable name, if packages were left out."""
-        return tuple(n for n in needs if not (self.unread and n.name is None and (n.vcs or n.local)))
+    def drop_unread(self, lines: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
+        """Return the lines without those of unreadable name, if packages were left out."""
+        return tuple(n for n in lines if not (self.unread and n.name is None and (n.vcs or n.local)))
 
     # --- its answer ----------------------------------------------------------------------------------
 
-    def read_archives(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
+    def read_archives(self, solved: Mapping[str, str], lines: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the archives of the versions in a solution. Return whether uv must run again.
 
         Raises LockError, that of a failed build where there was one, for a package that does not state its requirements.
         """
-        names = self._list_indexed(needs)
+        names = self._list_indexed(lines)
         new = {n: solved[n] for n in names if n in solved and solved[n] not in self.read.get(n, {})}
         self._read(new)
         for name, version in new.items():
@@ -113,19 +113,19 @@ class SourceRules:
             return True
         return any(select_applying(self.read[n][v].requires or (), plan, None) for n, v in new.items())
 
-    def recover(self, error: LockError, needs: Sequence[RequirementLine], plan: Plan) -> bool:
+    def recover(self, error: LockError, lines: Sequence[RequirementLine], plan: Plan) -> bool:
         """Allow another answer after a failed run of uv. Return whether uv may run again. Raises LockError."""
         from .uv_errors import find_unusable  # most solves need no words of uv
 
         self.refused |= find_unusable(error.log or "")
         if self.may_build:
             self._refuse_forbidden(error, plan)
-            if error.failed is None or not self._read_unbuilt(error.failed, needs):
+            if error.failed is None or not self._read_unbuilt(error.failed, lines):
                 return False
             self.failures[error.failed] = error
             return True
         if error.unbuilt is not None:
-            return self._leave_out_unbuilt(error, needs)
+            return self._leave_out_unbuilt(error, lines)
         name = error.no_wheel
         if name is None or name in (*self.allowed, *self.unread) or not self.archives.list_archives(name):
             return False
@@ -152,9 +152,9 @@ class SourceRules:
             "archive", log=error.log, hint=_HINT.format(option),
         )  # fmt: skip
 
-    def _read_unbuilt(self, name: str, needs: Sequence[RequirementLine]) -> bool:
+    def _read_unbuilt(self, name: str, lines: Sequence[RequirementLine]) -> bool:
         """Read the archives of a package whose metadata uv could not build."""
-        direct = any(n.package == name and n.is_direct for n in needs)
+        direct = any(n.package == name and n.is_direct for n in lines)
         if not name or direct or name in self.allowed or len(self.allowed) >= _MOST_FAILED:
             return False
         self.allowed.append(name)
@@ -162,15 +162,15 @@ class SourceRules:
         self.emit(Event("warning", "lock", text))
         return True
 
-    def _leave_out_unbuilt(self, error: LockError, needs: Sequence[RequirementLine]) -> bool:
+    def _leave_out_unbuilt(self, error: LockError, lines: Sequence[RequirementLine]) -> bool:
         """Leave out a package whose requirements only a build can state. Raises LockError where builds are forbidden."""
         refused = error.unbuilt or ""
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if (name or "gpuenv-unnamed") in self.unread:
             return False
-        unnamed = ", ".join(f"{clean(n.text)} ({n.origin})" for n in needs if n.name is None)
+        unnamed = ", ".join(f"{clean(n.text)} ({n.origin})" for n in lines if n.name is None)
         shown = clean(refused) or unnamed or "a package"
-        origins = [n.origin for n in needs if n.name and n.package == name]
+        origins = [n.origin for n in lines if n.name and n.package == name]
         shown += f" ({', '.join(origins)})" if origins else ""
         why = f"{shown} does not state its requirements without a build"
         if self.forbidden_by:
@@ -191,7 +191,7 @@ class SourceRules:
     # --- archives ------------------------------------------------------------------------------------
 
     def describe(
-        self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan
+        self, package: LockedPackage, lines: Sequence[RequirementLine], plan: Plan
     ) -> tuple[LockedPackage, SourceArchive | None]:
         """Return a locked source archive with the requirements that its files state, and its description.
 
@@ -200,8 +200,8 @@ class SourceRules:
         read = self._archive(package)
         if read and read.requires is not None and read.changeable:
             python = f"python {read.requires_python or ''}".rstrip()
-            lines = select_applying(read.requires, plan, _find_extras(package.name, needs, plan))
-            package = dataclasses.replace(package, depends=(python, *lines))
+            applying = select_applying(read.requires, plan, _find_extras(package.name, lines, plan))
+            package = dataclasses.replace(package, depends=(python, *applying))
         return package, read or self.archives.describe([package]).get(package)
 
     def announce(
@@ -216,12 +216,12 @@ class SourceRules:
         """Return the description of a package that was solved with its stated metadata."""
         return self.read.get(package.name, {}).get(package.version)
 
-    def _list_indexed(self, needs: Iterable[RequirementLine]) -> list[str]:
+    def _list_indexed(self, lines: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages of indexes, and record packages that only one index has."""
-        needs = tuple(needs)
-        places = {n.package: n.index for n in needs if n.name and n.index}
+        lines = tuple(lines)
+        places = {n.package: n.index for n in lines if n.name and n.index}
         self.archives.places.update(places)
-        direct = {n.package for n in needs if n.is_direct}
+        direct = {n.package for n in lines if n.is_direct}
         return [name for name in self.allowed if name not in direct]
 
     def _read_newest(self, names: Iterable[str]) -> None:
@@ -253,9 +253,9 @@ class SourceRules:
                 )
 
 
-def _find_extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
+def _find_extras(name: str, lines: Sequence[RequirementLine], plan: Plan) -> list[str]:
     """Return the extras of a package that a project or a plan requests."""
-    texts = [n.text for n in needs if n.package == name]
+    texts = [n.text for n in lines if n.package == name]
     extras: set[str] = set()
     for text in (*texts, *plan.packages):
         need = try_requirement(text)
