@@ -162,6 +162,7 @@ def test_facts_in_the_log_decide_the_first_cause(lines, cause, confidence):
     [
         ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "system_library_missing", "apt-get install libgl1"),
         ("ModuleNotFoundError: No module named 'pkg_resources'", "python_package_missing", 'pip install "setuptools<81"'),
+        ("Processing /me\nGetting requirements to build wheel did not run\nModuleNotFoundError: No module named 'pkg_resources'", "python_package_missing", "under [build-system]"),
         ("OSError: /e/lib/libtorch_cuda.so: file too short", "package_files_damaged", "reinstall the package"),
         ("OSError: /e/lib/libcudnn_ops.so.9: invalid ELF header", "package_files_damaged", "reinstall the package"),
         ("OSError: [Errno 24] Too many open files: 'a.jpg'", "process_limit_reached", "ulimit -n 65536"),
