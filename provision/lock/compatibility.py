@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.wheel_names import applies, cpython_markers
-from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, ToolkitRelease
+from ..model import PYTORCH_INDEX_PACKAGES, Build, CompanionLimit, LockedPackage, Satellite, ToolkitRelease
 from ..model.values import Value
 from ..requirements.quote import try_requirement
 from ..resolve.question import Question
@@ -23,6 +23,7 @@ from ..resolve.satellites import (
     brings_its_cuda,
     companions_of_builds,
     objection,
+    of_series,
     series,
     without_kernels,
 )
@@ -72,29 +73,33 @@ class Compatibility(Value, kw_only=False):
     def exclude_releases(self, options: Sequence[Sequence[Build]]) -> list[str]:
         """Return constraints that leave out each measured release that fits none of several sets of builds.
 
-        A series without a fitting release is left out whole, because its other releases are built alike.
+        A series without a fitting release is left out whole: its other releases are built alike, but for a framework that
+        their metadata states.
         """
-        rows, lines = self.rows, []
-        for package, versions in rows.packages.items():
-            ignored = self._find_ignored(package)
-            fits: dict[tuple[int, ...], bool] = {}
-            unfit = []
-            for release, alternatives in versions.items():
-                of = series(release)
-                fitting = any(
-                    _is_from_label_index(package, builds)
-                    or objection(self.question, alternatives, builds, ignore_gpus_of=ignored) is None
-                    for builds in options
-                )
-                fits[of] = fits.get(of, False) or fitting
-                if not fitting:
-                    unfit.append(release)
-            whole = {s for s, fitting in fits.items() if not fitting}
+        lines = []
+        for package, versions in self.rows.packages.items():
+            fits = partial(self._fits_any, package, options, self._find_ignored(package))
+            unfit = [release for release, rows in versions.items() if not fits(rows)]
+            left = (r for r, rows in versions.items() if r not in unfit or fits([*map(of_series, rows)]))
+            whole = {series(release) for release in unfit} - {series(release) for release in left}
             bounds = [f"!={'.'.join(map(str, s))}.*" for s in sorted(whole)]
             bounds += [f"!={r}" for r in unfit if series(r) not in whole]
             if bounds:
                 lines.append(package + ",".join(bounds))
         return lines
+
+    def _fits_any(
+        self,
+        package: str,
+        options: Sequence[Sequence[Build]],
+        ignored: Sequence[Question],
+        rows: Sequence[Satellite],
+    ) -> bool:
+        return any(
+            _is_from_label_index(package, builds)
+            or objection(self.question, rows, builds, ignore_gpus_of=ignored) is None
+            for builds in options
+        )
 
     def limits(self, groups: Sequence[Sequence[Build]]) -> list[CompanionLimit]:
         """Return the limits on other packages that hold whichever build of each framework is chosen."""

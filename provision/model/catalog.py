@@ -115,7 +115,8 @@ class Satellite(NamedTuple):
     are the NVIDIA libraries in DT_NEEDED of its libraries, without those that only an optional module needs. `cudnn` is a PEP 440 specifier, with `cudnn_by` like `cuda_by`. `kernels`
     are the GPUs for which any of its libraries has code. Code for one GPU alone (sm_90a) is shown as 9.0.
 
-    `built_for` is the framework requirement ("torch==2.14.0"). `abi` is "stable" (runs with any later release of the
+    `built_for` is the framework requirement ("torch==2.14.0"): what its metadata states, or with `built_by` "document" what
+    the table `satellite_frameworks` says of its series. `abi` is "stable" (runs with any later release of the
     framework) or "exact" (compiled for one release, unknown if `built_for` is a range). It is None if its code does
     not call a framework. `extras` have libraries that the
     release needs and does not require.
@@ -131,6 +132,7 @@ class Satellite(NamedTuple):
     cuda_by: str | None = None
     needs: tuple[str, ...] = ()
     built_for: str | None = None
+    built_by: str | None = None
     abi: str | None = None
     cudnn: str | None = None
     cudnn_by: str | None = None

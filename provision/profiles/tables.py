@@ -383,6 +383,7 @@ _PATTERNS = {
     "searched": r"[a-z0-9_]+",
     "form": "wheel|source|download",
     "pythons": r"3\.\d+\+?",
+    "built_by": "document",
     "cuda_by": "needed|dlopen|name",
     "cudnn_by": "needed|dlopen",
     "abi": "stable|exact",

@@ -53,13 +53,19 @@ class SatelliteRows(Value, kw_only=False):
             return versions.get(release, measured)
         if not release:  # installed from a folder or a commit
             return ()
-        return next((rows for v, rows in versions.items() if series(v) == series(release)), ())
+        alike = next((rows for v, rows in versions.items() if series(v) == series(release)), ())
+        return tuple(map(of_series, alike))
 
 
 def series(release: str) -> tuple[int, ...]:
     """Return the numbers that releases built alike share: 1.4 of 1.4.2, and 0.0.35 of 0.0.35.post1."""
     numbers = version(release).release
     return numbers[:2] if any(numbers[:2]) else numbers[:3]
+
+
+def of_series(row: Satellite) -> Satellite:
+    """Return a row as it speaks for the releases of its series. A framework that its metadata states is its own."""
+    return row if row.built_by else row._replace(abi=None)
 
 
 def objection(

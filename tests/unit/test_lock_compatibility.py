@@ -74,6 +74,14 @@ def test_measured_releases_that_fit_no_build_are_left_out_and_their_series_if_no
     assert known.exclude_releases([[build("2.15.0")]]) == ["torchao!=0.16.*,!=0.18.1"]
 
 
+def test_the_framework_that_metadata_states_is_not_that_of_the_series():
+    """torchvision 0.22.1 is built for torch 2.7.1, and 0.22.0 for 2.7.0. What a document says is of the series."""
+    stated = row("vision", "0.22.1", abi="exact", built_for="torch==2.7.1")
+    known = facts(stated, stated._replace(package="codec", built_by="document"))
+    assert known.exclude_releases([[build("2.7.0")]]) == ["vision!=0.22.1", "codec!=0.22.*"]
+    assert known.explain_unfit(locked("vision", "0.22.0"), [build("2.7.0")]) is None
+
+
 def test_a_release_that_fits_one_of_several_builds_stays():
     known = facts(needs_cuda("torchao", "0.16.0", "12"))
     assert known.exclude_releases([[build("2.15.0")], [build("2.10.0", "12.8")]]) == []
@@ -127,7 +135,7 @@ def test_an_unnamed_package_is_judged_too_and_who_brings_it_is_named(device):
 
 
 def test_a_row_of_the_series_is_silent_where_the_metadata_bounds_a_framework():
-    exact = row("codec", "1.0.0", abi="exact", built_for="torch==2.11")
+    exact = row("codec", "1.0.0", abi="exact", built_for="torch==2.11", built_by="document")
     silent = facts(exact, named=["codec"])
     assert conflicts(silent, locked("codec", "1.0.1")) == ["codec 1.0.0 is compiled for torch==2.11"]
     stating = facts(exact, named=["codec"], requires=["torch==2.15.0"])

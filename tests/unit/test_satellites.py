@@ -453,7 +453,7 @@ def test_documents_add_frameworks_and_extras(build, folder):
     }
     new, old = satellites.satellite_rows(reader(folder), documents)
     assert (new["built_for"], new["extras"]) == ("torch==2.14.0", "cuda cudnn")
-    assert (old["built_for"], old.get("extras")) == ("torch==2.9.*", None)
+    assert (old["built_for"], old["built_by"], old.get("extras")) == ("torch==2.9.*", "document", None)
 
 
 def test_a_release_that_cannot_be_read_is_reported_and_has_no_row(build, folder):

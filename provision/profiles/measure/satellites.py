@@ -233,11 +233,10 @@ def _add_framework(row: Row, fact: Row, documents: Documents) -> None:
         d for d in documents.get("satellite_frameworks", ())
         if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
     ]  # fmt: skip
-    if frameworks := [
-        *(d["built_for"] for d in documented),
-        *filter(None, [framework_of(fact, row["platform"])]),
-    ]:
-        row["built_for"] = frameworks[0]
+    if documented:
+        row |= {"built_for": documented[0]["built_for"], "built_by": "document"}
+    elif stated := framework_of(fact, row["platform"]):
+        row["built_for"] = stated
     if cudas := [d["cuda"] for d in documented if "cuda" in d and row.get("cuda")]:
         row["cuda"] = cudas[0]
     for extra in documents.get("satellite_extras", ()):
