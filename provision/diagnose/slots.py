@@ -115,7 +115,8 @@ _UNUSED = re.compile(
 )
 _FRAGMENTED = 0.2  # of the reserved memory that is unused
 _BUILT = re.compile(
-    r"(?:Failed building wheel for|Building wheel for|Failed to build|pip3? install(?: -\S+)*|Collecting) ([A-Za-z][\w.-]{1,60})"
+    r"(?:Failed building wheel for|Building wheel for|Failed to(?: download and)? build|pip3? install(?: -\S+)*|Collecting) "
+    r"`?([A-Za-z][\w.-]{1,60})(?![\w.-]|` into the environment)"  # uv names in backticks what it builds, and a remedy
 )
 _WORKED = re.compile(
     r"\b(?:works|worked)(?: fine)? (?:with|in|on) ((?:[A-Za-z]\w* )?v?\d+\.\d+(?:\.\d+)*)|"

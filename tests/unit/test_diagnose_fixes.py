@@ -166,6 +166,11 @@ def test_what_would_decide_is_said_once_and_not_of_a_certain_cause():
             "pip install --no-build-isolation flash-attn",
         ),
         (
+            ["error: Failed to build `sage @ file:///sage`", "ModuleNotFoundError: No module named 'torch'", "or `uv pip install torch` into the environment and"],
+            "build_toolkit_missing_or_mismatched",
+            "uv pip install --no-build-isolation sage`",
+        ),
+        (
             ["ERROR: Could not find a version that satisfies the requirement torch==2.1.0+cu118 (from versions: 2.6.0, 2.7.1)"],
             "no_gpu_build_for_platform",
             "pip install torch==2.1.0 --index-url https://download.pytorch.org/whl/cu118",
