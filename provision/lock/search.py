@@ -43,7 +43,12 @@ def search(
     closed: LockError | None = None
     first: LockError | None = None  # an error that explains more than that of the request after it
     while True:
-        state = State(FittingBuilds(context), rules, locked, has_pip)
+        fitting = FittingBuilds(context)
+        here, python = context.request.pythons, fitting.newest.python
+        if here and python and python not in here:  # none of this machine fits, and uv downloads one
+            context = context.with_request(pythons=())
+            fitting = FittingBuilds(context)
+        state = State(fitting, rules, locked, has_pip)
         # Wheel variants are on the user's own indexes, and what is on the PyTorch index is taken from there.
         of_pytorch = any(b.index == "pytorch" for b in state.fitting.newest.builds)
         if not of_pytorch and (varied := add_variants(context)) is not context:

@@ -310,6 +310,16 @@ def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(gp
     assert gpuenv("add", "more", "--env", "nowhere").code == 2
 
 
+def test_a_project_is_locked_for_a_python_that_the_machine_lacks(gpuenv, index):
+    (gpuenv.work / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\nrequires-python = "==3.14.*"\n'
+    )
+    ask = ("--framework", "jax", "--index", "pypi", "--device", "cpu", "--project", ".", "--json")
+    index.add_plan(ok(gpuenv("resolve", *ask)).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    assert ok(gpuenv("lock", *ask)).json["plan"]["python"] == "3.14"
+
+
 def test_a_pyproject_comes_along_with_its_extras(stack, gpuenv, index):
     index.add("extra-thing", "3.0")
     pyproject = gpuenv.work / "pyproject.toml"
