@@ -138,8 +138,7 @@ def remove_old(folder: Path, before: Bundle, files: Iterable[BundleFile]) -> Non
 def list_files(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
     """Return existing files with their sizes and hashes."""
     return tuple(
-        BundleFile(path=p, size=(folder / p).stat().st_size, sha256=hash_file(folder / p)["sha256"])
-        for p in paths
+        BundleFile(path=p, size=(folder / p).stat().st_size, sha256=hash_file(folder / p)) for p in paths
     )
 
 

@@ -179,10 +179,9 @@ class BundledLock:
         self.notes.append(
             f"the bundle contains {package.name} as a wheel that was built earlier from {line.removeprefix('-e ')}"
         )
-        sha256 = hash_file(folder / name)["sha256"]
         return LockedPackage(
-            name=package.name, version=name.split("-")[1], url=(folder / name).as_uri(), sha256=sha256,
-            size=(folder / name).stat().st_size,
+            name=package.name, version=name.split("-")[1], url=(folder / name).as_uri(),
+            sha256=hash_file(folder / name), size=(folder / name).stat().st_size,
         )  # fmt: skip
 
     def build_tools(self) -> list[Download]:

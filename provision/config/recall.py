@@ -71,15 +71,9 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     belong to this user, to the environment's owner or to root, and nobody else may write to it. Raises DataError
     for an invalid file, BuildError for an unreadable record.
     """
-    recorded = record.read(env, "request.json").get("choices") if place.made_by_gpuenv(env) else None
-    named = recorded.get("config") if isinstance(recorded, dict) else None
-    if (
-        not isinstance(named, str)
-        or not Path(named).is_absolute()
-        or Path(named).name not in (*YAML_NAMES, PYPROJECT)
-    ):
+    file = record.read_config_path(env) if place.made_by_gpuenv(env) else None
+    if file is None or file.name not in (*YAML_NAMES, PYPROJECT):
         return None
-    file = Path(named)
     vouched = record.is_vouched(env)
     if not vouched and not registry.has_record(record.digest_record(env.resolve())):
         return OwnProject(file=file, problem=record.explain_unvouched(env))

@@ -52,10 +52,16 @@ def read(env: Path, name: str) -> dict[str, Any]:
 def is_of_project(env: Path) -> bool:
     """Return whether the environment was made from a project's file, whose contents the options do not repeat."""
     try:
-        recorded = read(env, "request.json").get("choices")
+        return read_config_path(env) is not None
     except BuildError:
         return False
-    return isinstance(recorded, dict) and bool(recorded.get("config"))
+
+
+def read_config_path(env: Path) -> Path | None:
+    """Return the project's file that the environment was made from, as its record says. Raises BuildError."""
+    recorded = read(env, "request.json").get("choices")
+    named = recorded.get("config") if isinstance(recorded, dict) else None
+    return Path(named) if isinstance(named, str) and Path(named).is_absolute() else None
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:

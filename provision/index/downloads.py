@@ -183,9 +183,8 @@ def part_path(path: Path) -> Path:
 
 
 def has_hashes(path: Path, hashes: Mapping[str, str]) -> bool:
-    """Return whether a file has these hashes. It is read once."""
-    actual = hash_file(path, tuple(hashes)) if hashes else {}
-    return all(actual[name] == value.lower() for name, value in hashes.items())
+    """Return whether a file has these hashes."""
+    return all(hash_file(path, name) == value.lower() for name, value in hashes.items())
 
 
 def _discard_part(half: Path, report: Progress) -> None:

@@ -499,7 +499,7 @@ def _choose_file(package: Package, tags: Mapping[Tag, int]) -> LockedPackage:
     url = escape_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256")
     if sha256 is None and url.startswith("file:"):
-        sha256 = hash_file(path_of_url(url))["sha256"]
+        sha256 = hash_file(path_of_url(url))
     return pylock.check_file_name(LockedPackage(
         name=str(package.name), version=str(package.version or ""), url=url, sha256=sha256, index=package.index,
         size=file.size, unhashed=sha256 is None and file is not best,

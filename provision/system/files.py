@@ -20,7 +20,7 @@ import re
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, final
@@ -457,19 +457,18 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
 _PIECE = 1 << 22
 
 
-def hash_file(path: str | Path, names: Sequence[str] = ("sha256",)) -> dict[str, str]:
-    """Return the digests of a file in hexadecimal, by the name of the algorithm. Raises OSError."""
-    states = {name: hashlib.new(name, usedforsecurity=False) for name in names}
+def hash_file(path: str | Path, algorithm: str = "sha256") -> str:
+    """Return the digest of a file in hexadecimal. Raises OSError."""
+    state = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # thousands of files
         while piece := file.read(_PIECE):
-            for state in states.values():
-                state.update(piece)
-    return {name: state.hexdigest() for name, state in states.items()}
+            state.update(piece)
+    return state.hexdigest()
 
 
 def hash_readable(path: str | Path) -> str | None:
     """Return the sha256 of a file in hexadecimal; None for a file that cannot be read."""
     try:
-        return hash_file(path)["sha256"]
+        return hash_file(path)
     except OSError:
         return None

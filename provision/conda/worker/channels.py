@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import tomli_w
 
-from . import Json, awaited, write_progress
+from . import Json, awaited
 
 _DEFAULT = "conda-forge"
 
@@ -209,7 +209,6 @@ async def solve(request: Json) -> Json:
     offered = list_channels(request, settled)
     shown = [strip_url(c.base_url) for c in offered]
     awaited.update(shown)
-    write_progress("reading", channels=shown)
     attempts = request["attempts"]
 
     async def query(names: set[str]) -> list[Any]:

@@ -113,7 +113,7 @@ def _check_local_files(packages: list[Json]) -> None:
         if not package["url"].startswith("file:"):
             continue
         name = "sha256" if package["sha256"] else "md5"
-        actual = hash_file(unquote(urlsplit(package["url"]).path), (name,))[name]
+        actual = hash_file(unquote(urlsplit(package["url"]).path), name)
         if actual != package[name]:
             raise ValueError(
                 f"hash mismatch for {package['url']}: expected {name} {package[name]}, found {actual}"
