@@ -381,7 +381,7 @@ class CondaEnvironment:
         elif row and row.means == "cpu":
             self.device = "cpu"
             self.origins.setdefault("device", origin)
-        elif row and row.means == "plan":
+        elif row and row.means in ("cuda", "plan"):
             self.left.append(
                 f"{quote_text(text)} ({origin}) is ignored, because gpuenv selects this package itself"
             )
