@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 class Mistakes:
-    """The mistakes in a file, as messages."""
+    """The mistakes in a file, each with its place."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.found = name, list[str]()
+        self.name, self.found = name, list[tuple[str, str]]()
         self.language = "TOML" if name.endswith(".toml") else "YAML"
 
     def add(self, at: YamlNode | NotReadError, text: str) -> None:
         place, key = self.name if at.line is None else f"{self.name}:{at.line}", at.path
-        self.found.append(f"{place}: {key}: {text}" if key else f"{place}: {text}")
+        self.found.append((f"{place}: {key}" if key else place, text))
 
 
 def read_table(node: YamlNode, known: Iterable[str], mistakes: Mistakes) -> dict[str, YamlNode]:
@@ -426,6 +426,19 @@ def read_bytes(path: Path) -> bytes:
 
 def parse_config(name: str, data: bytes) -> ProjectConfig:
     """Parse the bytes of the gpuenv.yaml or pyproject.toml called `name`. Raises DataError."""
+    values, mistakes = read_document(name, data)
+    if mistakes:
+        many = len(mistakes)
+        raise DataError(
+            f"{name} is invalid: {many} mistake{'s' * (many > 1)}",
+            problems=tuple(f"{place}: {text}" for place, text in mistakes),
+            hint="correct these lines, and repeat the command",
+        )
+    return ProjectConfig(**values)
+
+
+def read_document(name: str, data: bytes) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Return what a project's file says, and the mistakes in it with their places."""
     mistakes = Mistakes(name)
     values: dict[str, Any] = {}
     try:
@@ -435,14 +448,7 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
     else:
         if root is not None and not (root.kind == "scalar" and root.taken_for == "nothing"):
             values = _read_project(root, mistakes)
-    if mistakes.found:
-        many = len(mistakes.found)
-        raise DataError(
-            f"{name} is invalid: {many} mistake{'s' * (many > 1)}",
-            problems=tuple(mistakes.found),
-            hint="correct these lines, and repeat the command",
-        )
-    return ProjectConfig(**values)
+    return values, mistakes.found
 
 
 def _read_values(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..model import FRAMEWORKS, InitDecision, InitResult, WrittenFile
 from ..requirements.folder import FolderFindings
 from ..requirements.quote import quote_text, suggest_version
@@ -18,7 +18,7 @@ from ..system.files import suggest_fix
 from ..templates import fill, read
 from .edit import write_files
 from .env import find_in_folder
-from .file import CONFIG_NAME, parse_config, read_config
+from .file import CONFIG_NAME, read_config, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +122,10 @@ _COMPUTES = "computes its requirements: lock runs it"
 
 
 def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) -> str:
-    """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings. Raises DataError."""
+    """Return the text of a gpuenv.yaml with the frameworks, each with its origin, and the findings.
+
+    Raises UsageError for invalid values of --framework.
+    """
     lists = {"frameworks": frameworks, "requirements": signs.requirements.items(), "packages": signs.packages.items()}  # fmt: skip
     rows = {
         key: "\n".join(
@@ -152,7 +155,11 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
             ],
         },
     )
-    parse_config(CONFIG_NAME, text.encode())
+    if mistakes := read_document(CONFIG_NAME, text.encode())[1]:
+        raise UsageError(
+            f"--framework: {'; '.join(mistake for _, mistake in mistakes)}",
+            hint=f"name {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]}, each once, such as --framework 'torch>=2.6'",
+        )
     return text
 
 
@@ -192,7 +199,7 @@ def write_project_files(
         findings.run()
         chosen = _choose_frameworks(frameworks, findings)
         named = tuple(text for text, _ in chosen)
-        contents[path] = _render_valid(findings, chosen)
+        contents[path] = render_config(findings, chosen).encode()
         files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=""))
         decisions += list_decisions(findings, chosen)
         remarks += findings.remarks
@@ -220,18 +227,6 @@ def write_project_files(
         decisions=tuple(decisions),
         notes=tuple(remarks),
     )
-
-
-def _render_valid(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> bytes:
-    """Return the contents of gpuenv.yaml. Raises UsageError for invalid values of --framework."""
-    try:
-        return render_config(findings, chosen).encode()
-    except DataError as error:
-        mistakes = "; ".join(problem.split(": ", 2)[2] for problem in error.problems)
-        raise UsageError(
-            f"--framework: {mistakes}",
-            hint=f"name {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]}, each once, such as --framework 'torch>=2.6'",
-        ) from error
 
 
 def list_decisions(findings: FolderFindings, chosen: Sequence[tuple[str, str]]) -> list[InitDecision]:

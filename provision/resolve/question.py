@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from packaging.requirements import Requirement
 
@@ -17,13 +17,14 @@ from ..model import (
     GpuModel,
     KnownBadRelease,
     Profiles,
-    RejectionReason,
     Request,
     RequestContext,
     Target,
 )
 from ..model.values import Value
 from ..system.versions import allows, major, meets, version
+
+T = TypeVar("T")
 
 
 @cache
@@ -44,24 +45,21 @@ class Question(Value, kw_only=False):
     profiles: Profiles
     available: AvailableWheels
     others: tuple[Question, ...] = ()
-    _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def memoize(
-        self, key: Hashable, find: Callable[[], Iterable[RejectionReason]]
-    ) -> tuple[RejectionReason, ...]:
+    def memoize(self, key: Hashable, find: Callable[[], Iterable[T]]) -> tuple[T, ...]:
         """Return the result of `find`, computed once per key. Most builds share CUDA, kernels and Pythons."""
         if key not in self.known:
             self.known[key] = tuple(find())
-        reasons: tuple[RejectionReason, ...] = self.known[key]
-        return reasons
+        found: tuple[T, ...] = self.known[key]
+        return found
 
     def replace(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
         """Return the question with another request, target or wheels, or with `others`. Look-ups in the profiles are
         kept."""
         if not parts.keys() & {"target", "others"}:
             parts["others"] = tuple(o.replace(**parts) for o in self.others)
-        other = dataclasses.replace(self, **({"others": ()} | parts), known={}, _usable={})  # type: ignore[arg-type]  # by name
+        other = dataclasses.replace(self, **({"others": ()} | parts), known={})  # type: ignore[arg-type]  # by name
         for name in ("gpus", "releases", "known_bad"):
             other.__dict__[name] = getattr(self, name)  # cached_property stores its value there
         return other
@@ -153,12 +151,10 @@ class Question(Value, kw_only=False):
 
     def pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that this build can be used with, best first."""
-        key: Hashable = (build.python, build.unresolvable)
+        key: Hashable = ("pythons", build.python, build.unresolvable)
         if any(b.pythons and b.name == build.framework for b in self.request.bounds):
             key = (key, build.framework, build.version)
-        if key not in self._usable:
-            self._usable[key] = self._pythons(build)
-        return self._usable[key]
+        return self.memoize(key, lambda: self._pythons(build))
 
     def _pythons(self, build: Build) -> tuple[str, ...]:
         refused = {u.split(":", 1)[0] for u in build.unresolvable}
