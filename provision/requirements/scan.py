@@ -52,9 +52,13 @@ class Scan(FolderFindings):
     known: Profiles
     environ: Mapping[str, str]
     is_declared: bool = True
+    is_project: bool = False
+    documents: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def run(self) -> None:
         """Scan the folder without running anything in it."""
+        self.is_project = states_requirements(self.folder)
+        self.documents = dict(_read_documents(self.folder))
         self.not_installed = find_reason(self.folder)
         covered = self._read_project()
         self._read_lists(covered)
@@ -72,7 +76,7 @@ class Scan(FolderFindings):
 
     def _read_project(self) -> set[str]:
         """Record what pyproject.toml, setup.py and setup.cfg state, and return the files that they read."""
-        if not states_requirements(self.folder):
+        if not self.is_project:
             return set()
         try:
             defaults = table_at(read_pyproject(self.folder), "tool", "uv").get("default-groups")
@@ -91,7 +95,7 @@ class Scan(FolderFindings):
     def _read_lists(self, covered: set[str]) -> None:
         """Record the requirement file that the project installs, and name the others."""
         names = _find_lists(self.folder)
-        mentions = _find_mentions(self.folder, names)
+        mentions = self._find_mentions(names)
         for name, why in _choose_lists(names, mentions, declared=bool(self.named or self.frameworks)):
             if str((self.folder / name).absolute()) in covered:
                 continue
@@ -110,18 +114,14 @@ class Scan(FolderFindings):
                 self._carry_lines(required.lines)
                 continue
             self._record_file(name, required, why)
-            if not states_requirements(self.folder) and any(
-                n.local == str(self.folder.resolve()) for n in required.lines
-            ):
+            if not self.is_project and any(n.local == str(self.folder.resolve()) for n in required.lines):
                 self.project = "."  # the file requires the folder, which install: false omits
         self.left |= {
             name: mentions.get(name, "")
             for name in names
             if str((self.folder / name).absolute()) not in covered
         }
-        if not states_requirements(
-            self.folder
-        ):  # projects beside each other: none of them is that of the folder
+        if not self.is_project:  # projects beside each other: none of them is that of the folder
             self.left |= {p.relative_to(self.folder).as_posix(): "" for p in _find_projects(self.folder)}
 
     def _read_file(self, name: str | None) -> ProjectRequirements:
@@ -236,9 +236,7 @@ class Scan(FolderFindings):
             brings = {extra: found for extra, found in brings.items() if main[0] in found}
         for_gpu = [extra for extra in brings if re.search(r"gpu|cuda", extra, re.IGNORECASE)]
         own = re.escape(find_project_name(self.folder) or "")
-        installed = re.findall(
-            rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(text for _, text in _read_documents(self.folder))
-        )
+        installed = re.findall(rf"(?:\.|\b{own})\[([\w,\s-]+)\]", " ".join(self.documents.values()))
         shown = [
             e for words in installed for e in map(str.strip, words.split(",")) if e in (for_gpu or brings)
         ]
@@ -286,20 +284,13 @@ class Scan(FolderFindings):
 
     def _read_commands(self) -> None:
         """Copy what a Dockerfile installs, or a notebook in a folder of notebooks, where no file states requirements."""
-        if (
-            self.frameworks
-            or self.named
-            or self.requirements
-            or self.left
-            or states_requirements(self.folder)
-        ):
+        if self.frameworks or self.named or self.requirements or self.left or self.is_project:
             return
-        texts = [
-            (path, text) for path, text in _read_documents(self.folder) if path.name.startswith("Dockerfile")
+        images = [
+            one for one in self.documents.items() if PurePosixPath(one[0]).name.startswith("Dockerfile")
         ]
-        named = ((path.relative_to(self.folder).as_posix(), text) for path, text in texts)
         read = self._start_reading()
-        read.read_commands([*named, *read_notebooks(self.folder)])
+        read.read_commands([*images, *read_notebooks(self.folder)])
         self._take_over(read, "")
         self.is_declared = False
 
@@ -328,7 +319,7 @@ class Scan(FolderFindings):
         nothing else. Several are left to the user."""
         named: dict[str, str] = {
             name: origin
-            for origin, line in _read_lines(self.folder)
+            for origin, line in self._list_lines()
             for name in _CREATES.findall(line)
             if (self.folder / name).is_file()
         }
@@ -361,18 +352,40 @@ class Scan(FolderFindings):
         self.refused = self.refused or error
         self.remarks.append(f"{what}: {error.message}")
 
+    # --- documents -----------------------------------------------------------------------------
+
+    def _list_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of documents, each with its origin ("README.md line 2")."""
+        for name, text in self.documents.items():
+            yield from ((f"{name} line {number}", line) for number, line in enumerate(text.splitlines(), 1))
+
+    def _find_mentions(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the requirement files that documents and build files install, each with file and line, in their order."""
+        mentions: dict[str, str] = {}
+        known = set(names)
+        for origin, line in self._list_lines():
+            for name in (_READS if origin.startswith("setup.py ") else _INSTALLS).findall(line):
+                if name in known:
+                    mentions.setdefault(name, origin)
+        return mentions
+
+    def _find_commands(self, names: set[str]) -> list[str]:
+        """Return the releases of some packages that documents install by hand: "README.md line 2 installs torch==2.4.0"."""
+        found: dict[str, str] = {}
+        for origin, line in self._list_lines():
+            words = [w.strip("'\"`,.") for match in _INSTALLS_BY_HAND.findall(line) for w in match.split()]
+            named = " ".join(w for w in words if requirement_name(w) in names or w.startswith("pytorch="))
+            if "=" in named and "$" not in named:
+                found.setdefault(named, f"{origin} installs {named}")
+        return list(found.values())[:3]
+
     # --- imports -------------------------------------------------------------------------------
 
     def _decide_by_imports(self, seen: Mapping[str, ImportedModule], extras: Mapping[str, Listed]) -> None:
-        """Choose the framework if no file names one, and the packages if no file declares any.
-
-        A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
-        unknown name on an index.
-        """
+        """Choose the framework if no file names one, and the packages if no file declares any."""
         # A project that computes its requirements in code declares some too.
-        unread = states_requirements(self.folder) and (self.computed or not self.project)
+        unread = self.is_project and (self.computed or not self.project)
         declared = self.is_declared and bool(self.named or self.requirements or unread)
-        several = [name for name in self.left if not _has_word(name, _SIDE_WORDS)]
         if self.left and not (declared or self.project or self.remarks):
             self.remarks.append(
                 "no file at the top states requirements: run gpuenv init in the folder of one, or name one under requirements or project"
@@ -383,51 +396,70 @@ class Scan(FolderFindings):
             if declared and not self.frameworks:  # examples and tests do not decide what a project requires
                 self.remarks += [f"{name} is imported only in {list_first(users[name])}" for name in users]
                 users = {}
-        ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
-        onnxruntime = [self.named[n] for n in _ONNXRUNTIME if n in self.named]
-        others = [name for name in ranked if name not in self.cpu]
-        if not self.frameworks and self.cpu and not others:
-            self.frameworks, self.device = self.cpu, "cpu"
-            self.origins["device"] = next(iter(self.cpu.values()))
-        by = seen.get("onnxruntime", ImportedModule())
-        is_main = bool(onnxruntime) and bool(ranked) and len(by.files) > len(users[ranked[0]])
-        imported_one = None
-        if not self.frameworks and ranked and not is_main:
-            imported_one = next(iter(others), ranked[0])
-            self.frameworks[imported_one] = f"imported in {list_first(users[imported_one])}"
-            names = {imported_one, *(n for n, of in self.known.companions.items() if of == imported_one)}
-            self.remarks += _find_commands(self.folder, names)
-        if not self.frameworks and (onnxruntime or "onnxruntime" in seen):
-            imported = f"imported in {list_first(by.files or by.others)}" if by.files or by.others else ""
-            listed = self.origins.get("onnxruntime") or f"{''.join(onnxruntime[:1])} is declared"
-            self.frameworks["onnxruntime"] = listed if onnxruntime else imported
+        ranked = sorted(users.items(), key=lambda item: (-len(item[1]), PROJECT_FRAMEWORKS.index(item[0])))
+        by_hand = None if self.frameworks else self._choose_imported(ranked, seen)
         optional: dict[str, str] = {}
         for extra, lines in extras.items():
             for text, _ in lines:
                 optional.setdefault(requirement_name(text), f"extra {quote_text(extra)}")
         optional = list_aside(self.folder) | optional
         self.remarks += [
-            f"{name} is imported in {list_first(users[name])}, but "
+            f"{name} is imported in {list_first(programs)}, but "
             + (f"only {optional[name]} declares it" if name in optional else "not declared")
-            for name in ranked
+            for name, programs in ranked
             if name not in self.frameworks and name not in self.cpu
         ]
+        declared = declared or any(not _has_word(name, _SIDE_WORDS) for name in self.left)
+        if not self.computed:
+            self._list_imported(seen, optional, by_hand, declared=declared)
+
+    def _choose_imported(
+        self, ranked: Sequence[tuple[str, list[str]]], seen: Mapping[str, ImportedModule]
+    ) -> str | None:
+        """Choose the framework that programs import, and return it if no file has ONNX Runtime or a build for the CPU."""
+        others = [item for item in ranked if item[0] not in self.cpu]
+        if self.cpu and not others:
+            self.frameworks, self.device = self.cpu, "cpu"
+            self.origins["device"] = next(iter(self.cpu.values()))
+            return None
+        declared = next((self.named[n] for n in _ONNXRUNTIME if n in self.named), None)
+        by = seen.get("onnxruntime", ImportedModule())
+        if ranked and not (declared and len(by.files) > len(ranked[0][1])):
+            chosen, programs = others[0]
+            self.frameworks[chosen] = f"imported in {list_first(programs)}"
+            names = {chosen, *(n for n, of in self.known.companions.items() if of == chosen)}
+            self.remarks += self._find_commands(names)
+            return chosen
+        if declared:
+            self.frameworks["onnxruntime"] = self.origins.get("onnxruntime") or f"{declared} is declared"
+        elif "onnxruntime" in seen:
+            self.frameworks["onnxruntime"] = f"imported in {list_first(by.files or by.others)}"
+        return None
+
+    def _list_imported(
+        self,
+        seen: Mapping[str, ImportedModule],
+        optional: Mapping[str, str],
+        by_hand: str | None,
+        *,
+        declared: bool,
+    ) -> None:
+        """List the packages of imported modules that no file declares: where `declared` only those beside a framework.
+
+        A package needs a row of known names and a program that cannot be imported without it: anyone may have registered an
+        unknown name on an index.
+        """
         for module in sorted(seen, key=str.lower):
             package, where = find_package(module, self.known), seen[module].files
             if (
                 not where
-                or self.computed
                 or module in (*PROJECT_FRAMEWORKS, "onnxruntime")
                 or self._is_covered(module, package)
             ):
                 continue
             only = optional.get(canonicalize_name(package or module))
             # Who installs a framework by hand installs its companions by the same line.
-            if (
-                package
-                and not only
-                and (not (declared or several) or self.known.companions.get(package, "") == imported_one)
-            ):
+            if package and not only and (not declared or self.known.companions.get(package, "") == by_hand):
                 self.packages[package] = f"imported in {list_first(where)}"
                 self.named[canonicalize_name(package)] = package
             elif package or not any(other.startswith(f"{module}.") for other in seen):
@@ -528,45 +560,16 @@ _INSTALLS = re.compile(r"(?:-r|--requirements?)[ =]*[\"']?(?:\./)?([\w./-]+\.txt
 _READS = re.compile(r"[\"'](?:\./)?([\w./-]+\.txt)[\"']")
 
 
-def _find_mentions(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the requirement files that documents and build files install, each with file and line, in their order."""
-    mentions: dict[str, str] = {}
-    known = set(names)
-    for origin, line in _read_lines(folder):
-        for name in (_READS if origin.startswith("setup.py ") else _INSTALLS).findall(line):
-            if name in known:
-                mentions.setdefault(name, origin)
-    return mentions
-
-
 _INSTALLS_BY_HAND = re.compile(r"\b(?:pip3?|conda|mamba) install\b(.*)")
 
 
-def _find_commands(folder: Path, names: set[str]) -> list[str]:
-    """Return the releases of some packages that documents install by hand: "README.md line 2 installs torch==2.4.0"."""
-    found: dict[str, str] = {}
-    for origin, line in _read_lines(folder):
-        words = [w.strip("'\"`,.") for match in _INSTALLS_BY_HAND.findall(line) for w in match.split()]
-        named = " ".join(w for w in words if requirement_name(w) in names or w.startswith("pytorch="))
-        if "=" in named and "$" not in named:
-            found.setdefault(named, f"{origin} installs {named}")
-    return list(found.values())[:3]
-
-
-def _read_documents(folder: Path) -> Iterator[tuple[Path, str]]:
+def _read_documents(folder: Path) -> Iterator[tuple[str, str]]:
     paths = dict.fromkeys(p for pattern in _DOCUMENTS for p in sorted(folder.glob(pattern)) if p.is_file())
     for path in list(paths)[:_MOST_DOCUMENTS]:
         try:
-            yield path, untrusted.read_text(path, _MOST_BYTES)
+            yield path.relative_to(folder).as_posix(), untrusted.read_text(path, _MOST_BYTES)
         except OSError:
             continue
-
-
-def _read_lines(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of documents, each with its origin ("README.md line 2")."""
-    for path, text in _read_documents(folder):
-        name = path.relative_to(folder).as_posix()
-        yield from ((f"{name} line {number}", line) for number, line in enumerate(text.splitlines(), 1))
 
 
 def _choose_lists(names: list[str], mentions: Mapping[str, str], *, declared: bool) -> list[tuple[str, str]]:
