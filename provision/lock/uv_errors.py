@@ -161,11 +161,11 @@ def _no_solution(
     named = tuple(n for n in dict.fromkeys(map(requirement_name, roots)) if n and is_named(n, log))
     lines = [f"{n.text} ({n.origin})" for n in needs if n.package in named]
     without = refusals.find_absent_package(log)
-    holdings, newest, _ = _read_holdings(without, sources)
+    holdings, releases, _ = _read_holdings(without, sources)
     old = _PLATFORM.search(plain := _clean_log(log))
     pin = _pin(without, [*roots, *(n.text for n in needs)])
-    if pin and newest:
-        message = f"{without} has no version {pin}; the newest is {newest}"
+    if pin and releases:
+        message = f"{without} has no version {pin}; {_describe_nearest(Version(pin), releases)}"
         lines = [f"{n.text} ({n.origin})" for n in needs if _pin(without, [n.text])]
     elif holdings:
         message = f"no version of {without} meets all requirements: {'; '.join(holdings)}"
@@ -209,11 +209,11 @@ def _explain_absent(
 
 def _read_holdings(
     name: str | None, sources: PackageSources
-) -> tuple[list[str], Version | None, LockError | None]:
-    """Return a sentence for each index (its versions, or that it has none, or its error), the newest version on the
-    indexes (without prereleases if there are others), and the last error."""
+) -> tuple[list[str], list[Version], LockError | None]:
+    """Return a sentence for each index (its versions, or that it has none, or its error), the versions on the indexes
+    (without prereleases if there are others), and the last error."""
     if name is None or sources.offline or sources.no_index:
-        return [], None, None
+        return [], [], None
     from ..index.downloads import add_credentials
     from ..index.http import Http
 
@@ -235,8 +235,16 @@ def _read_holdings(
         else:
             held = f"{len(versions)} versions of {name}, {versions[0]} to {versions[-1]}"
         sentences.append(f"{redact(index)} has {held}")
-    newest = max([v for v in every if not v.is_prerelease] or every, default=None)
-    return sentences, newest, unread
+    return sentences, [v for v in every if not v.is_prerelease] or [*every], unread
+
+
+def _describe_nearest(pin: Version, releases: Sequence[Version]) -> str:
+    """Return the newest of the releases before a version, and the oldest of those after it."""
+    before = max((v for v in releases if v < pin), default=None)
+    after = min((v for v in releases if v > pin), default=None)
+    if before and after:
+        return f"the nearest are {before} and {after}"
+    return f"the newest is {before}" if before else f"the oldest is {after}"
 
 
 def _pin(name: str | None, texts: Iterable[str]) -> str | None:

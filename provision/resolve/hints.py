@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, requirement_name
+from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, VersionBound, requirement_name
 from ..system.versions import major, meets, specifiers, version
 from .choice import has_builds
 from .question import Question
@@ -82,7 +82,7 @@ def _versions(question: Question) -> Steps:
         yield f"use {names}: without bounds some versions fit", _loosen(question)
 
 
-def _list_nearest(question: Question, wanted: FrameworkRequest) -> list[str]:
+def _list_nearest(question: Question, wanted: FrameworkRequest | VersionBound) -> list[str]:
     """Return known versions outside the bounds, ordered by the number of versions between."""
     rows = {b.version for b in question.profiles.builds if b.framework == wanted.name and not b.yanked}
     known = sorted((v for v in rows if question.request.pre or not version(v).is_prerelease), key=version)
@@ -161,11 +161,15 @@ def _bounds(question: Question) -> Steps:
     bounds = question.request.bounds
     for i, bound in enumerate(bounds):
         text = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"
-        known = sorted(
-            (b.version for b in question.profiles.builds if b.framework == bound.name), key=version
-        )
-        if known and not any(meets(v, bound.specifier) for v in known):
-            text += f": gpuenv knows {bound.name} {known[0]} to {known[-1]}"
+        known = {b.version for b in question.profiles.builds if b.framework == bound.name}
+        if not any(meets(v, bound.specifier) for v in known):
+            for near in _list_nearest(question, bound):
+                other = dataclasses.replace(bound, specifier=f"=={near}")
+                changed = (*bounds[:i], other, *bounds[i + 1 :])
+                yield (
+                    f"{text} to =={near}: the nearest version that fits",
+                    change_request(question, bounds=changed),
+                )
         yield text, change_request(question, bounds=bounds[:i] + bounds[i + 1 :])
     if question.request.requires_python:
         where = question.request.python_origin or "the project"

@@ -298,10 +298,16 @@ def refused(ran):
     return ran.json["error"]
 
 
-def test_a_version_that_nobody_has_is_named_with_the_newest(torches, index):
+def test_a_version_that_nobody_has_is_named_with_the_nearest(torches, index):
     index.add("plain", "2.0")
-    error = refused(torches("lock", "--json", "--with", "plain==99", *ASK))
-    assert "plain has no version 99; the newest is 2.0" in error["message"]
+    index.add("plain", "3.0")
+    for pin, said in (
+        ("99", "the newest is 3.0"),
+        ("2.1", "the nearest are 2.0 and 3.0"),
+        ("1", "the oldest is 2.0"),
+    ):
+        error = refused(torches("lock", "--json", "--with", f"plain=={pin}", *ASK))
+        assert f"plain has no version {pin}; {said}" in error["message"]
 
 
 def test_a_name_that_is_close_to_a_known_one_is_asked_for(torches, index):

@@ -268,11 +268,12 @@ def test_the_fix_of_a_projects_framework_names_its_file():
     assert plan.hint.startswith("change torch>=2.6 in gpuenv.yaml to torch==2.3.1: ")
 
 
-def test_a_bound_that_no_known_build_meets_is_a_hint_with_those_that_are_known():
+def test_a_bound_that_no_known_build_meets_is_a_hint_with_the_nearest_that_fits():
     bounds = (VersionBound(name="torch", specifier="==1.4.0", origin="requirements.txt line 1"),)
     plan = ask("torch", "tensorflow", bounds=bounds, driver="580.65.06", gpus=["A100"])
-    known = r"change .*torch==1\.4\.0 in requirements\.txt line 1: .*1\.\d+\.\d to 2\.\d+\.\d"
-    assert re.fullmatch(known, plan.hint)
+    assert re.match(
+        r"change .*torch==1\.4\.0 in requirements\.txt line 1 to ==2\.\d\.0: the nearest", plan.hint
+    )
     said = {r.text for one in plan.rejected for r in one.reasons if one.framework == "tensorflow"}
     assert "another framework has no build that fits" in said
 
