@@ -420,7 +420,8 @@ def read_bytes(path: Path) -> bytes:
         return trust.read_project(path, MAX_BYTES + 1)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read: {error.strerror}", hint="write one with `gpuenv init`"
+            f"{path} cannot be read: {error.strerror}",
+            hint="make it readable, or remove it and write one: gpuenv init",
         ) from error
 
 

@@ -186,7 +186,7 @@ def _read_modules(
     """
     try:
         data = path.read_bytes()[: MOST_NOTEBOOK_BYTES + 1]
-        text = _read_cells(data) if path.suffix == ".ipynb" else data.decode("utf-8", "replace")
+        text = _read_cells(data) if path.suffix == ".ipynb" else data.decode("utf-8-sig", "replace")
     except (OSError, ValueError, RecursionError):
         return {}, []
     modules: dict[str, bool] = {}

@@ -176,7 +176,7 @@ class _Folder:
             return self._read_setuptools()
         if not self.file.data:
             raise UsageError(
-                f"{self.folder} has no pyproject.toml, setup.cfg or setup.py",
+                f"{self.folder} has no pyproject.toml, setup.cfg or setup.py, or an empty one",
                 hint="name a folder that has one with --project, or a requirements file with -r",
             )
         if may_be_empty:

@@ -64,7 +64,7 @@ def contents(folder):
 
 
 def test_init_writes_gpuenv_yaml_makefile_and_gitignore(gpuenv, work):
-    write(work, {"requirements.txt": YOLO, "train.py": "import torch\nimport tensorflow\n"})
+    write(work, {"requirements.txt": YOLO, "train.py": "\ufeffimport tensorflow\nimport torch\n"})
     gpuenv.env["COLUMNS"] = "80"
     ran = ok(gpuenv("init"))
     assert ran.out.splitlines()[-1].startswith("gpuenv lock  # commit pylock.toml")
