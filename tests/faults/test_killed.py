@@ -346,6 +346,7 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
     old = made(place.get_old_path(env))
     (old / "bin").mkdir()
     (old / "bin" / "python").symlink_to(sys.executable)
+    (old / "pyvenv.cfg").touch()
     ran = gpuenv("run", "--", "python", "-c", "print('old')")
     assert ran.code == 0 and ran.out == "old\n" and "was interrupted; the environment is restored" in ran.err
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
