@@ -140,6 +140,18 @@ class Case(Value):
         """The text's GPU, by its number or the name of its board."""
         return self.facts.first("capability") or self.facts.first("board_capability")
 
+    @functools.cached_property
+    def cuda_built(self) -> str | None:
+        """The CUDA of the framework's build, from the text or from its release on the default index."""
+        if said := self.facts.first("cuda_build"):
+            return said
+        for name in ("torch", "tensorflow"):
+            key = (name, self.facts.first(name), "pypi")
+            found = {b.cuda for b in self.profiles.builds if (b.framework, b.version, b.index) == key}
+            if len(cudas := found - {None}) == 1:
+                return cudas.pop()
+        return None
+
     def runs_any(self, kernels: Sequence[str], capability: str) -> bool:
         """Return whether a GPU runs any of the kernels."""
         return find_run_mode(tuple(kernels), capability, self.profiles.tegra) is not None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 
 from ..model import FRAMEWORK_ALIASES, Evidence, GpuModel, format_cuda, format_cudnn, normalize_name
 from ..model.values import Value
-from ..system.versions import meets
+from ..system.versions import meets, numbers
 from .lines import Line, ShellCommand, read_commands
 
 CONDITIONS = frozenset(
@@ -57,6 +57,14 @@ class Facts:
         known = self.seen.setdefault(name, [])
         if len(known) < _MOST and all(f.value != value for f in known):
             known.append(Fact(value, where))
+
+    def add_all(self, found: Iterable[tuple[str, ...]], where: Evidence) -> None:
+        """Add what readers found."""
+        for name, value, *local in found:
+            if local:
+                self.add_package(name, value, local[0], where)
+            else:
+                self.add(name, value, where)
 
     def add_package(self, name: str, version: str, local: str | None, where: Evidence) -> None:
         """Add a package, and what its local version label says: +cu121, +cuda11.cudnn86, +cpu."""
@@ -112,8 +120,8 @@ def _dot(digits: str) -> str:
 
 def spell_cudnn(text: str) -> str:
     """Return a version of cuDNN with dots: 8907 is 8.9.7, 90100 is 9.1.0, (8, 3, 2) is 8.3.2."""
-    numbers = [int(number) for number in re.findall(r"\d+", text)]
-    return format_cudnn(numbers if len(numbers) > 1 else numbers[0]) or text
+    parts = numbers(text)
+    return format_cudnn(parts if len(parts) > 1 else parts[0]) or text
 
 
 def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
@@ -126,11 +134,11 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     }
     for i, line in enumerate(lines):
         low, where = line.text.lower(), line.evidence
-        _read_rows(facts, _LINES, line.text, where)
+        facts.add_all(_read_rows(_LINES, line.text), where)
         if i + 1 < len(lines):
             both = f"{line.text}\n{lines[i + 1].text.strip()}"
-            _read_rows(facts, _COMMANDS, both, where)
-            _read_rows(facts, _HEADINGS, both, lines[i + 1].evidence)
+            facts.add_all(_read_rows(_COMMANDS, both), where)
+            facts.add_all(_read_rows(_HEADINGS, both), lines[i + 1].evidence)
         for name, capability in _find_boards(low, boards):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
@@ -143,17 +151,17 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     return facts
 
 
-def _read_rows(facts: Facts, rows: Sequence[_CompiledRow], text: str, where: Evidence) -> None:
-    """Add what the patterns of some rows find in a text. Each is tried if the text has one of its words."""
+def _read_rows(rows: Sequence[_CompiledRow], text: str) -> _Found:
+    """Yield what the patterns of some rows find in a text. Each is tried if the text has one of its words."""
     low = text.lower()
     for words, pattern, reader in rows:
         if any(word in low for word in words):
             for match in pattern.finditer(text):
                 if isinstance(reader, str):
                     name, _, form = reader.partition("=")
-                    facts.add(name, match.expand(form) if form else match[match.lastindex or 0], where)
+                    yield name, match.expand(form) if form else match[match.lastindex or 0]
                 else:
-                    reader(facts, match, where)
+                    yield from reader(match)
 
 
 # --- names of GPU boards -----------------------------------------------------------------------
@@ -197,101 +205,101 @@ _WINDOWS, _MACOS = r"windows|\bwin[ -]?(?:7|8|1[01])\b", r"mac ?os|darwin|os x"
 _KEYED = r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*\x60]{0,2}\s{0,12}[:=]\s{0,4}[*\x60]{0,2}(\S.{0,400})$"
 
 
-def _read_entry(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    _read_rows(facts, _KEYS.get(match[1].strip().lower(), ()), match[2].strip(), where)
+def _read_entry(match: re.Match[str]) -> _Found:
+    return _read_rows(_KEYS.get(match[1].strip().lower(), ()), match[2].strip())
 
 
-def _read_cuda(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_cuda(match: re.Match[str]) -> _Found:
     value = match[0]
     versions = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value)
     versions = versions or re.findall(r"\b(1[0-9])\b", value)
     of_driver = "driver" in value and "toolkit" not in value and "nvcc" not in value
     for version in versions[: 1 if of_driver else 3]:
-        facts.add("driver_cuda" if of_driver else "cuda", version, where)
+        yield "driver_cuda" if of_driver else "cuda", version
 
 
-def _read_torch(facts: Facts, whole: re.Match[str], where: Evidence) -> None:
+def _read_torch(whole: re.Match[str]) -> _Found:
     low = whole[0].lower()
     if match := re.match(rf"[=<> v]{{0,4}}{_VERSION}", low):
         if not low.startswith("<"):
-            facts.add_package("torch", match[1], match[2], where)
+            yield "torch", match[1], match[2] or ""
         low = low[match.end() :]
     if match := re.search(
         r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
     ):
         digits = match[1] or match[2]
-        facts.add("cuda_build", digits if "." in digits else _dot(digits), where)
+        yield "cuda_build", digits if "." in digits else _dot(digits)
     if re.search(r"\bcpu\b", low):
-        facts.add("cpu_build", "yes", where)
+        yield "cpu_build", "yes"
 
 
-def _read_release(name: str, facts: Facts, whole: re.Match[str], where: Evidence) -> None:
+def _read_release(name: str, whole: re.Match[str]) -> _Found:
     value = whole[0]
     for match in list(re.finditer(_VERSION, value))[-1:]:
-        facts.add_package(name, match[1], match[2], where)
+        yield name, match[1], match[2] or ""
     if cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
-        facts.add("cuda_build", cuda[1], where)
+        yield "cuda_build", cuda[1]
 
 
-def _read_cudnn(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    facts.add("cudnn_loaded" if "loaded" in match[2] else "cudnn", match[1], where)
+def _read_cudnn(match: re.Match[str]) -> _Found:
+    yield "cudnn_loaded" if "loaded" in match[2] else "cudnn", match[1]
 
 
 # --- readers of any line ---------------------------------------------------------------------
 
 
-def _read_named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    facts.add_package(match[1], match[2], match[3], where)
+def _read_named(match: re.Match[str]) -> _Found:
+    yield match[1], match[2], match[3] or ""
 
 
-def _read_cuda_number(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_cuda_number(match: re.Match[str]) -> _Found:
     """Read a CUDA of one number: 11040 is 11.4."""
-    facts.add("driver_cuda", format_cuda(int(match[1])) or "", where)
+    yield "driver_cuda", format_cuda(int(match[1])) or ""
 
 
-def _read_cuda_digits(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    facts.add("cuda_build", _dot(match[1]), where)
+def _read_cuda_digits(match: re.Match[str]) -> _Found:
+    yield "cuda_build", _dot(match[1])
 
 
-def _read_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_pair(match: re.Match[str]) -> _Found:
     """Read the loaded and the compiled cuDNN of PyTorch, TensorFlow, XLA or JAX."""
     for name in ("loaded", "built"):
-        facts.add(f"cudnn_{name}", spell_cudnn(match[name]), where)
+        yield f"cudnn_{name}", spell_cudnn(match[name])
 
 
-def _read_older_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_older_pair(match: re.Match[str]) -> _Found:
     """Read the compiled and the loaded cuDNN of Paddle or TensorRT. A newer one than the compiled is no failure."""
-    built, loaded = ([int(n) for n in match[name].split(".")] for name in ("built", "loaded"))
+    built, loaded = (numbers(match[name]) for name in ("built", "loaded"))
     both = min(len(built), len(loaded))
     if loaded[:both] < built[:both]:
-        _read_pair(facts, match, where)
-        facts.add("cudnn_older", match["loaded"], where)
+        yield from _read_pair(match)
+        yield "cudnn_older", match["loaded"]
 
 
-def _read_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_kernels(match: re.Match[str]) -> _Found:
     """Read a build's arch list: two or more sm_XY on one line."""
     names = re.findall(r"sm_(\d{2,3})", match[0])
     if len(names) > 1:
-        facts.add("kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names), where)
+        yield "kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names)
 
 
-def _read_plain_kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_plain_kernels(match: re.Match[str]) -> _Found:
     """Read the architectures of llama.cpp (700, 750) or PaddlePaddle (70 75), and that of the GPU."""
-    numbers = [int(n) for n in (match["gpu"], *re.findall(r"\d{2,4}", match["kernels"]))]
-    scale = 100 if any(n >= 300 for n in numbers) else 10
-    gpu, *kernels = (f"{n // scale}.{n % scale // (scale // 10)}" for n in numbers)
-    facts.add("capability", gpu, where)
-    facts.add("kernels", " ".join(kernels), where)
+    found = [int(n) for n in (match["gpu"], *re.findall(r"\d{2,4}", match["kernels"]))]
+    scale = 100 if any(n >= 300 for n in found) else 10
+    gpu, *kernels = (f"{n // scale}.{n % scale // (scale // 10)}" for n in found)
+    yield "capability", gpu
+    yield "kernels", " ".join(kernels)
 
 
-def _read_capability(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_capability(match: re.Match[str]) -> _Found:
     text = match[1]
-    facts.add("capability", text if "." in text else f"{text[:-1]}.{text[-1]}", where)
+    yield "capability", text if "." in text else f"{text[:-1]}.{text[-1]}"
 
 
-def _read_missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+def _read_missing(match: re.Match[str]) -> _Found:
     for name in re.findall(_SONAME, match[0])[:6]:
-        facts.add("missing", name, where)
+        yield "missing", name
 
 
 _PACKAGES = (
@@ -313,7 +321,9 @@ _NO_GPU = (
     rf"|\b{_GPU}\b.{{0,12}}\b(?:unavailable|not (?:available|found|detected|visible|accessible|present))\b"
     rf"|\b(?:fail(?:ed|s)?|unable|cannot|can't|could ?n[o']t|can not|not able|did not|does not|doesn't|didn't)(?: to)? (?:\w+ ){{0,2}}?(?:find|infer|detect|see|use|access|utili[sz]e|locate|get)\b(?: \w+){{0,3}} {_GPU}\b"
 )
-_Reader = str | Callable[[Facts, re.Match[str], Evidence], None]
+_Found = Iterator[tuple[str, ...]]
+"""What a reader finds: facts with their values, and packages with their versions and local labels."""
+_Reader = str | Callable[[re.Match[str]], _Found]
 _CompiledRow = tuple[list[str], re.Pattern[str], _Reader]
 
 
@@ -495,11 +505,11 @@ def _add_cudnn(facts: Facts, match: re.Match[str] | None, line: Line) -> None:
 
 def _read_cudnn_header(facts: Facts, lines: Sequence[Line]) -> None:
     """Read the version in cudnn_version.h, which three lines define."""
-    numbers: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for line in lines:
         if "CUDNN_" in line.text and (match := _HEADER.search(line.text)):
-            numbers[match[1]] = match[2]
-            if len(numbers) == 3:
-                version = ".".join(numbers.pop(n) for n in ("MAJOR", "MINOR", "PATCHLEVEL"))
+            parts[match[1]] = match[2]
+            if len(parts) == 3:
+                version = ".".join(parts.pop(n) for n in ("MAJOR", "MINOR", "PATCHLEVEL"))
                 facts.add("cudnn", version, line.evidence)
                 facts.add("cudnn_listed", version, line.evidence)

@@ -27,7 +27,7 @@ def judge_driver(case: Case) -> Iterator[Candidate]:
     By NVIDIA's release notes, one driver version is the minimum for each major from CUDA 11 on
     (minor-version compatibility). Each older release has its own minimum.
     """
-    facts, built = case.facts, find_cuda_built(case)
+    facts, built = case.facts, case.cuda_built
     have, speaks = facts.first("driver"), facts.first("driver_cuda")
     if case.find_message("forward_compat", "library_mismatch") or not built or not (have or speaks):
         return
@@ -50,23 +50,6 @@ def judge_driver(case: Case) -> Iterator[Candidate]:
         f"This build's CUDA {built} requires {needs}; found {have or f'a driver for CUDA {speaks}'}",
         confidence="certain" if have and floor else "likely",
     )  # fmt: skip
-
-
-def find_cuda_built(case: Case) -> str | None:
-    """Return the CUDA of the framework's build, from the text or from its release on the default index."""
-    if said := case.facts.first("cuda_build"):
-        return said
-    for name in ("torch", "tensorflow"):
-        version = case.facts.first(name)
-        found = (
-            b
-            for b in case.profiles.builds
-            if b.framework == name and b.version == version and b.index == "pypi"
-        )
-        cudas = {b.cuda for b in found if b.cuda}
-        if version and len(cudas) == 1:
-            return cudas.pop()
-    return None
 
 
 def judge_kernel_module(case: Case) -> Iterator[Candidate]:

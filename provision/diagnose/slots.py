@@ -27,7 +27,6 @@ from ..system.versions import major
 from .case import Candidate, Case
 from .context import list_programs
 from .facts import CONDITIONS
-from .hardware import find_cuda_built
 from .libraries import find_cuda_of, find_cudnn_major
 from .lines import package_of, read_frame
 
@@ -205,7 +204,7 @@ def _find_wheels(shown: str, case: Case) -> Iterator[tuple[str, str]]:
             majors.setdefault(family.replace("_", "-"), set()).add(cuda)
     family = next((name for name in _FAMILIES if name in shown.lower()), None)
     two = next((n for n in majors if len(majors[n]) > 1 and (family is None or n in _FAMILIES[family])), None)
-    built = find_cuda_built(case)
+    built = case.cuda_built
     if two:
         both = sorted(majors[two])
         kept = major(built) if built and major(built) in both else both[-1]
@@ -277,7 +276,7 @@ def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[st
 def _add_versions(slots: dict[str, str], found: Candidate, case: Case) -> None:
     """Add the versions, labels and indexes that suit the text's driver, GPU, Python and CUDA."""
     facts = case.facts
-    built = find_cuda_built(case)
+    built = case.cuda_built
     if built:
         slots.setdefault("cuda_build", built)
         if floor := case.find_driver_floor(built):
