@@ -27,10 +27,9 @@ from .layers import check_framework_claims
 from .libraries import NVIDIA_LIBRARY
 from .probe import ProbeReport, run_probe
 from .results import (
-    FrameworkOutcome,
+    Results,
     judge_extensions,
     judge_extras,
-    judge_framework,
     judge_numpy,
 )
 from .settings import explain_startup_files, search_settings
@@ -185,8 +184,8 @@ def _is_unrequested(state: State, name: str) -> bool:
 def _run_framework(state: State, name: str, uuid: str | None) -> FrameworkVerdict:
     """Run the stages of a framework, on the MIG device `uuid` if there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
-    report, outcome = _ask_and_judge(state, name, {**state.environ, **hidden})
-    times = measure_stages(report)
+    outcome = _ask_and_judge(state, name, {**state.environ, **hidden})
+    report, times = outcome.report, measure_stages(outcome.report)
     for stage, judged in outcome.stages.items():
         state.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     for refused in filter(None, (judge_extensions(name, report), judge_numpy(name, report))):
@@ -201,7 +200,7 @@ def _run_framework(state: State, name: str, uuid: str | None) -> FrameworkVerdic
     elif outcome.is_bad:
 
         def cured(environ: Mapping[str, str]) -> bool:
-            return not _ask_and_judge(state, name, {**environ, **hidden})[1].is_bad
+            return not _ask_and_judge(state, name, {**environ, **hidden}).is_bad
 
         search_settings(state, name, cured, [x.path for x in outcome.verdict.libraries])
     if uuid is None:
@@ -211,17 +210,17 @@ def _run_framework(state: State, name: str, uuid: str | None) -> FrameworkVerdic
     return replace(outcome.verdict, devices=tuple(devices))
 
 
-def _ask_and_judge(
-    state: State, name: str, environ: Mapping[str, str]
-) -> tuple[ProbeReport, FrameworkOutcome]:
+def _ask_and_judge(state: State, name: str, environ: Mapping[str, str]) -> Results:
     """Ask a framework. A probe that was started early continues."""
     early = state.started.pop(name, None) if environ == state.environ else None
     report = early() if early else ask_framework(state, name, environ)
-    outcome, saw = judge_framework(state, name, report), report.last("framework")
-    wrong = check_framework_claims(name, saw, state.machine) if saw and state.machine else None
+    outcome = Results(state, name, report).judge()
+    wrong = (
+        check_framework_claims(name, outcome.saw, state.machine) if outcome.saw and state.machine else None
+    )
     if wrong and outcome.stages["framework"].status != "fail":
-        outcome = replace(outcome, stages={**outcome.stages, "framework": wrong})
-    return report, outcome
+        outcome.stages["framework"] = wrong
+    return outcome
 
 
 def ask_framework(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ from ..model import (
     LibraryFile,
     format_cudnn,
 )
-from ..model.values import Value
 from ..profiles.wording import make_finding
 from ..system.redaction import clean
 from ..system.versions import public
@@ -42,66 +42,331 @@ from .probe import GRADED, ProbeReport
 from .state import FRAMEWORK_STAGES, Judgement, State, fail_with
 
 
-class FrameworkOutcome(Value, kw_only=False):
-    """The judgements of a framework's stages, and its verdict.
+class Results:
+    """The results of a framework: the judgements of its stages by the report of its process, and the libraries that it mapped.
 
     `wrong` is true if numbers were wrong, or another cuDNN than the environment's ran.
     """
 
-    stages: Mapping[str, Judgement]
-    verdict: FrameworkVerdict
-    wrong: bool
+    def __init__(self, state: State, name: str, report: ProbeReport) -> None:
+        self.state, self.name, self.report = state, name, report
+        self.saw: Mapping[str, Any] = report.last("framework") or {}
+        self.libraries: tuple[LibraryFile, ...] = ()
+        self.stages: dict[str, Judgement] = {}
+        self.wrong = False
 
     @property
     def is_bad(self) -> bool:
         """Whether a stage failed, or another library than the environment's was loaded."""
         return any(j.status == "fail" or j.foreign for j in self.stages.values())
 
+    def judge(self) -> Results:
+        """Judge the stages, and return these results."""
+        state, report = self.state, self.report
+        stages = self.stages = {"framework": self.judge_import()}
+        if state.options.quick:
+            stages |= dict.fromkeys(FRAMEWORK_STAGES[1:], Judgement("skip", "not run with --quick"))
+            return self
+        owners = map_owners(state.installed.packages)
+        self.libraries = list_mapped(report, state.paths.roots, owners, state.device)
+        for stage in ("convolution", "matmul", "attention"):
+            judged = self._judge_failure(stage) or _judge_early_end(report, stage)
+            stages[stage] = judged or self._judge_graded(stage)
+        if stages["attention"].status == "fail":
+            stages["attention"] = self._suggest_backend(stages["attention"])
+        judged = self._judge_death("loaded") or _judge_early_end(report, "loaded", "extensions")
+        stages["loaded"] = loaded = judged or self.judge_loaded()
+        failed = None
+        for stage, judged in stages.items():
+            if failed:
+                stages[stage] = Judgement("skip", f"the {failed} stage failed", foreign=judged.foreign)
+            elif judged.status == "fail":
+                failed = stage
+        other = state.device != "cpu" and stages["convolution"].status == "pass"
+        other = other and any("libcudnn" in p for p in loaded.foreign)
+        self.wrong = other or any(not c.ok for d in self.verdict.devices for c in d.results)
+        return self
 
-def judge_framework(state: State, name: str, report: ProbeReport) -> FrameworkOutcome:
-    """Judge the stages of one framework."""
-    libraries = list_mapped(report, state.paths.roots, map_owners(state.installed.packages), state.device)
-    stages = {"framework": judge_import(state, name, report)}
-    if state.options.quick:
-        skipped = Judgement("skip", "not run with --quick")
-        stages |= dict.fromkeys(FRAMEWORK_STAGES[1:], skipped)
-        return FrameworkOutcome(stages, make_framework_verdict(state, name, report), wrong=False)
-    for stage in ("convolution", "matmul", "attention"):
-        judged = _judge_failure(state, name, report, stage) or _judge_early_end(report, stage)
-        stages[stage] = judged or _judge_results(state, name, report, stage)
-    if stages["attention"].status == "fail":
-        stages["attention"] = _suggest_backend(name, report, stages["attention"])
-    judged = _judge_death(state, name, report, "loaded") or _judge_early_end(report, "loaded", "extensions")
-    stages["loaded"] = loaded = judged or judge_loaded(state, name, report, libraries)
-    failed = None
-    for stage, judged in stages.items():
-        if failed:
-            stages[stage] = Judgement("skip", f"the {failed} stage failed", foreign=judged.foreign)
-        elif judged.status == "fail":
-            failed = stage
-    verdict = make_framework_verdict(state, name, report, libraries)
-    wrong = any(not c.ok for d in verdict.devices for c in d.results)
-    other = state.device != "cpu" and stages["convolution"].status == "pass"
-    other = other and any("libcudnn" in p for p in loaded.foreign)
-    return FrameworkOutcome(stages, verdict, wrong or other)
+    @property
+    def cudnn(self) -> LibraryFile | None:
+        """The libcudnn of the process."""
+        return next((x for x in self.libraries if x.soname.startswith("libcudnn.so")), None)
 
+    @functools.cached_property
+    def verdict(self) -> FrameworkVerdict:
+        state, saw, main = self.state, self.saw, self.cudnn
+        reported = {d["index"]: d for d in saw.get("devices", ())}
+        if state.device == "cpu":
+            reported = {-1: reported.get(-1, {})}
+        read = (
+            {d["index"]: d for d in state.gpu_report.values("driver").get("devices", ())}
+            if state.gpu_report
+            else {}
+        )
 
-def _judge_death(state: State, name: str, report: ProbeReport, stage: str) -> Judgement | None:
-    """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
-    if report.death is None or (report.stage or "framework") != stage:
-        return None
-    evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
-    last, low = clean(report.finished.stderr)[-4000:], state.low_memory
-    said = state.explain(last)
-    finding = (
-        (said if said and said.confidence == "certain" else None)
-        or explain_unloaded(state, name, f"{report.death}\n{last}")
-        or said
-        # some calls into CUDA end the process where they get no memory
-        or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
-        or explain_signal(report.finished, evidence)
-    )
-    return Judgement("fail", report.death, evidence, finding)
+        def collect(stage: str, index: int) -> tuple[GradedResult, ...]:
+            return tuple(
+                GradedResult(
+                    case=r["case"], dtype=r["dtype"], pass_=r["which"], max_error=r["error"], tolerance=r["tolerance"],
+                    ok=r["ok"],
+                )
+                for r in self.report.all(stage)
+                if r["device"] == index
+            )  # fmt: skip
+
+        devices = []
+        for index, device in reported.items():
+            known = {**read.get(index, {}), **{k: v for k, v in device.items() if v}}
+            devices.append(
+                DeviceVerdict(
+                    index=index, uuid=known.get("uuid"), name=known.get("name"), capability=known.get("capability"),
+                    convolutions=collect("convolution", index), matmuls=collect("matmul", index),
+                    attentions=collect("attention", index),
+                )
+            )  # fmt: skip
+        return FrameworkVerdict(
+            name=self.name,
+            version=saw.get("version"),
+            cuda=saw.get("cuda"),
+            cudnn_built=format_cudnn(saw.get("cudnn_built")),
+            cudnn_loaded=shorten_version(main.version if main else None) or format_cudnn(saw.get("cudnn")),
+            devices=tuple(devices),
+            libraries=self.libraries,
+        )
+
+    def _judge_death(self, stage: str) -> Judgement | None:
+        """Judge the stage in which the process ended badly. A process that reached no stage failed in `framework`."""
+        state, report = self.state, self.report
+        if report.death is None or (report.stage or "framework") != stage:
+            return None
+        evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
+        last, low = clean(report.finished.stderr)[-4000:], state.low_memory
+        said = state.explain(last)
+        finding = (
+            (said if said and said.confidence == "certain" else None)
+            or explain_unloaded(state, self.name, f"{report.death}\n{last}")
+            or said
+            # some calls into CUDA end the process where they get no memory
+            or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
+            or explain_signal(report.finished, evidence)
+        )
+        return Judgement("fail", report.death, evidence, finding)
+
+    def _judge_failure(self, stage: str) -> Judgement | None:
+        """Judge the stage in which the process ended badly, or the framework raised an exception."""
+        state, name, report, saw = self.state, self.name, self.report, self.saw
+        failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
+        if (died := self._judge_death(stage)) or failed is None:
+            return died
+        text, stderr, low = failed["text"], report.finished.stderr, state.low_memory
+        evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
+        removed = explain_removed(name, state.env, state.paths) if stage == "framework" else None
+        # JAX's exception only says that there is no GPU. The reason is in its log.
+        words = (text, clean(stderr)[-8000:])
+        said = (explain_kernels(part, saw, evidence) or state.explain(part) for part in words)
+        finding = removed or explain_unloaded(state, name, text) or next(filter(None, said), None)
+        unseen = stage == "framework" and state.device != "cpu" and saw and not saw.get("devices")
+        if finding is None and unseen:
+            finding = self._explain_unseen_gpu()
+        # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
+        if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
+            call = {"call": failed["error"], "text": text}
+            finding = explain_cudnn_call(call, report.complaints(), low) or explain_unloaded(
+                state, name, stderr
+            )
+        detail = clean(text.splitlines()[0], 300) if text else failed["error"]
+        return Judgement("fail", detail, evidence, finding)
+
+    # --- the import ---
+
+    def judge_import(self) -> Judgement:
+        """Judge the stage framework, and compare a framework that works with the lock.
+
+        Another version in the environment is a warning, but for a probe that only imported the framework: then it is
+        left to the stage `lock`. A framework that is imported from outside the environment is a failure.
+        """
+        state, name, saw = self.state, self.name, self.saw
+        if bad := self._judge_failure("framework"):
+            return bad
+        if not saw:
+            return Judgement("fail", f"{name} reported nothing", self.report.words())
+        named = f"{name} {saw['version']}"
+        evidence = (Evidence(saw["file"], "imported from"),)
+        if state.device == "cpu":
+            judged = Judgement("pass", named, evidence)
+        elif not saw["cuda"] or not saw["devices"]:
+            return fail_with(self._explain_unseen_gpu())
+        else:
+            cudnn = format_cudnn(saw.get("cudnn")) or "not reported"
+            gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
+            first = (
+                "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
+            )
+            judged = Judgement("pass", f"{named}, CUDA {saw['cuda']}, cuDNN {cudnn}, {gpus}{first}", evidence)
+        locked = None
+        if state.lock:  # its package can have another name, as onnxruntime-gpu
+            builds, packages = state.lock.plan.builds, state.lock.packages
+            package = next((b.package_name for b in builds if b.framework == name), name)
+            locked = next((p.version for p in packages if p.name == package), None)
+        if not locked or public(locked) == public(saw["version"]):
+            return judged
+        inside = is_inside(saw["file"], state.paths.roots)
+        if inside and state.options.quick:
+            return judged
+        detail = f"{named} was imported, but the lock has {locked}"
+        return replace(judged, status="warn" if inside else "fail", detail=detail)
+
+    def _explain_unseen_gpu(self) -> Finding:
+        """Return why a framework sees no GPU: a build for the CPU, a library that the loader did not find, or its log."""
+        saw, stderr, shown = self.saw, self.report.finished.stderr, self.report.words(6)
+        named = f"{self.name} {saw['version']}"
+        if not saw["cuda"]:
+            return make_finding(
+                "framework_for_cpu", (Evidence(saw["file"], "imported from"),), framework=named
+            )
+        row = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
+        return (
+            explain_unloaded(self.state, self.name, stderr)
+            or self.state.explain(stderr)
+            or make_finding(row, shown, confidence="possible", framework=named)
+        )
+
+    # --- convolutions, matrix products and attention ---
+
+    def _judge_graded(self, stage: str) -> Judgement:
+        """Judge the graded results of a stage. What ran them is named from the API logs and the framework's own word."""
+        report = self.report
+        rows = report.all(stage)
+        unserved = [
+            Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked")
+            for r in report.all("unserved")
+            if r["stage"] == stage
+        ]
+        if not rows:
+            if stage == "convolution":
+                return Judgement("fail", "no convolution was run", report.words())
+            return Judgement("skip", f"{self.name} has no {stage} of its own")
+        reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
+        evidence = tuple(Evidence(text, f"tolerance of {dtype}") for dtype, text in reasons.items())
+        if wrong := [r for r in rows if not r["ok"]]:
+            shown = tuple(Evidence(_describe_row(r), f"device {r['device']}") for r in wrong[:12])
+            gpus = None if self.state.device == "cpu" else "several GPUs"
+            finding = make_finding("framework_gives_wrong_numbers", shown, gpus=gpus)
+            detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
+            return Judgement("fail", detail, (*shown, *evidence), finding)
+        worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
+        error, limit = worst["error"], worst["tolerance"]
+        detail = f"{len(rows)} {_NAMES[stage]} correct; largest error {error:.2g} (limit {limit:.0e})"
+        judged = Judgement("pass", detail, (*evidence, *unserved))
+        if stage == "matmul" and (calls := _PRODUCTS.findall(report.read_log(stage))):
+            names = sorted({own or light for own, light in calls})
+            return replace(
+                judged, detail=f"{detail}; cuBLAS was called {len(calls)} times",
+                evidence=(Evidence(", ".join(names), "cuBLAS's API log"), *judged.evidence),
+            )  # fmt: skip
+        return _judge_backends(judged, report) if stage == "attention" else judged
+
+    def _suggest_backend(self, judged: Judgement) -> Judgement:
+        """Name a backend that works where the default fails."""
+        working = [backend for backend, problem in _list_backends(self.report).items() if problem is None]
+        if not working:
+            return judged
+        finding = make_finding(
+            "attention_default_fails", judged.evidence[:4], framework=self.name, working=" and ".join(working),
+            how=_CHOICES[self.name].format(working[0]),
+        )  # fmt: skip
+        return replace(judged, finding=finding)
+
+    # --- the NVIDIA libraries that the framework loaded ---
+
+    def judge_loaded(self) -> Judgement:
+        """Judge the stage `loaded`."""
+        device, libraries = self.state.device, self.libraries
+        if not libraries:
+            if device == "cpu":
+                return Judgement("skip", "on the CPU no NVIDIA library is loaded")
+            return Judgement("warn", f"{self.name} did not load an NVIDIA library, so cuDNN was not used")
+        evidence = tuple(
+            Evidence(
+                f"{_describe_library(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
+                lib.path,
+            )
+            for lib in libraries
+        )
+        if problem := self._find_foreign(evidence) or self._find_mixed(evidence):
+            return problem
+        if device == "cpu":
+            detail = f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used"
+            return Judgement("pass", detail, evidence)
+        log = self.report.read_log("convolution")
+        calls = _CALLED.findall(log)
+        if not calls:
+            why = self._explain_not_called()
+            shown = Evidence(why, "cuDNN's API log")
+            detail = f"{self.name} did not call cuDNN for its convolutions: {why}"
+            return Judgement("warn", detail, (shown, *evidence))
+        outside = [lib for lib in libraries if not lib.inside]
+        answered = _ANSWERED.findall(log)
+        versions = sorted({f"{format_cudnn(int(n))}{'.' + last if last else ''}" for n, last in answered})
+        names = ", ".join(sorted(set(calls)))
+        text = f"{len(calls)} calls of {names}, executed by cuDNN {' and '.join(versions)}"
+        where = f"{len(outside)} of them from the system" if outside else "all from the environment"
+        return Judgement(
+            "warn" if outside else "pass",
+            f"cuDNN was called {len(calls)} times; {len(libraries)} libraries, {where}",
+            (Evidence(text, "cuDNN's API log"), *evidence),
+        )
+
+    def _find_foreign(self, evidence: tuple[Evidence, ...]) -> Judgement | None:
+        """Judge libraries from elsewhere that were loaded in place of the environment's. libcublasLt belongs to the
+        family libcublas."""
+
+        def family(path: str) -> str | None:
+            return next((f for f in NVIDIA_LIBRARY_FAMILIES if os.path.basename(path).startswith(f)), None)
+
+        own = {name for path in self.state.installed.files if (name := family(path))}
+        foreign = [lib for lib in self.libraries if not lib.inside and family(lib.path) in own]
+        if not foreign:
+            return None
+        paths = tuple(lib.path for lib in foreign)
+        cudnn = next((lib for lib in foreign if lib.soname.startswith("libcudnn")), None)
+        first = cudnn or foreign[0]
+        finding = make_finding(
+            "cudnn_shadowed" if cudnn else "library_shadowed",
+            tuple(e for e in evidence if e.source in paths),
+            library=_describe_library(first),
+            folder=os.path.dirname(first.path),
+        )
+        return Judgement("fail" if cudnn else "warn", finding.title, evidence, finding, paths)
+
+    def _find_mixed(self, evidence: tuple[Evidence, ...]) -> Judgement | None:
+        """Judge a process with more than one copy of cuDNN, by folder, or with another one than the lock's."""
+        paths = (os.path.realpath(x.path) for x in self.libraries if x.soname.startswith("libcudnn"))
+        folders = {os.path.dirname(path) for path in paths}
+        if len(folders) > 1:
+            shown = tuple(e for e in evidence if "libcudnn" in (e.source or ""))
+            named = ", ".join(sorted(folders))
+            return fail_with(make_finding("two_cudnn_loaded", shown, folders=named))
+        lock, main = self.state.lock, self.cudnn
+        packages = lock.packages if lock else ()
+        locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
+        if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
+            return None
+        finding = make_finding(
+            "loaded_cudnn_not_as_locked", evidence[:4], loaded=main.version,
+            locked=f"{locked.name} {locked.version}",
+        )  # fmt: skip
+        return fail_with(finding, foreign=(main.path,))
+
+    def _explain_not_called(self) -> str:
+        if self.saw.get("cudnn_enabled") is False:
+            return (
+                "torch.backends.cudnn.enabled is False, so torch used its own kernels. Remove the line that sets it "
+                "from your program, or from the sitecustomize or usercustomize module that Python runs at startup"
+            )
+        if not any(x.soname.startswith("libcudnn") for x in self.libraries):
+            return "no libcudnn was loaded"
+        return "its API log contains no compute calls"
 
 
 def _judge_early_end(report: ProbeReport, *stages: str) -> Judgement | None:
@@ -111,82 +376,6 @@ def _judge_early_end(report: ProbeReport, *stages: str) -> Judgement | None:
     graded = sum(len(report.all(kind)) for kind in GRADED)
     detail = f"the process ended after {graded} results, before the test was complete"
     return Judgement("fail", detail, report.words())
-
-
-def _judge_failure(state: State, name: str, report: ProbeReport, stage: str) -> Judgement | None:
-    """Judge the stage in which the process ended badly, or the framework raised an exception."""
-    failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
-    if (died := _judge_death(state, name, report, stage)) or failed is None:
-        return died
-    text, stderr, low = failed["text"], report.finished.stderr, state.low_memory
-    evidence = (Evidence(clean(text, 2000), stage), *report.complaints(), *report.words(4))
-    saw = report.last("framework") or {}
-    removed = explain_removed(name, state.env, state.paths) if stage == "framework" else None
-    # JAX's exception only says that there is no GPU. The reason is in its log.
-    words = (text, clean(stderr)[-8000:])
-    said = (explain_kernels(part, saw, evidence) or state.explain(part) for part in words)
-    finding = removed or explain_unloaded(state, name, text) or next(filter(None, said), None)
-    unseen = stage == "framework" and state.device != "cpu" and saw and not saw.get("devices")
-    if finding is None and unseen:
-        finding = _explain_unseen_gpu(state, name, report, saw)
-    # With little free memory, any status of cuDNN and an invisible GPU mean that memory ran out.
-    if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
-        call = {"call": failed["error"], "text": text}
-        finding = explain_cudnn_call(call, report.complaints(), low) or explain_unloaded(state, name, stderr)
-    detail = clean(text.splitlines()[0], 300) if text else failed["error"]
-    return Judgement("fail", detail, evidence, finding)
-
-
-# --- the import -----------------------------------------------------------------------------------
-
-
-def judge_import(state: State, name: str, report: ProbeReport) -> Judgement:
-    """Judge the stage framework, and compare a framework that works with the lock.
-
-    Another version in the environment is a warning, but for a probe that only imported the framework: then it is
-    left to the stage `lock`. A framework that is imported from outside the environment is a failure.
-    """
-    if bad := _judge_failure(state, name, report, "framework"):
-        return bad
-    saw = report.last("framework")
-    if saw is None:
-        return Judgement("fail", f"{name} reported nothing", report.words())
-    named = f"{name} {saw['version']}"
-    evidence = (Evidence(saw["file"], "imported from"),)
-    if state.device == "cpu":
-        judged = Judgement("pass", named, evidence)
-    elif not saw["cuda"] or not saw["devices"]:
-        return fail_with(_explain_unseen_gpu(state, name, report, saw))
-    else:
-        cudnn = format_cudnn(saw.get("cudnn")) or "not reported"
-        gpus = f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}"
-        first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
-        judged = Judgement("pass", f"{named}, CUDA {saw['cuda']}, cuDNN {cudnn}, {gpus}{first}", evidence)
-    locked = None
-    if state.lock:  # its package can have another name, as onnxruntime-gpu
-        builds, packages = state.lock.plan.builds, state.lock.packages
-        package = next((b.package_name for b in builds if b.framework == name), name)
-        locked = next((p.version for p in packages if p.name == package), None)
-    if not locked or public(locked) == public(saw["version"]):
-        return judged
-    inside = is_inside(saw["file"], state.paths.roots)
-    if inside and state.options.quick:
-        return judged
-    detail = f"{named} was imported, but the lock has {locked}"
-    return replace(judged, status="warn" if inside else "fail", detail=detail)
-
-
-def _explain_unseen_gpu(state: State, name: str, report: ProbeReport, saw: Mapping[str, Any]) -> Finding:
-    """Return why a framework sees no GPU: a build for the CPU, a library that the loader did not find, or its log."""
-    named, stderr, shown = f"{name} {saw['version']}", report.finished.stderr, report.words(6)
-    if not saw["cuda"]:
-        return make_finding("framework_for_cpu", (Evidence(saw["file"], "imported from"),), framework=named)
-    row = "framework_misses_libraries" if "dlopen" in stderr else "framework_sees_no_gpu"
-    return (
-        explain_unloaded(state, name, stderr)
-        or state.explain(stderr)
-        or make_finding(row, shown, confidence="possible", framework=named)
-    )
 
 
 def judge_extensions(name: str, report: ProbeReport) -> Judgement | None:
@@ -239,43 +428,17 @@ def _is_needed(package: str, path: str) -> bool:
 _NAMES = {"convolution": "convolutions", "matmul": "matrix products", "attention": "results of attention"}
 
 
-def _judge_results(state: State, name: str, report: ProbeReport, stage: str) -> Judgement:
-    """Judge the graded results of a stage. What ran them is named from the API logs and the framework's own word."""
-    rows = report.all(stage)
-    unserved = [
-        Evidence(f"{r['case']} {r['dtype']}: {r['reason']}", "not checked")
-        for r in report.all("unserved")
-        if r["stage"] == stage
-    ]
-    if not rows:
-        if stage == "convolution":
-            return Judgement("fail", "no convolution was run", report.words())
-        return Judgement("skip", f"{name} has no {stage} of its own")
-    reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
-    evidence = tuple(Evidence(text, f"tolerance of {dtype}") for dtype, text in reasons.items())
-    if wrong := [r for r in rows if not r["ok"]]:
-        shown = tuple(Evidence(_describe_row(r), f"device {r['device']}") for r in wrong[:12])
-        gpus = None if state.device == "cpu" else "several GPUs"
-        finding = make_finding("framework_gives_wrong_numbers", shown, gpus=gpus)
-        detail = f"{len(wrong)} of {len(rows)} results are wrong; first: {_describe_row(wrong[0])}"
-        return Judgement("fail", detail, (*shown, *evidence), finding)
-    worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
-    error, limit = worst["error"], worst["tolerance"]
-    detail = f"{len(rows)} {_NAMES[stage]} correct; largest error {error:.2g} (limit {limit:.0e})"
-    judged = Judgement("pass", detail, (*evidence, *unserved))
-    if stage == "matmul" and (calls := _PRODUCTS.findall(report.read_log(stage))):
-        names = sorted({own or light for own, light in calls})
-        return replace(
-            judged, detail=f"{detail}; cuBLAS was called {len(calls)} times",
-            evidence=(Evidence(", ".join(names), "cuBLAS's API log"), *judged.evidence),
-        )  # fmt: skip
-    return _judge_backends(judged, report) if stage == "attention" else judged
-
-
 # A call of cuBLAS as "I! cuBLAS (v13.1.0) function cublasStatus_t cublasSgemm_v2(", of cuBLASLt as "[Trace][cublasLtMatmul]"
 _PRODUCTS = re.compile(
     r"^I! cuBLAS .*? function cublasStatus_t (\w+)\(|^\[.*?\[Trace\]\[(\w+)\]", re.MULTILINE
 )
+
+
+_CHOICES = {
+    "torch": "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.{}):",
+    "jax": 'jax.nn.dot_product_attention(..., implementation="{}")',
+}
+"""How a program of a framework names a backend."""
 
 
 def _judge_backends(judged: Judgement, report: ProbeReport) -> Judgement:
@@ -308,25 +471,6 @@ def _list_backends(report: ProbeReport) -> dict[str, str | None]:
     if report.death and report.stage == "attention_backend":
         backends[backend] = report.death
     return backends
-
-
-_CHOICES = {
-    "torch": "with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.{}):",
-    "jax": 'jax.nn.dot_product_attention(..., implementation="{}")',
-}
-"""How a program of a framework names a backend."""
-
-
-def _suggest_backend(name: str, report: ProbeReport, judged: Judgement) -> Judgement:
-    """Name a backend that works where the default fails."""
-    working = [backend for backend, problem in _list_backends(report).items() if problem is None]
-    if not working:
-        return judged
-    finding = make_finding(
-        "attention_default_fails", judged.evidence[:4], framework=name, working=" and ".join(working),
-        how=_CHOICES[name].format(working[0]),
-    )  # fmt: skip
-    return replace(judged, finding=finding)
 
 
 def judge_extras(reports: Mapping[str, ProbeReport]) -> Judgement:
@@ -434,152 +578,5 @@ def _choose_version(path: str, reported: str | None, owner: LibraryPackage | Non
     return versions[0] if len(versions) == 1 else None
 
 
-def judge_loaded(state: State, name: str, report: ProbeReport, libraries: Sequence[LibraryFile]) -> Judgement:
-    """Judge the stage `loaded`. `libraries` are the mapped NVIDIA libraries."""
-    if not libraries:
-        if state.device == "cpu":
-            return Judgement("skip", "on the CPU no NVIDIA library is loaded")
-        return Judgement("warn", f"{name} did not load an NVIDIA library, so cuDNN was not used")
-    evidence = tuple(
-        Evidence(
-            f"{_describe_library(lib)}{f' of {lib.owner}' if lib.owner else ', not part of a package'}",
-            lib.path,
-        )
-        for lib in libraries
-    )
-    if problem := _find_foreign(state, libraries, evidence) or _find_mixed(state, libraries, evidence):
-        return problem
-    if state.device == "cpu":
-        detail = f"{len(libraries)} NVIDIA libraries are loaded. On the CPU, none of them is used"
-        return Judgement("pass", detail, evidence)
-    log = report.read_log("convolution")
-    calls = _CALLED.findall(log)
-    if not calls:
-        why = _explain_not_called(report, libraries)
-        shown = Evidence(why, "cuDNN's API log")
-        detail = f"{name} did not call cuDNN for its convolutions: {why}"
-        return Judgement("warn", detail, (shown, *evidence))
-    outside = [lib for lib in libraries if not lib.inside]
-    answered = _ANSWERED.findall(log)
-    versions = sorted({f"{format_cudnn(int(n))}{'.' + last if last else ''}" for n, last in answered})
-    names = ", ".join(sorted(set(calls)))
-    text = f"{len(calls)} calls of {names}, executed by cuDNN {' and '.join(versions)}"
-    where = f"{len(outside)} of them from the system" if outside else "all from the environment"
-    return Judgement(
-        "warn" if outside else "pass",
-        f"cuDNN was called {len(calls)} times; {len(libraries)} libraries, {where}",
-        (Evidence(text, "cuDNN's API log"), *evidence),
-    )
-
-
 def _describe_library(library: LibraryFile) -> str:
     return f"{library.soname} {library.version}" if library.version else library.soname
-
-
-def _find_foreign(
-    state: State, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
-) -> Judgement | None:
-    """Judge libraries from elsewhere that were loaded in place of the environment's. libcublasLt belongs to the
-    family libcublas."""
-
-    def family(path: str) -> str | None:
-        return next((f for f in NVIDIA_LIBRARY_FAMILIES if os.path.basename(path).startswith(f)), None)
-
-    own = {name for path in state.installed.files if (name := family(path))}
-    foreign = [lib for lib in libraries if not lib.inside and family(lib.path) in own]
-    if not foreign:
-        return None
-    paths = tuple(lib.path for lib in foreign)
-    cudnn = next((lib for lib in foreign if lib.soname.startswith("libcudnn")), None)
-    first = cudnn or foreign[0]
-    finding = make_finding(
-        "cudnn_shadowed" if cudnn else "library_shadowed",
-        tuple(e for e in evidence if e.source in paths),
-        library=_describe_library(first),
-        folder=os.path.dirname(first.path),
-    )
-    return Judgement("fail" if cudnn else "warn", finding.title, tuple(evidence), finding, paths)
-
-
-def _find_main(libraries: Sequence[LibraryFile]) -> LibraryFile | None:
-    return next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
-
-
-def _find_mixed(
-    state: State, libraries: Sequence[LibraryFile], evidence: Sequence[Evidence]
-) -> Judgement | None:
-    """Judge a process with more than one copy of cuDNN, by folder, or with another one than the lock's."""
-    paths = (os.path.realpath(x.path) for x in libraries if x.soname.startswith("libcudnn"))
-    folders = {os.path.dirname(path) for path in paths}
-    if len(folders) > 1:
-        shown = tuple(e for e in evidence if "libcudnn" in (e.source or ""))
-        named = ", ".join(sorted(folders))
-        return fail_with(make_finding("two_cudnn_loaded", shown, folders=named))
-    packages, main = state.lock.packages if state.lock else (), _find_main(libraries)
-    locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
-    if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
-        return None
-    finding = make_finding(
-        "loaded_cudnn_not_as_locked", tuple(evidence[:4]), loaded=main.version,
-        locked=f"{locked.name} {locked.version}",
-    )  # fmt: skip
-    return fail_with(finding, foreign=(main.path,))
-
-
-def _explain_not_called(report: ProbeReport, libraries: Sequence[LibraryFile]) -> str:
-    if (report.last("framework") or {}).get("cudnn_enabled") is False:
-        return (
-            "torch.backends.cudnn.enabled is False, so torch used its own kernels. Remove the line that sets it "
-            "from your program, or from the sitecustomize or usercustomize module that Python runs at startup"
-        )
-    if not any(x.soname.startswith("libcudnn") for x in libraries):
-        return "no libcudnn was loaded"
-    return "its API log contains no compute calls"
-
-
-# --- the verdict on one framework ----------------------------------------------------------------
-
-
-def make_framework_verdict(
-    state: State, name: str, report: ProbeReport, libraries: tuple[LibraryFile, ...] = ()
-) -> FrameworkVerdict:
-    saw = report.last("framework") or {}
-    reported = {d["index"]: d for d in saw.get("devices", ())}
-    if state.device == "cpu":
-        reported = {-1: reported.get(-1, {})}
-    read = (
-        {d["index"]: d for d in state.gpu_report.values("driver").get("devices", ())}
-        if state.gpu_report
-        else {}
-    )
-
-    def collect(stage: str, index: int) -> tuple[GradedResult, ...]:
-        return tuple(
-            GradedResult(
-                case=r["case"], dtype=r["dtype"], pass_=r["which"], max_error=r["error"], tolerance=r["tolerance"],
-                ok=r["ok"],
-            )
-            for r in report.all(stage)
-            if r["device"] == index
-        )  # fmt: skip
-
-    devices = []
-    for index, device in reported.items():
-        known = {**read.get(index, {}), **{k: v for k, v in device.items() if v}}
-        devices.append(
-            DeviceVerdict(
-                index=index, uuid=known.get("uuid"), name=known.get("name"), capability=known.get("capability"),
-                convolutions=collect("convolution", index), matmuls=collect("matmul", index),
-                attentions=collect("attention", index),
-            )
-        )  # fmt: skip
-    main = _find_main(libraries)
-    return FrameworkVerdict(
-        name=name,
-        version=saw.get("version"),
-        cuda=saw.get("cuda"),
-        cudnn_built=format_cudnn(saw.get("cudnn_built")),
-        cudnn_loaded=shorten_version(main.version if main else None) or format_cudnn(saw.get("cudnn")),
-        devices=tuple(devices),
-        libraries=libraries,
-    )

@@ -48,7 +48,7 @@ def jax(stderr, cuda):
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
     report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    outcome = results.judge_framework(fresh_state(), "jax", report)
+    outcome = results.Results(fresh_state(), "jax", report).judge()
     return outcome.stages["framework"].finding
 
 
@@ -109,7 +109,7 @@ def test_a_gpu_without_kernels_is_a_cause_without_a_list_too(text, stderr, kerne
     seen = {"kind": "framework", "cuda": "12.9", "devices": [{"capability": "7.5"}], "kernels": kernels}
     failed = {"kind": "failed", "stage": "convolution", "error": "InternalError", "text": text}
     report = probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
-    judged = results._judge_failure(fresh_state(), "tensorflow", report, "convolution")
+    judged = results.Results(fresh_state(), "tensorflow", report)._judge_failure("convolution")
     assert judged.finding.cause == cause
 
 

@@ -203,5 +203,5 @@ def test_a_gpu_that_the_machine_does_not_have_fails_what_passed():
         run = dataclasses.replace(
             fresh_state(), machine=here, started={"torch": lambda uuid=uuid: seen(uuid)}
         )
-        judged = frameworks._ask_and_judge(run, "torch", run.environ)[1].stages["framework"]
+        judged = frameworks._ask_and_judge(run, "torch", run.environ).stages["framework"]
         assert (judged.finding and judged.finding.cause) == cause

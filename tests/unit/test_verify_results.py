@@ -31,9 +31,11 @@ def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **fr
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
     report = ProbeReport(records=records, finished=done, seconds=1.0, log=STAGE + log)
-    found = results.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
-    run = fresh_state(files=[f"/env/{name}.so.9" for name in families], lock=lock)
-    return results.judge_loaded(run, "torch", report, found)
+    one = results.Results(
+        fresh_state(files=[f"/env/{name}.so.9" for name in families], lock=lock), "torch", report
+    )
+    one.libraries = results.list_mapped(report, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    return one.judge_loaded()
 
 
 def locked(version):
@@ -169,7 +171,8 @@ def test_what_was_not_checked_is_evidence_of_its_own_stage():
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = (*({"kind": stage, **graded} for stage in stages), left, backend)
     report = ProbeReport(records=records, finished=done, seconds=1.0)
-    shown = {s: results._judge_results(fresh_state(), "torch", report, s).evidence for s in stages}
+    one = results.Results(fresh_state(), "torch", report)
+    shown = {s: one._judge_graded(s).evidence for s in stages}
     named = {s: [e.text for e in evidence if e.source == "not checked"] for s, evidence in shown.items()}
     assert named == {
         "convolution": ["conv2d_grouped float32: no kernel"], "matmul": [], "attention": ["CUDNN_ATTENTION bfloat16: no kernel"],
@@ -221,7 +224,7 @@ SEEN = {"kind": "framework", "version": "2.12.0", "cuda": "13.0", "cudnn": 91900
 
 def outcome_of(*records, log="", name="torch", device="cuda", signal=None):
     run = fresh_state(device, files=["/env/libcudnn.so.9"])
-    return results.judge_framework(run, name, report_of(SEEN, *records, log=log, signal=signal))
+    return results.Results(run, name, report_of(SEEN, *records, log=log, signal=signal)).judge()
 
 
 @rows(("device", "error", "shown"), [("cuda", 0.5, "off by 0.5"), ("cpu", None, "not a number")])
@@ -288,5 +291,5 @@ def test_a_backend_that_ends_the_process_is_named_with_the_signal():
     [(SEEN | {"cuda": None}, "fail", "cpu_only_build"), (None, "fail", None), (SEEN, "pass", None)],
 )
 def test_a_framework_that_is_no_gpu_build_or_says_nothing_fails(saw, status, cause):
-    judged = results.judge_import(fresh_state(), "torch", report_of(*filter(None, [saw])))
+    judged = results.Results(fresh_state(), "torch", report_of(*filter(None, [saw]))).judge_import()
     assert (judged.status, judged.finding and judged.finding.cause) == (status, cause)
