@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..model import FRAMEWORKS, ContextValue, Device, Evidence, KnownProgram, Profiles
+from ..system.versions import minor
 from .case import Case, Circumstances, Installed
 from .facts import Facts, read_facts
 from .lines import Line, package_of, read_frame
@@ -169,7 +170,7 @@ def _read_files(installed: Installed) -> Facts:
         elif _CUDNN.fullmatch(name):
             facts.add("cudnn", ".".join(version.split(".")[:3]), where)
         elif _RUNTIME.fullmatch(name) and not facts.seen.keys() & {"cuda_build", "cpu_build"}:
-            facts.add("cuda_build", ".".join(version.split(".")[:2]), where)
+            facts.add("cuda_build", minor(version), where)
     if installed.python and facts.seen:
         where = Evidence(f"Python {installed.python}", installed.path)
         facts.add("python", installed.python, where)

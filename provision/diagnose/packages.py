@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..environment.distributions import find_owner_of_missing, has_module
 from ..model import FRAMEWORK_ALIASES, FRAMEWORKS, Evidence, ImportName, normalize_name
+from ..system.versions import major
 from .case import Candidate, Case, candidate, rule_out
 from .lines import Raised, package_of
 
@@ -323,7 +324,7 @@ def judge_pins(case: Case) -> Iterator[Candidate]:
         if other is None:
             continue
         pinned = _PINNED.search(line.text)
-        apart = bool(pinned and pinned[1] != match[3].split(".")[0])
+        apart = bool(pinned and pinned[1] != major(match[3]))
         title = f"{match[1]} and {other} require different releases of {match[2]} in one environment"
         where = (line.evidence, *shows[:1])
         yield candidate(_TOGETHER, 74 if apart else 58, where, title)

@@ -14,6 +14,7 @@ from typing import Any
 from ..model import Confidence, Evidence, Finding, GpuMemoryHolder
 from ..profiles.wording import make_finding
 from ..system import process
+from ..system.versions import numbers
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
 _CODES = {
@@ -98,7 +99,7 @@ def _explain_versions(code: int, runtime: str | None, supported: str | None) -> 
     """
     if not runtime or not supported:
         return make_finding(_CODES[code])
-    needed, has = ([int(part) for part in text.split(".")[:2]] for text in (runtime, supported))
+    needed, has = (numbers(text)[:2] for text in (runtime, supported))
     by_major = code == _NEWER_MAJOR and needed[0] >= 11
     is_newer = needed[0] > has[0] if by_major else needed > has
     confidence: Confidence = "certain" if is_newer else "possible"

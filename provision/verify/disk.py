@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
 
 from ..environment.distributions import list_distributions
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
 from ..profiles.wording import make_finding
 from ..system.redaction import clean
+from ..system.versions import numbers
 from .fixes import (
     export_folders,
     list_needed,
@@ -246,21 +246,17 @@ def _find_unserved(env: Environment, paths: PythonPaths, owners: Sequence[Librar
     A framework loads only its own cuDNN major version. It refuses an older minor version than the one it was
     compiled with.
     """
-    installed = [(v, p) for p in owners if p.is_cudnn and (v := _parse_version(p.version))]
+    installed = [(v, p) for p in owners if p.is_cudnn and (v := numbers(p.version))]
     for framework in _FRAMEWORKS if installed else ():
         required = (_parse_cudnn(text) for text in read_requirements(paths.sites, framework))
         needed = next((r for r in required if r), None)
-        least = _find_oldest(needed) if needed else None
-        if (
-            not needed
-            or not least
-            or any(v.major == least.major and v.minor >= least.minor for v, _ in installed)
-        ):
+        least = _find_oldest(needed) if needed else ()
+        if not needed or not least or any(v[0] == least[0] and v[:2] >= least[:2] for v, _ in installed):
             continue
         version, package = max(installed, key=lambda row: row[0])
         name = framework.replace("_", "-")
         return make_finding(
-            "cudnn_other_major" if version.major != least.major else "cudnn_older",
+            "cudnn_other_major" if version[0] != least[0] else "cudnn_older",
             (
                 Evidence(f"{name} requires {needed.name}{needed.specifier}", "METADATA"),
                 Evidence(f"{package} is installed", package.files[0].path),
@@ -281,17 +277,10 @@ def _parse_cudnn(text: str) -> Requirement | None:
     return requirement if CUDNN_PACKAGE.match(requirement.name.lower()) else None
 
 
-def _parse_version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None
-
-
-def _find_oldest(requirement: Requirement) -> Version | None:
+def _find_oldest(requirement: Requirement) -> tuple[int, ...]:
     """Return the oldest cuDNN that a requirement allows: its pin, or its lower bound."""
-    bounds = [s.version.removesuffix(".*") for s in requirement.specifier if s.operator in ("==", ">=", "~=")]
-    return max((v for bound in bounds if (v := _parse_version(bound))), default=None)
+    bounds = (s.version for s in requirement.specifier if s.operator in ("==", ">=", "~="))
+    return max(map(numbers, bounds), default=())
 
 
 # --- libraries that a process did not find -------------------------------------------------------

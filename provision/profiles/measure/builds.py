@@ -31,7 +31,7 @@ from ...system.kernels import (
     read_fatbins,
     read_nvidia_folders,
 )
-from ...system.versions import numbers
+from ...system.versions import minor, numbers
 from .libraries import cuda_majors, cudnn_majors, measure_libraries
 from .reader import (
     GPU_NAMES,
@@ -230,7 +230,7 @@ def read_tensorflow(wheel: zipfile.ZipFile) -> Row:
     _confirm(wheel, [library], wanted, _DEEP_TENSORFLOW)
     # "12.5.1" is 12.5, and "64_112" of Windows is 11.2.
     digits = info["cuda_version"].rpartition("_")[2]
-    cuda = ".".join(digits.split(".")[:2]) if "." in digits else f"{digits[:-1]}.{digits[-1]}"
+    cuda = minor(digits) if "." in digits else f"{digits[:-1]}.{digits[-1]}"
     # machine code and PTX for compute_XY, machine code for sm_XY
     ptx = {capability(w.partition("_")[2]) for w in words if w.startswith("compute_")}
     code = ptx | {capability(w.partition("_")[2]) for w in words}
@@ -372,15 +372,15 @@ def cuda_in_code(library: bytes, major: int) -> set[str]:
     x86-64 has the constant behind "mov r32, imm32", AArch64 in "movz w, imm16".
     """
     cuda = set()
-    for minor in range(10):
-        value = major * 1000 + minor * 10
+    for number in range(10):
+        value = major * 1000 + number * 10
         if library[18:20] == b"\xb7\x00":
             words = (struct.pack("<I", 0x52800000 | value << 5 | register) for register in range(31))
             hit = any(m.start() % 4 == 0 for word in words for m in re.finditer(re.escape(word), library))
         else:
             hit = bool(re.search(rb"[\xb8-\xbf]" + re.escape(struct.pack("<I", value)), library))
         if hit:
-            cuda.add(f"{major}.{minor}")
+            cuda.add(f"{major}.{number}")
     return cuda
 
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ...index.archives import DAMAGED
 from ...system.elf import Elf, ElfError, ElfFile
 from ...system.kernels import read_fatbins
+from ...system.versions import major, numbers
 
 if TYPE_CHECKING:
     import zipfile
@@ -109,7 +110,7 @@ def _collect_facts(number: int, copy: _Copy, kernels: list[tuple[int, int]]) -> 
 def _find_glibc(elf: Elf) -> str | None:
     """Return the newest glibc whose symbols a library requires."""
     versions = [m[1] for v in elf.requires if (m := _GLIBC.fullmatch(v.name))]
-    return max(versions, key=lambda text: tuple(map(int, text.split("."))), default=None)
+    return max(versions, key=numbers, default=None)
 
 
 NVIDIA = re.compile(
@@ -141,7 +142,7 @@ def cuda_majors(libraries: Iterable[str]) -> set[str]:
         match = NVIDIA.fullmatch(name)
         if not match or not match["version"]:
             continue
-        first = match["version"].split(".")[0]
+        first = major(match["version"])
         if _OF_CUDA.fullmatch(match["stem"]):
             majors.add(first)
         elif match["stem"] == "cufft" and first in _FFT:
@@ -152,7 +153,7 @@ def cuda_majors(libraries: Iterable[str]) -> set[str]:
 def cudnn_majors(libraries: Iterable[str]) -> set[str]:
     """Return the cuDNN major versions in library names."""
     matches = [m for name in libraries if (m := NVIDIA.fullmatch(name)) and m["version"]]
-    return {m["version"].split(".")[0] for m in matches if m["stem"].startswith("cudnn")}
+    return {major(m["version"]) for m in matches if m["stem"].startswith("cudnn")}
 
 
 def parse_cuda_name(package: str) -> str | None:

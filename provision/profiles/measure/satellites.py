@@ -24,7 +24,7 @@ from ...index.simple_api import File
 from ...model.values import Value
 from ...system.elf import ElfError, read_elf
 from ...system.kernels import FatBinaries, from_binaries
-from ...system.versions import numbers
+from ...system.versions import major, numbers
 from .libraries import (
     LIBRARY,
     NVIDIA,
@@ -188,7 +188,7 @@ def wheel_rows(
     rows = []
     for release, own in (by_release or {None: []}).items():
         row = _library_row([*shared, *own], here, package, optional)
-        if release and row.get("cuda") != release.split(".")[0]:
+        if release and row.get("cuda") != major(release):
             raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
         row |= {"cuda": release} if release else {}
         if glibcs := [g for g in (glibc, *(lib["glibc"] for lib in (*shared, *own))) if g]:
