@@ -20,6 +20,7 @@ import datetime as dt
 import difflib
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from provision.cli import exit_codes
@@ -30,7 +31,7 @@ from provision.index.places import default_index
 from provision.profiles import measure
 from provision.profiles.measure.reader import Reader, row_name
 from provision.profiles.measure.satellites import PLATFORMS
-from provision.profiles.tables import KINDS, Table, documents, dump, read_file, replace_table, row_key
+from provision.profiles.tables import KINDS, Row, Table, documents, dump, read_file, row_key
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,6 +78,18 @@ def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
         if again != row:
             print(f"  profiles: {row}\n  index:    {again}")
     return wrong
+
+
+def replace_table(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
+    """Return the tables of a file with a new measured table of that `head`.
+
+    The date stays if no row changed.
+    """
+    old = next((t for t in tables if t.head.get("kept") == "measured"), None)
+    if old and list(old.rows) == list(rows):
+        head = {**head, "read": old.head["read"]}
+    measured = Table(head={**head, "kept": "measured"}, rows=tuple(rows))
+    return [measured, *(t for t in tables if t is not old)]
 
 
 def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> int:

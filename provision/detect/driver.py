@@ -153,7 +153,5 @@ def is_newer(library: str | None, module: str | None) -> bool:
 def make_trouble_finding(trouble: Trouble) -> Finding:
     """Return the finding for one GPU that could not be read. Other GPUs may work."""
     evidence = Evidence(f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", "nvml")
-    if trouble.code == NVML_NO_PERMISSION:
-        return make_finding("gpu_access_denied", (evidence,), index=trouble.index)
-    lost = trouble.code == NVML_GPU_LOST
-    return make_finding("gpu_lost" if lost else "gpu_silent", (evidence,), index=trouble.index)
+    known = {NVML_NO_PERMISSION: "gpu_access_denied", NVML_GPU_LOST: "gpu_lost"}
+    return make_finding(known.get(trouble.code, "gpu_silent"), (evidence,), index=trouble.index)

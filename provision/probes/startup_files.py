@@ -43,15 +43,13 @@ def _number(names):
 
 
 def _watch(event, args):
-    if event == "os.putenv" and os.fsdecode(args[0]) in ASKED["variables"]:
-        _tell(os.fsdecode(args[0]), os.fsdecode(args[1]))
-    elif event == "os.unsetenv" and os.fsdecode(args[0]) in ASKED["variables"]:
-        _tell(os.fsdecode(args[0]), None)
+    if event in ("os.putenv", "os.unsetenv") and os.fsdecode(args[0]) in ASKED["variables"]:
+        _tell(*map(os.fsdecode, args))
     elif event == "import" and args[0] in ASKED["frameworks"]:
         _tell("import", args[0])
 
 
-def _tell(what, value):
+def _tell(what, value=None):
     file, line, pth = _place(sys._getframe(2))
     if file is not None and "importlib" not in file:
         tell("startup", what=what, value=value, file=file, line=line, pth=pth)

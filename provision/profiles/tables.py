@@ -333,18 +333,6 @@ def documents(tables: Sequence[Table]) -> dict[str, list[Row]]:
     return {t.head["table"]: list(t.rows) for t in tables if t.head.get("kept") == "by hand"}
 
 
-def replace_table(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
-    """Return the tables of a file with a new measured table of that `head`.
-
-    The date stays if no row changed.
-    """
-    old = next((t for t in tables if t.head.get("kept") == "measured"), None)
-    if old and list(old.rows) == list(rows):
-        head = {**head, "read": old.head["read"]}
-    measured = Table(head={**head, "kept": "measured"}, rows=tuple(rows))
-    return [measured, *(t for t in tables if t is not old)]
-
-
 def find_difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> Table | None:
     """Return the new or changed measured rows as a table for an overlay, or None."""
     kind = KINDS[head["table"]]

@@ -30,7 +30,7 @@ _CODES = {
     803: "driver_versions_differ",
     804: "compat_library_refused",
 }
-_NEWER_MAJOR, _NEWER = 35, frozenset((36, 222))
+_NEWER_MAJOR, _NEWER = 35, (35, 36, 222)
 _BUSY = 46
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2  # CUcomputemode of cuda.h; 0 is the default
 _NO_DEVICE = (100, 101)
@@ -79,7 +79,7 @@ def explain_cuda_call(
     if code in _CODES:
         if code == _BUSY:
             finding = _explain_busy(seen, driver)
-        elif code == _NEWER_MAJOR or code in _NEWER:
+        elif code in _NEWER:
             finding = _explain_versions(code, seen.get("version"), driver.get("cuda"))
         else:
             finding = make_finding(_CODES[code])

@@ -7,6 +7,7 @@ a second. The CPU has no such layers, so there the import is the least that runs
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -72,12 +73,8 @@ def import_early(state: State) -> Iterator[None]:
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
-    report, child = start_in_thread(
-        pool,
-        lambda on_start: ask_framework(
-            state, first, state.environ, later_input=turn.result, on_start=on_start
-        ),
-    )
+    ask = functools.partial(ask_framework, state, first, state.environ, later_input=turn.result)
+    report, child = start_in_thread(pool, ask)
 
     def proceed() -> ProbeReport:
         turn.set_result({})
@@ -228,18 +225,15 @@ def ask_framework(
     name: str,
     environ: Mapping[str, str],
     *,
-    extensions: Sequence[tuple[str, str]] | None = None,
     later_input: Callable[[], Mapping[str, Any] | None] | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> ProbeReport:
     """Run one framework's probe in its own child, with the user's settings except preallocation.
 
-    At its end the probe loads `extensions` (package, file), or those of the environment. With `later_input` it imports
+    At its end the probe loads the extensions of the environment. With `later_input` it imports
     the framework and waits for that input. It continues after a mapping, and ends after None.
     """
     device, deep, quick = state.device, state.options.deep, state.options.quick
-    if extensions is None:
-        extensions = [] if quick else find_extensions(name, state.paths.sites)
     request = {
         "framework": name,
         "ordinals": _list_ordinals(state),
@@ -247,7 +241,7 @@ def ask_framework(
         "products": _PRODUCTS,
         "attentions": _ATTENTIONS[:1] if device == "cpu" and not deep else _ATTENTIONS,
         "deep": deep,
-        "extensions": extensions,
+        "extensions": [] if quick else find_extensions(name, state.paths.sites),
         "waits": later_input is not None,
         "import_only": quick,
         "models": read_models([name]),
@@ -264,10 +258,17 @@ def _run(
     environ: Mapping[str, str],
     **more: Any,
 ) -> ProbeReport:
-    """Run probes on the device of a proof. `more` is for `run_probe`."""
+    """Run probes on the device of a proof. `more` is for `run_probe`.
+
+    The child must not reserve nearly the whole GPU, because cuDNN and the next framework would get no memory. On the CPU
+    it must not use GPUs.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if state.device == "cpu" else {}
+    # with PYTHONFAULTHANDLER a crash prints its place
+    own = {**dict(MEMORY_GROWTH.values()), "PYTHONFAULTHANDLER": "1", **hidden}
     return run_probe(
         state.env.python, ("report", *probes), {"device": state.device, "pattern": NVIDIA_LIBRARY, **request},
-        environ={**environ, **_make_child_variables(state.device)}, timeout=state.options.timeout, **more,
+        environ={**environ, **own}, timeout=state.options.timeout, **more,
     )  # fmt: skip
 
 
@@ -302,20 +303,6 @@ def read_models(names: Sequence[str]) -> dict[str, str]:
     """Return the models that ONNX Runtime computes, by name, or nothing for other frameworks."""
     data = pkgutil.get_data("provision", "probes/onnx_models.json") if "onnxruntime" in names else None
     return dict(json.loads(data or b"{}"))
-
-
-def _make_child_variables(device: str) -> dict[str, str]:
-    """Return the variables of a framework's child beyond the user's settings.
-
-    It must not reserve nearly the whole GPU, because cuDNN and the next framework would get no memory. On the
-    CPU it must not use GPUs.
-    """
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
-    return {
-        **dict(MEMORY_GROWTH.values()),
-        "PYTHONFAULTHANDLER": "1",
-        **hidden,
-    }  # a crash then prints its place
 
 
 def measure_stages(report: ProbeReport) -> dict[str, float]:

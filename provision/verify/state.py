@@ -196,16 +196,14 @@ def run_early_probes(
         pool.shutdown()
 
 
-def start_in_thread(
-    pool: ThreadPoolExecutor, call: Callable[[Callable[[], None]], T]
-) -> tuple[Future[T], threading.Event]:
+def start_in_thread(pool: ThreadPoolExecutor, call: Callable[..., T]) -> tuple[Future[T], threading.Event]:
     """Start a call in another thread. Return its future, and an event that is set once its child runs or cannot
     run."""
     runs = threading.Event()
 
     def work() -> T:
         try:
-            return call(runs.set)
+            return call(on_start=runs.set)
         finally:
             runs.set()
 

@@ -54,11 +54,12 @@ def run(tmp_path):
     return dataclasses.replace(fresh_state("cpu"), env=locate_environment(env))
 
 
-def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
+def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path, monkeypatch):
     good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
 
     def ask(*files):
-        return frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("torchvision 0.1", f) for f in files])  # fmt: skip
+        monkeypatch.setattr(frameworks, "find_extensions", lambda *_: [("torchvision 0.1", f) for f in files])
+        return frameworks.ask_framework(run, "jax", ENVIRON)
 
     (tmp_path / "gone.c").write_text("int gone;")
     for name, needs in (("libgone", ()), ("_part", ("-L.", "-lgone"))):
@@ -79,11 +80,12 @@ def test_what_does_not_load_is_named_with_the_loaders_words(run, tmp_path):
     assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
 
 
-def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(run, tmp_path):
+def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(run, tmp_path, monkeypatch):
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    report = frameworks.ask_framework(run, "jax", ENVIRON, extensions=[("other 2.0", str(tmp_path / "boom.so"))])  # fmt: skip
+    monkeypatch.setattr(frameworks, "find_extensions", lambda *_: [("other 2.0", str(tmp_path / "boom.so"))])
+    report = frameworks.ask_framework(run, "jax", ENVIRON)
     judged = results.judge_extensions("jax", report)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text
 
