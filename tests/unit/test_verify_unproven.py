@@ -2,11 +2,11 @@
 
 from framework_envs import venv
 from rows import rows
+from verify_stub import fresh_state
 
 from provision.export.pages import verdict_page
 from provision.model import StageResult, Verdict
 from provision.verify import make_verdict
-from provision.verify.state import State
 
 
 def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
@@ -23,21 +23,6 @@ def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
     assert "works" not in shown.out
 
 
-class Ended:
-    """The part of a verification that its verdict is made of."""
-
-    failed = State.failed
-
-    def __init__(self, device, *stages):
-        self.device, self.wrong, self.gpu_report = device, False, None
-        self.low_memory = self.lock = None
-        self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
-        self.findings, self.verdicts, self.drift = [], [], ()
-        self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})
-        self.options = type("Options", (), {"strict": False})
-        self.paths = type("Paths", (), {"frameworks": ("torch",)})
-
-
 @rows(
     ("device", "stages", "outcome"),
     [
@@ -50,8 +35,11 @@ class Ended:
         ("cpu", [("framework", "skip"), ("lock", "fail")], "fails"),
     ],
 )
-def test_a_verification_that_ran_nothing_is_unproven(device, stages, outcome):
-    verdict = make_verdict(Ended(device, *stages))
+def test_a_proof_that_ran_nothing_is_unproven(device, stages, outcome):
+    ended = [StageResult(stage=s, status=status, detail="") for s, status in stages]
+    state = fresh_state(device, stages=ended)
+    state.paths.frameworks["torch"] = "/env/torch.py"
+    verdict = make_verdict(state)
     assert verdict.verdict == outcome
     assert (verdict.hint is None) == (outcome in ("works", "cpu"))
     assert f">{'works on the CPU' if outcome == 'cpu' else outcome}</p>" in verdict_page(verdict, "now")
