@@ -45,7 +45,7 @@ def explain_log(
 
 
 def explain_program(
-    name: str, root: Path, command: Sequence[str], ended: process.ForegroundResult, before: foreground.OomKills,
+    name: str, root: Path, command: Sequence[str], ended: process.Finished, before: foreground.OomKills,
     choices: Choices, folder: Path | None = None, emit: Emit = drop_event,
 ) -> tuple[Finding, ...]:  # fmt: skip
     """Diagnose the last output of a program of an environment, with how it ended, its limits, and where its modules come
@@ -71,7 +71,8 @@ def explain_program(
         env=root,
         folders=[here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))],
     )
-    known, text, device = rows.load(choices), [(name, [ended.stderr])], read_device(root)
+    known, device = rows.load(choices), read_device(root)
+    text = [(name, [ended.stderr.encode("utf-8", "replace")])]
     alone = Circumstances(resolve=resolve, device=device, ran=ran)
     diagnosis = find_causes(text, known, alone)
     for note in diagnosis.notes:

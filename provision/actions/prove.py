@@ -244,14 +244,11 @@ class Proof:
             return ()
         if ended.missing:
             return (make_lack_finding({"torch.compile": ended.missing}, env),)
-        late = finished.timed_out  # gpuenv ended it
-        attended = process.ForegroundResult(
-            returncode=_TIMED_OUT if late else finished.returncode,
-            stderr=ended.text.encode("utf-8", "replace"),
-            signal=None if late else finished.signal,
-        )
+        finished = finished._replace(stderr=ended.text)
+        if finished.timed_out:  # gpuenv ended it
+            finished = finished._replace(returncode=_TIMED_OUT, signal=None)
         return explain_program(
-            ended.result.label, Path(env.path), make_command(env, placed.check), attended, ended.before, self.choices,
+            ended.result.label, Path(env.path), make_command(env, placed.check), finished, ended.before, self.choices,
             placed.folder, self.emit,
         )  # fmt: skip
 

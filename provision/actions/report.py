@@ -101,7 +101,6 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
     return ExportResult(format=form, path=str(output), text=text)
 
 
-# Longer than most functions: half of it is the list of facts.
 def _collect_facts(emit: Emit, env: Path | None, *, include_checks: bool) -> ReportFacts:
     """Return the facts for the report. Raises UsageError if ENV is not an environment."""
     problems: list[str] = []

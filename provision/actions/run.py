@@ -101,7 +101,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     try:
         if options.exec_:
             process.replace(command, environ)
-        ended = process.attend(command, environ, stdout=stdout)
+        ended = foreground.attend(command, environ, stdout=stdout)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError)
         text = f"gpuenv: {command[0]}: {'command not found' if is_missing else error.strerror}"

@@ -270,8 +270,8 @@ def lacks_only_files(log: str) -> bool:
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
-# 39 lines: one short paragraph for each cause, the most precise first.
 def explain_install_failure(done: process.Finished, lock: Lock, *, offline: bool = False) -> BuildError:
+    """Return the error for a run of uv. The most precise cause is tried first."""
     from ..index import refusals  # it brings an HTTP client
 
     log = clean(strip_progress(done.stderr))

@@ -29,16 +29,13 @@ from .children import (
     make_end,
     signal_name,
 )
-from .foreground import ForegroundResult, attend
 
 __all__ = [
     "HUNG_UP",
     "KEEP",
     "TERMINATED",
     "Finished",
-    "ForegroundResult",
     "adopt_orphans",
-    "attend",
     "end_by_signal",
     "end_children",
     "environ",
@@ -62,9 +59,9 @@ class Finished(NamedTuple):
     returncode: int
     stdout: str
     stderr: str
-    timed_out: bool
-    signal: str | None
-    report: bytes
+    timed_out: bool = False
+    signal: str | None = None
+    report: bytes = b""
 
     @property
     def ok(self) -> bool:
@@ -110,7 +107,6 @@ class _Tail:
         return bytes(self._kept)
 
 
-# Ten parameters, as the function extends `subprocess.run`: callers name the two or three that they need.
 def run(
     argv: Sequence[str],
     *,

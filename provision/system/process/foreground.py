@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import Finished
 from .children import die_with_parent, signal_name
 
 _PROC = Path("/proc")
@@ -93,14 +94,6 @@ def _read_text(path: Path) -> str:
     return ""
 
 
-class ForegroundResult(NamedTuple):
-    """The result of a foreground program, with the start and end of its stderr."""
-
-    returncode: int
-    stderr: bytes
-    signal: str | None
-
-
 class _Relay:
     """Passes stderr on unchanged, and keeps its first 64 KiB and last 256 KiB."""
 
@@ -144,11 +137,11 @@ _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _AFTERWARDS = 0.5  # seconds for the program's children to finish writing
 
 
-def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> ForegroundResult:
+def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> Finished:
     """Run a program with this process's stdin, stdout, terminal and process group, as a shell would.
 
     `stdout` is another descriptor for its output. Only stderr passes through this process, by a pseudo-terminal if
-    stderr is a terminal. Signals to this process are forwarded, and those of the keyboard reach the program directly.
+    stderr is a terminal, and the result has its start and end. Signals to this process are forwarded, and those of the keyboard reach the program directly.
     Raises OSError if it cannot be started.
     """
     target = sys.stderr.fileno()
@@ -178,9 +171,8 @@ def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
         returncode = child.wait()
     finally:
         forwarder.put_back()
-    return ForegroundResult(
-        returncode=returncode, stderr=relay.kept(_AFTERWARDS), signal=signal_name(returncode)
-    )
+    kept = relay.kept(_AFTERWARDS).decode("utf-8", "replace")
+    return Finished(returncode, stdout="", stderr=kept, signal=signal_name(returncode))
 
 
 def _terminal(like: int) -> tuple[int, int]:
