@@ -63,11 +63,12 @@ def check_place(path: Path) -> None:
     2)."""
     home, other = find_home_folder(), "choose another path for ENV"
     if not path.name.isprintable() and not path.exists() and re.search(_CONTROL, path.name):
-        problem = f"the name of {path!r} contains control characters, which activate scripts and pyvenv.cfg do not support"
+        problem = f"the name of {str(path)!r} contains control characters, which activate scripts and pyvenv.cfg do not support"
     elif not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
-        problem = f"{path!r} contains bytes that are not valid UTF-8, which pyvenv.cfg does not support"
-    elif path.is_symlink() and not path.exists():
-        problem, other = f"{path} is a broken symbolic link", f"remove the link, or {other}"
+        problem = f"{str(path)!r} contains bytes that are not valid UTF-8, which pyvenv.cfg does not support"
+    elif path.is_symlink() and not (path.is_dir() and any(path.iterdir())):
+        problem = f"{path} is a symbolic link to {path.readlink()}, where no environment is"
+        other = f"remove the link, or {other}"
     elif path.exists() and not path.is_dir():
         problem = f"{path} is a file, not an environment"
     elif path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):

@@ -77,10 +77,9 @@ def explain_write(path: Path, error: OSError) -> BuildError:
         )
     if error.errno in FULL:
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
-    return BuildError(
-        f"cannot write in {path}: {error.strerror or error}",
-        hint=suggest_fix(error, "choose a path in a folder with write permission"),
-    )
+    refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    hint = suggest_fix(error, "choose another path" + " in a folder with write permission" * refused)
+    return BuildError(f"cannot write in {path}: {error.strerror or error}", hint=hint)
 
 
 class TooDeepError(OSError):

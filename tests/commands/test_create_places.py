@@ -122,7 +122,9 @@ def test_a_python_that_is_not_here_is_downloaded_by_uv(gpuenv, index):
     assert "Python 3.13 is not on this machine" in ran.json["error"]["message"]
 
 
-def test_a_broken_link_in_the_place_of_the_environment_is_refused(tmp_path):
-    (tmp_path / "env").symlink_to("missing")
-    with pytest.raises(UsageError, match="broken symbolic link"):
-        place.check_place(tmp_path / "env")
+def test_a_link_to_no_environment_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for target in ("missing", "empty"):
+        (tmp_path / f"to {target}").symlink_to(target)
+        with pytest.raises(UsageError, match=f"is a symbolic link to {target}"):
+            place.check_place(tmp_path / f"to {target}")
