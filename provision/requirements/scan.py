@@ -224,6 +224,8 @@ class Scan(FolderFindings):
             return
         brings: dict[str, dict[str, str]] = {}
         for extra, lines in listed.items():
+            if re.match(r"(?i)intel|rocm|amd|xpu|npu|ascend|tpu", extra):
+                continue  # of other devices
             for text, origin in lines:
                 name = requirement_name(text)
                 framework = "onnxruntime" if name in _ONNXRUNTIME else FRAMEWORK_ALIASES.get(name, name)
@@ -246,7 +248,7 @@ class Scan(FolderFindings):
             self.frameworks |= brings[chosen[0]]
             self.named |= {requirement_name(text): text for text, _ in listed[chosen[0]]}
         elif brings:
-            names = ", ".join(map(quote_text, brings))
+            names = name_few([*map(quote_text, brings)])
             self.remarks.append(f"the extras {names} bring frameworks: choose one with extras: [NAME]")
 
     # --- conda's environment.yml, pixi.toml ----------------------------------------------------

@@ -240,7 +240,7 @@ CASES = {
         {"frameworks": ("onnxruntime",), "project": ".", "extras": ("gpu",)}, "extra gpu, pyproject.toml line 8",
     ),
     "several extras": (
-        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\ncu126 = ['torch']\ncu128 = ['torch']\n",
+        {"pyproject.toml": _PYPROJECT + "[project.optional-dependencies]\nintelgpu = ['torch']\ncu126 = ['torch']\ncu128 = ['torch']\n",
          "mine/__init__.py": "import torch\n"},
         {"frameworks": ("torch",), "project": "."}, "the extras cu126, cu128 bring frameworks: choose one",
     ),
