@@ -61,14 +61,13 @@ _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 class Settings(Value):
     """The settings of one command of uv.
 
-    `builds` says that build code may run, which gets all variables of the user. `only_wheels` allows only the find-links. `alone` allows only the default index of the sources. `locked` says that
+    `builds` says that build code may run, which gets all variables of the user. `alone` allows only the default index of the sources. `locked` says that
     a lock chose the versions, so that rules about versions do not apply. `variables` replace all others. `git_logins`
     are credentials for git's store (`without_credentials`). `on_line` gets each line of stderr. `terminal` makes
     stderr a terminal.
     """
 
     builds: bool = False
-    only_wheels: bool = False
     alone: bool = False
     locked: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +189,7 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
         links = [p if "://" in p else str(Path(p).absolute()) for p in sources.find_links]
         all_links = [*links, *filter(None, env.get("UV_FIND_LINKS", "").split(","))]
         env["UV_FIND_LINKS"] = ",".join(dict.fromkeys(all_links))
-    if settings.only_wheels or sources.no_index:
+    if sources.no_index:
         env["UV_NO_INDEX"] = "1"
 
 

@@ -134,10 +134,13 @@ class Query:
     _seconds: list[float] = field(default_factory=list)
     _folder: Path = Path()
 
-    @property
+    @functools.cached_property
     def sources(self) -> PackageSources:
-        """The sources that uv reads."""
-        return self.rules.archives.sources
+        """The sources that uv reads. Offline these are folders and pages of wheels, if there are any: an index's answers in the
+        cache would name files that are not available."""
+        sources = self.rules.archives.sources
+        only_files = sources.offline and bool(sources.find_links)
+        return dataclasses.replace(sources, no_index=True) if only_files else sources
 
     def answer(self) -> Answer:
         """Return uv's solution. Raises LockError, which for a refusal is what `uv_errors.explain` makes of it."""
@@ -254,8 +257,7 @@ class Query:
         ]  # fmt: skip
         words += ["--overrides", self._write("overrides.in", "\n".join(overrides))] if overrides else []
         options, tables = self.rules.options(lines, self.only_binary, self.built)
-        index = [] if has_only_files(sources) else cacheable_index(sources)
-        config = {"dependency-metadata": tables, "index": index}
+        config = {"dependency-metadata": tables, "index": cacheable_index(sources)}
         words += [*options, "--config-file", self._write("uv.toml", tomli_w.dumps(config))]
         words += [
             "--python-version",
@@ -273,7 +275,7 @@ class Query:
             # Variants are considered as the target would, and not the machine that uv runs on.
             variables |= {"UV_PREVIEW_FEATURES": "wheel-variants", **_make_variables(self.variants_for)}
         settings = uv.Settings(
-            only_wheels=has_only_files(sources), git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
+            git_logins=logins, timeout=uv.LONGEST_SOLVE, variables=variables,
             on_line=self._note_line,
         )  # fmt: skip
         began = time.monotonic()
@@ -413,14 +415,6 @@ def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) ->
         with contextlib.suppress(LockError):
             sizes |= Http(tries=1, timeout=5.0).sizes(remote)
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
-
-
-def has_only_files(sources: PackageSources) -> bool:
-    """Return whether only folders and pages of wheels are used.
-
-    Offline, an index's answers in the cache would name files that are not available.
-    """
-    return sources.no_index or (sources.offline and bool(sources.find_links))
 
 
 def uv_platform(platform: str, glibc: str | None) -> str:

@@ -164,7 +164,7 @@ def prefer_older(state: State, best: Solution) -> Solution:
         key=version,
         default=None,
     )
-    older = FittingBuilds(state.context.with_request(pythons=(other,))) if other else None
+    older = FittingBuilds(state.context, other) if other else None
     if older and older.newest.builds:
         again = replace(state, fitting=older)
         with contextlib.suppress(LockError):

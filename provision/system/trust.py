@@ -99,7 +99,8 @@ def read_project(path: Path, most: int = untrusted.MOST, *, env: Path | None = N
 
     Raises UntrustedError, OSError.
     """
-    return _read(path, most, env or (path.parent if _is_root() else None), _ACCEPT_PROJECT)
+    beside = env or (path.parent if _is_root() else None)
+    return _read(path, _ACCEPT_PROJECT, most, beside, accepted=_Session.accepts_project)
 
 
 def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
@@ -108,7 +109,7 @@ def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
     The latter is noted. A `named` one must be readable and trusted. Raises UntrustedError, OSError.
     """
     try:
-        return _read(path, untrusted.MOST, None, _MAKE_OWN)
+        return _read(path, _MAKE_OWN)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
@@ -125,7 +126,7 @@ def read_configuration(path: Path, *, named: bool = False) -> bytes | None:
 def read_cached(path: Path) -> bytes:
     """Return the bytes of a cache entry. Raises OSError, also for an entry that another user can change."""
     try:
-        return _read(path, untrusted.MOST, None, "")
+        return _read(path, hint="")
     except UntrustedError as error:
         raise PermissionError(errno.EPERM, error.reason, str(path)) from error
 
@@ -143,13 +144,14 @@ def narrow_umask() -> None:
     os.umask(os.umask(_SHARED) | _SHARED)
 
 
-def _read(path: Path, most: int, beside: Path | None, hint: str) -> bytes:
+def _read(
+    path: Path, hint: str, most: int = untrusted.MOST, beside: Path | None = None, *, accepted: bool = False
+) -> bytes:
     """Return the bytes of a regular file that only trusted users can change, or of a descriptor of the user (`-r <(command)`).
 
-    The owner of the folder `beside` is trusted as well, unless everybody can write to it. Raises UntrustedError with
-    `hint`, and OSError.
+    The owner of the folder `beside` is trusted as well, unless everybody can write to it, and an `accepted` file is not judged.
+    Raises UntrustedError with `hint`, and OSError.
     """
-    accepted = _Session.accepts_project and hint == _ACCEPT_PROJECT
     with untrusted.open_regular(path) as file:
         if not accepted and not untrusted.is_descriptor(path):
             status = os.fstat(file.fileno())
