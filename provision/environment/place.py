@@ -99,7 +99,7 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
         real, said = path.resolve(), False
         while True:
             try:
-                notes = lock.enter_context(place_lock.locked(real))
+                lock.enter_context(place_lock.locked(real, emit))
                 break
             except OSError as error:
                 raise explain_write(real.parent, error) from error
@@ -110,8 +110,6 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
                     emit(Event("note", "build", f"waiting: {error.message}"))
                 said = True
                 time.sleep(_PAUSE)
-        for text in notes:
-            emit(Event("warning", "build", text))
         yield
 
 

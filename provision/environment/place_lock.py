@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import BuildError
+from ..model import Emit, Event, drop_event
+from ..system import untrusted
 from ..system.files import FULL
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
@@ -49,19 +51,18 @@ def lock_file(place: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(place: Path) -> Iterator[list[str]]:
-    """Lock a folder (absolute, without links) within the block, and yield notes for the user.
+def locked(place: Path, emit: Emit = drop_event) -> Iterator[None]:
+    """Lock a folder (absolute, without links) within the block.
 
     Raises InUseError if another process has locked it, and OSError if it cannot be locked.
     """
-    notes: list[str] = []
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_make_parents(place.parent))
-            refused = _lock_sibling(place, stack, notes)
+            refused = _lock_sibling(place, stack, emit)
             if not _lock_folder(place, stack) and refused:
                 raise refused
-            yield notes
+            yield
     except BusyError as error:
         words, hint = f"another gpuenv process is using {place}", _HINT
         if error.claim:
@@ -94,7 +95,7 @@ def _make_parents(folder: Path) -> Iterator[None]:
                 created.rmdir()
 
 
-def _lock_sibling(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
+def _lock_sibling(place: Path, stack: contextlib.ExitStack, emit: Emit) -> OSError | None:
     """Lock the file beside the folder. Return the error if it may not be created.
 
     Raises BusyError and OSError.
@@ -122,7 +123,8 @@ def _lock_sibling(place: Path, stack: contextlib.ExitStack, notes: list[str]) ->
             if not _is_same_file(opened.descriptor, path):
                 continue
             if void:
-                notes.append(f"taking over the lock on {place}, inactive for {STALE:g} s: {void.words}")
+                text = f"taking over the lock on {place}, inactive for {STALE:g} s: {void.words}"
+                emit(Event("warning", "build", text))
             stack.push(on_exit.pop_all())
             return None
 
@@ -303,9 +305,13 @@ def _read_boot_id() -> str:
 
 
 def read_claim(descriptor: int) -> Claim | None:
-    """Return the claim in a file, or None without one. Older versions wrote none."""
+    """Return the claim in an open file, or None without one."""
+    return _parse_claim(os.pread(descriptor, _MOST_BYTES, 0))
+
+
+def _parse_claim(text: bytes) -> Claim | None:
     try:
-        data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        data = json.loads(text)
         return Claim(
             host=str(data["host"]), boot=str(data["boot"]), pid=int(data["pid"]), since=float(data["since"])
         )
@@ -404,11 +410,7 @@ def keep_alive(descriptor: int) -> Iterator[None]:
 def read_takeover(path: Path) -> Claim | None:
     """Return the claim of a process that took the lock over, or None if this process still has it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        claim = _parse_claim(untrusted.read_bytes(path, _MOST_BYTES))
     except OSError:
         return None
-    try:
-        claim = read_claim(descriptor)
-    finally:
-        os.close(descriptor)
     return None if claim is None or claim.is_of_this_process else claim
