@@ -36,6 +36,8 @@ def open_bundle(folder: Path, choices: Choices, emit: Emit) -> tuple[Choices, Pa
             f"the bundle {folder} is unfinished: its creation was interrupted",
             hint="run the same `gpuenv bundle` command again on a machine with a network. It continues where it stopped",
         )
+    locks = [f for f in manifest.files if "/" not in f.path and not f.path.startswith("README")]
+    verify(folder, locks, lambda _bytes: None)  # before one is read
     if manifest.plans:
         lock = choose_lock(folder, manifest, choices, emit)
     else:

@@ -419,11 +419,11 @@ def one_wheel(target):
     return next((target.bundle / "wheels").glob("nvidia_cudnn_cu13*.whl"))
 
 
-@pytest.mark.parametrize("how", ["changed", "short", "gone"])
+@pytest.mark.parametrize("how", ["changed", "short", "gone", "no lock"])
 def test_a_damaged_bundle_is_refused_with_the_file(target, how):
-    wheel = one_wheel(target)
+    wheel = target.bundle / "pylock.toml" if how == "no lock" else one_wheel(target)
     data = wheel.read_bytes()
-    if how == "gone":
+    if how in ("gone", "no lock"):
         wheel.unlink()
     else:
         wheel.write_bytes(data[:-1] + b"?" if how == "changed" else data[:-1])
