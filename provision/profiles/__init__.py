@@ -49,6 +49,7 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     return _restore(parsed)
 
 
+_load_own = functools.cache(load)
 current: model.Profiles | None = None
 """The rows of this run: those that its command has loaded last, with the user's."""
 
@@ -56,11 +57,6 @@ current: model.Profiles | None = None
 def get_current() -> model.Profiles:
     """Return the rows of this run, or gpuenv's own if its command has loaded none."""
     return current or _load_own()
-
-
-@functools.cache
-def _load_own() -> model.Profiles:
-    return load()
 
 
 class _LazyProfiles(model.Profiles):
