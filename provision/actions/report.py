@@ -25,6 +25,7 @@ from ..environment import place, record
 from ..environment.place import locate_environment
 from ..errors import GpuenvError, UsageError
 from ..export.pages import fleet_page, write_html_page
+from ..index.config import uv_default, uv_extra
 from ..model import (
     Emit,
     Event,
@@ -139,11 +140,13 @@ def _collect_facts(emit: Emit, env: Path | None, *, include_checks: bool) -> Rep
 
 def _words(sources: PackageSources) -> tuple[str, ...]:
     """Return the kinds of package sources, without their addresses."""
+    default = sources.default or uv_default(sources.uv)
+    extra = (*sources.extra, *uv_extra(sources.uv))
     lines = [
-        f"default   {'an index from the configuration' if sources.default else 'PyPI: no other index is configured'}"
+        f"default   {'an index from the configuration' if default else 'PyPI: no other index is configured'}"
     ]
-    if sources.extra:
-        lines.append(f"extra     {len(sources.extra)} more from the configuration")
+    if extra:
+        lines.append(f"extra     {len(extra)} more from the configuration")
     if sources.find_links:
         lines.append(f"folders   {len(sources.find_links)} with wheels")
     if sources.cert:

@@ -238,9 +238,14 @@ def test_a_machine_with_gpus_and_a_verdict_on_them_are_in_the_report():
 
 
 def test_report_works_without_an_environment(gpuenv):
+    gpuenv.env |= {
+        "UV_DEFAULT_INDEX": "https://me:s3cret@own.example/simple",
+        "UV_INDEX": "https://b.example/s",
+    }
     ran = gpuenv("report")
     assert ran.code == 0 and ran.out.startswith("gpuenv ") and "### Machine" in ran.out
-    assert ".venv is missing" in ran.out
+    assert ".venv is missing" in ran.out and "own.example" not in ran.out
+    assert "an index from the configuration" in ran.out and "1 more from the configuration" in ran.out
 
 
 def test_report_accepts_an_environment_of_another_tool_and_refuses_none(gpuenv):
