@@ -178,7 +178,7 @@ class Proof:
 
     def _read_project_imports(self) -> list[ProjectImport] | None:
         """Return the modules that programs of the environment's project cannot run without, or None without a project."""
-        from ..requirements.scan import find_package, find_project_imports, list_aside
+        from ..requirements.scan import find_package, find_project_imports, list_optional
         from ..verify.modules import ProjectImport
 
         project = read_own_project(Path(self.env.path), get_cache_dir(self.choices))
@@ -187,7 +187,7 @@ class Proof:
         known = rows.load(self.choices)
         seen = find_project_imports(project.file.parent, known, project.requirements)
         packages = {module: find_package(module, known) for module in seen}
-        aside = list_aside(project.file.parent)
+        optional = list_optional(project.file.parent)
         # google is only a part of google.cloud
         parts = {module.partition(".")[0] for module in seen if "." in module}
         found = [
@@ -195,7 +195,7 @@ class Proof:
             for module, uses in seen.items()
             if uses.files
             and (packages[module] or module not in parts)
-            and normalize_name(packages[module] or module) not in aside
+            and normalize_name(packages[module] or module) not in optional
         ]
         # those of programs near the top first
         return sorted(found, key=lambda one: (one.package is None, one.file.count("/"), one.module.lower()))

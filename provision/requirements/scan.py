@@ -400,11 +400,7 @@ class Scan(FolderFindings):
                 users = {}
         ranked = sorted(users.items(), key=lambda item: (-len(item[1]), PROJECT_FRAMEWORKS.index(item[0])))
         by_hand = None if self.frameworks else self._choose_imported(ranked, seen)
-        optional: dict[str, str] = {}
-        for extra, lines in extras.items():
-            for text, _ in lines:
-                optional.setdefault(requirement_name(text), f"extra {quote_text(extra)}")
-        optional = list_aside(self.folder) | optional
+        optional = list_optional(self.folder, extras)
         self.remarks += [
             f"{name} is imported in {list_first(programs)}, but "
             + (f"only {optional[name]} declares it" if name in optional else "not declared")
@@ -632,16 +628,19 @@ _CREATES = re.compile(
 )
 
 
-def list_aside(folder: Path) -> dict[str, str]:
-    """Return the packages that groups of a project, or members of its workspace, declare, each with the first of these."""
-    try:
+def list_optional(folder: Path, extras: Mapping[str, Listed] | None = None) -> dict[str, str]:
+    """Return the packages that extras or groups of a project, or members of its workspace, declare, each with the first of these."""
+    stated: list[tuple[str, object]] = [
+        (f"extra {name}", [t for t, _ in lines]) for name, lines in (extras or {}).items()
+    ]
+    with contextlib.suppress(UsageError):  # recorded when the project was read
         data = read_pyproject(folder)
         members = {f"member {name}": read_pyproject(p) for name, p in list_members(folder, data).items()}
-    except UsageError:
-        return {}  # recorded when the project was read
-    stated = [(where, table_at(one, "project").get("dependencies")) for where, one in members.items()]
-    for one in (data, *members.values()):
-        stated += [(f"group {name}", listed) for name, listed in table_at(one, "dependency-groups").items()]
+        stated += [(where, table_at(one, "project").get("dependencies")) for where, one in members.items()]
+        for one in (data, *members.values()):
+            stated += [
+                (f"group {name}", listed) for name, listed in table_at(one, "dependency-groups").items()
+            ]
     found: dict[str, str] = {}
     for where, listed in stated:
         for text in listed if isinstance(listed, list) else ():
