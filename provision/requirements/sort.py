@@ -90,8 +90,9 @@ class SortedRequirements:
         one: ParsedRequirement,
         why: str = "is ignored, because gpuenv selects this package itself",
     ) -> None:
-        """Record why a line, or a part of it, does not apply as written."""
-        self.left_out[f"{what} ({one.line.origin}) {why}"] = None
+        """Record why a line for this machine, or a part of it, does not apply as written."""
+        if self._applies(one):
+            self.left_out[f"{what} ({one.line.origin}) {why}"] = None
 
     def _add_framework(self, one: ParsedRequirement, framework: str) -> None:
         """Record a framework with its bounds. A constraint bounds it without asking for it."""

@@ -56,6 +56,7 @@ def test_a_frozen_cuda_environment_leaves_its_stack_to_the_plan(folder):
         "torchvision==0.20.1+cu124",
         "triton==3.1.0",
         "my-fork==1.0+patched",
+        "triton==3.0.0 ; sys_platform == 'win32'",
     ]
     found = asked(folder, "\n".join(lines))
     assert [(b.specifier, b.origin) for b in found.bounds] == [("==2.5.1", "requirements.txt line 10")]
