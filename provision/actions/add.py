@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,6 +30,11 @@ def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | P
 
 
 def _package(text: str) -> str:
+    if Path(text).suffix and Path(text).is_file():
+        raise UsageError(
+            f"{text} is a file, not the name of a package",
+            hint=f"list requirements under `requirements:` in {CONFIG_NAME}, then run gpuenv sync; name a wheel 'NAME @ ./FILE'",
+        )
     try:
         need = Requirement(text)
     except InvalidRequirement as error:
@@ -38,7 +45,7 @@ def _package(text: str) -> str:
         reason = str(error).partition("\n")[0]
         raise UsageError(
             f"{text!r} is not a requirement such as 'einops>=0.8': {reason}",
-            hint="write a name with bounds in quotes: gpuenv add 'einops>=0.8'",
+            hint="write a name with bounds in quotes: gpuenv add 'einops>=0.8'; or with an address or path: 'NAME @ ADDRESS'",
         ) from error
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(

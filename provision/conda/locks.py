@@ -353,8 +353,11 @@ def _parse(path: Path) -> Any:
             copy.write_bytes(content)
             return parse_conda_lock_file(copy)
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=str(error)) from error
+        said = isinstance(error, (ValueError, yaml.YAMLError)) and str(
+            error
+        )  # else conda-lock met another type
+        reason = said.splitlines()[0] if said else "it does not have the form of a conda-lock.yml"
+        raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=said or None) from error
 
 
 def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:

@@ -52,6 +52,8 @@ def fails(error):
         ("einops=0.8", "a version follows ==", "gpuenv add 'einops==0.8.*'"),
         ("einops >> 1", "is not a requirement such as", "gpuenv add 'einops>=0.8'"),
         ("torch>2", "is a framework", "gpuenv lock --upgrade torch"),
+        ("git+https://a/x.git", "is not a requirement", "NAME @ ADDRESS"),
+        (__file__, "is a file", "gpuenv sync"),
     ],
 )
 def test_a_word_that_is_no_package_is_refused_with_what_was_meant(text, message, hint):

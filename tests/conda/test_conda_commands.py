@@ -54,6 +54,8 @@ def test_a_damaged_conda_lock_is_refused_and_kept(jax, argv):
     ran = gpuenv(*argv, *words, "--device", "cpu")
     assert ran.code == 6 and "conda-lock.yml is not valid" in ran.err and "gpuenv lock" in ran.err, ran.err
     assert path.read_text() == damaged and not (gpuenv.work / ".venv").exists()
+    path.write_text("")
+    assert "does not have the form" in " ".join(gpuenv(*argv, *words, "--device", "cpu").err.split())
 
 
 @pytest.mark.parametrize("command", ["create", "lock"])
