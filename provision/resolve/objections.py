@@ -52,10 +52,10 @@ def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> I
     yield from _platform(question, build)
     yield from _wheels(question, build)
     if question.request.device == "cuda" and build.cuda:
-        yield from question.memoize(("driver", build.cuda), lambda: _driver(question, build))
-        yield from question.memoize(("kernels", build.kernels, build.cuda), lambda: _kernels(question, build))
+        yield from _driver(question, build)
+        yield from _kernels(question, build)
         yield from cudnn_objections(question, build)
-        yield from question.memoize(("nvcc", build.cuda), lambda: compiler_objections(question, build))
+        yield from compiler_objections(question, build)
 
 
 def _request(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:

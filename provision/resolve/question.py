@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import field
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -24,8 +24,6 @@ from ..model import (
 from ..model.values import Value
 from ..system.versions import allows, major, meets, version
 
-T = TypeVar("T")
-
 
 @cache
 def _pins(text: str) -> tuple[str, tuple[str, ...]]:
@@ -37,7 +35,8 @@ def _pins(text: str) -> tuple[str, tuple[str, ...]]:
 class Question(Value, kw_only=False):
     """A request for one target, with profiles indexed for look-ups.
 
-    `others` are the same request for further targets. A build must fit all of them. `known` are answers that builds share.
+    `others` are the same request for further targets. A build must fit all of them. `known` are answers on
+    cuDNN, which builds share.
     """
 
     request: Request
@@ -46,13 +45,6 @@ class Question(Value, kw_only=False):
     available: AvailableWheels
     others: tuple[Question, ...] = ()
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    def memoize(self, key: Hashable, find: Callable[[], Iterable[T]]) -> tuple[T, ...]:
-        """Return the result of `find`, computed once per key. Most builds share CUDA, kernels and Pythons."""
-        if key not in self.known:
-            self.known[key] = tuple(find())
-        found: tuple[T, ...] = self.known[key]
-        return found
 
     def replace(self, **parts: Request | Target | AvailableWheels | tuple[Question, ...]) -> Question:
         """Return the question with another request, target or wheels, or with `others`. Look-ups in the profiles are
@@ -151,12 +143,6 @@ class Question(Value, kw_only=False):
 
     def pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that this build can be used with, best first."""
-        key: Hashable = ("pythons", build.python, build.unresolvable)
-        if any(b.pythons and b.name == build.framework for b in self.request.bounds):
-            key = (key, build.framework, build.version)
-        return self.memoize(key, lambda: self._pythons(build))
-
-    def _pythons(self, build: Build) -> tuple[str, ...]:
         refused = {u.split(":", 1)[0] for u in build.unresolvable}
         bound = self.request.requires_python
         refused |= {
