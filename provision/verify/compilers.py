@@ -16,7 +16,7 @@ from pathlib import Path
 from ..environment.loader import Package
 from ..model import CudaCompiler, Environment, Evidence, Finding, Profiles, RuntimeCompiler, format_cuda
 from ..model.values import Value
-from ..profiles.wording import find_fix, make_finding
+from ..profiles.wording import fill_text, find_fix, make_finding
 from ..system.versions import major, minor
 from .fixes import make_pip_command, read_distribution
 from .libraries import PythonPaths, read_cuda, search_file
@@ -115,9 +115,8 @@ class _Place:
             if lack:
                 yield lack
         if row.file and not any(map(self._finds, row.places)):
-            requirement = (row.brings or "{package}=={version}").format(
-                package=package.name, version=package.version
-            )
+            named = {"package": package.name, "version": package.version}
+            requirement = fill_text(row.brings or "{package}=={version}", named, sentence=False)
             shown = Evidence(f"{package}: {row.file} is in none of {', '.join(row.places)}", "files")
             yield Lack(what=row.file, evidence=shown, install=requirement)
         if row.cache and (folder := self._find_unwritable(row.cache)):
