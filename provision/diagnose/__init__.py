@@ -25,6 +25,7 @@ from .findings import add_holders, add_installs, join, make_finding, rank
 from .lines import read_log, unwrap
 from .messages import drop_messages, drop_optional_parts
 from .rules import apply_catalogue, apply_rules, check_tables
+from .slots import find_slots
 
 __all__ = ["Circumstances", "Diagnosis", "Installed", "Ran", "find_causes"]
 
@@ -100,9 +101,9 @@ def find_causes(
     found += [*hardware.judge_no_gpu(case, found)]
     found += [*packages.judge_unknown_module(case, found)]
 
-    # The findings in order, with what happened before and what happens beside.
+    # The findings in order: each with the words that its slots fill, with what happened before and what happens beside.
     proved, best = rank(found, case, ruled_out)
-    findings = join(proved, [make_finding(c, case) for c in best])
+    findings = join(proved, [make_finding(c, find_slots(c, case), case) for c in best])
     findings = add_holders(add_installs(findings, case), case)
     notes = (
         (note, describe_elsewhere(findings[0].cause, case)) if findings else (processes.describe_crash(case),)

@@ -7,7 +7,7 @@ installs and processes that use the GPU are added to the findings that they may 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..model import (
@@ -21,7 +21,7 @@ from ..model import (
 from ..profiles.wording import SLOT, choose_fix, fill_text
 from .case import FAINT, Candidate, Case
 from .lines import Line
-from .slots import find_slots, is_fragmented
+from .slots import is_fragmented
 
 _SHOWN = 5
 _EVIDENCE = 6
@@ -177,10 +177,10 @@ def _find_refused(finding: Finding, case: Case) -> tuple[Evidence, ...]:
 # --- words -------------------------------------------------------------------------------------
 
 
-def make_finding(found: Candidate, case: Case) -> Finding:
+def make_finding(found: Candidate, slots: Mapping[str, str], case: Case) -> Finding:
     """Return the finding of a candidate. Its fix is the first row whose conditions hold and whose slots are known, after what
     the message itself proposes."""
-    cause, slots = case.causes[found.cause], find_slots(found, case)
+    cause = case.causes[found.cause]
 
     def holds(condition: str) -> bool:
         name, equals, value = condition.partition("=")
