@@ -13,8 +13,6 @@ from .. import detect
 from ..errors import ResolveError, UsageError
 from ..model import (
     PLATFORMS,
-    CudaMajor,
-    CudaRelease,
     Device,
     Machine,
     Profiles,
@@ -115,8 +113,7 @@ def complete(target: Target, data: Profiles) -> Target:
     if driver is None or driver.count(".") >= _PARTS_OF_DRIVER - 1:
         return target
     windows = (target.driver_os or target.platform).startswith("windows")
-    rows: tuple[CudaMajor | CudaRelease, ...] = (*data.cuda, *data.majors)
-    releases = [(row.windows if windows else row.linux) or "" for row in rows]
+    releases = data.list_driver_floors(windows=windows)
     begun = [release for release in releases if release != driver and has_prefix(release, driver)]
     if driver in releases or not begun:
         return target

@@ -19,8 +19,6 @@ from packaging.specifiers import SpecifierSet
 from ..model import (
     AvailableWheels,
     Build,
-    CudaMajor,
-    CudaRelease,
     HostClass,
     Profiles,
     Request,
@@ -95,11 +93,10 @@ class PlatformBuilds(Value, kw_only=False):
     def floors(self) -> tuple[str, ...]:
         """The minimum driver versions of builds, oldest first."""
         p = self.profiles
-        rows: tuple[CudaMajor | CudaRelease, ...] = (*p.majors, *p.cuda)
-        drivers = {text for r in rows for text in (r.linux, r.windows)}
-        drivers |= {g.first_driver for g in p.gpus} | {b.branch for b in p.branches}
+        drivers = p.list_driver_floors(windows=False) | p.list_driver_floors(windows=True)
+        drivers |= {g.first_driver for g in p.gpus if g.first_driver} | {b.branch for b in p.branches}
         drivers |= {s.version for bad in p.known_bad if bad.driver for s in SpecifierSet(bad.driver)}
-        return tuple(sorted((f for f in drivers if f), key=version))
+        return tuple(sorted(drivers, key=version))
 
     @cached_property
     def _bad_boards(self) -> tuple[str, ...]:

@@ -718,6 +718,11 @@ class Profiles(Value):
         packages += [row.package for row in self.conda_names if row.package]
         return frozenset(map(normalize_name, [*packages, *FRAMEWORKS, *self.companions]))
 
+    def list_driver_floors(self, *, windows: bool) -> set[str]:
+        """Return the oldest drivers for CUDA releases and majors."""
+        rows: tuple[CudaMajor | CudaRelease, ...] = (*self.majors, *self.cuda)
+        return {text for row in rows if (text := row.windows if windows else row.linux)}
+
     def find_driver_floor(self, cuda: str, *, windows: bool) -> str | None:
         """Return the oldest driver for a CUDA release.
 

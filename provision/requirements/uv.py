@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from packaging.markers import InvalidMarker, Marker
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
@@ -154,10 +155,9 @@ class UvKeys:
             reason = ": gpuenv selects the index of this package" if is_planned else " is ignored"
             notes.append(f"tool.uv.sources of {quote_text(need.name)} ({line.origin}){reason}")
             return line
-        extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
-        marker = f" ; {need.marker}" if need.marker else ""
+        need.url, need.specifier = place, SpecifierSet()
         editable = in_workspace or (source.get("editable") is True and "path" in source)
-        return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
+        return dataclasses.replace(line, text=str(need), editable=editable)
 
 
 def _read_date(value: Any, file: TomlFile) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from ..model import CudaMajor, CudaRelease, FrameworkRequest, Plan, Target, VersionBound, requirement_name
+from ..model import FrameworkRequest, Plan, Target, VersionBound, requirement_name
 from ..system.versions import major, meets, specifiers, version
 from .choice import has_builds
 from .question import Question
@@ -109,15 +109,13 @@ def _cudas(question: Question) -> Steps:
 def _drivers(question: Question) -> Steps:
     """Yield driver floors above the installed driver, lowest first, then branches below, highest first."""
     driver = question.target.driver or "0"
-    windows = question.driver_os == "windows"
-    rows: tuple[CudaMajor | CudaRelease, ...] = (*question.profiles.majors, *question.profiles.cuda)
-    floors = {r.windows if windows else r.linux for r in rows}
-    floors |= {g.first_driver for g in question.profiles.gpus}
+    floors = question.profiles.list_driver_floors(windows=question.driver_os == "windows")
+    floors |= {g.first_driver for g in question.profiles.gpus if g.first_driver}
     floors |= {b.branch for b in question.profiles.branches}
     capabilities = {g.capability for g in question.target.gpus}
     ends = [g.last_driver for g in question.profiles.gpus if g.capability in capabilities and g.last_driver]
     end = f", up to branch {min(ends, key=int)}" if ends else ""
-    for floor in sorted((f for f in floors if f), key=version):
+    for floor in sorted(floors, key=version):
         if version(floor) > version(driver):
             yield (
                 f"install driver {floor} or newer{end}",

@@ -27,6 +27,16 @@ class RequestedPart(Value):
     need: Requirement
     origin: str | None = None
 
+    @property
+    def name(self) -> str:
+        """The name in normal form."""
+        return canonicalize_name(self.need.name)
+
+    @property
+    def is_nvcc(self) -> bool:
+        """Whether an option requests the compiler as `nvcc`."""
+        return self.origin is None and self.name == NVCC
+
     def __str__(self) -> str:
         return f"{self.need} ({self.origin})" if self.origin else str(self.need)
 
@@ -35,7 +45,7 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     """Return the lines for the parts of the toolkit that options and files name, and notes on what changed."""
     parts = list(_requested_parts(question))
     if not parts or question.request.device != "cuda":
-        return (), tuple(f"{NVCC} is left out: the environment is for the CPU" for p in parts if _is_nvcc(p))
+        return (), tuple(f"{NVCC} is left out: the environment is for the CPU" for p in parts if p.is_nvcc)
     release = next(toolkits(question, chosen), None)
     if release is None:
         return (), tuple(f"{p} is left out: no CUDA toolkit fits the plan" for p in parts)
@@ -44,11 +54,18 @@ def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str
     notes = []
     for part in parts:
         part_lines = list(_list_lines(question, part, release))
-        if part.origin and not part.need.extras and _find_requested(part, part_lines) in brought:
+        same = (n for n in map(Requirement, part_lines) if _strip_major(n.name) == _strip_major(part.name))
+        instead = next(same, None)
+        if part.origin and not part.need.extras and instead and instead.name in brought:
             continue  # another note states that the plan selects it
         lines += part_lines
-        if note := _describe_replacement(part, part_lines, release):
-            notes.append(note)
+        if not part_lines:
+            notes.append(f"{part} is left out: CUDA {release.version} has no such wheel")
+        elif part.is_nvcc:
+            names = ", ".join(Requirement(line).name for line in part_lines)
+            notes.append(f"nvcc is from CUDA {release.version}: {names}")
+        elif instead and (part.origin or not _is_same(instead, part)):
+            notes.append(f"{part} is replaced by {instead} from CUDA {release.version}")
     return tuple(dict.fromkeys(lines)), tuple(notes)
 
 
@@ -96,10 +113,6 @@ def _requested_parts(question: Question) -> Iterator[RequestedPart]:
             yield RequestedPart(need=need, origin=line.origin)
 
 
-def _is_nvcc(part: RequestedPart) -> bool:
-    return part.origin is None and canonicalize_name(part.need.name) == NVCC
-
-
 def _strip_major(name: str) -> str:
     """Return a part's name without the CUDA major at its end, which wheels before CUDA 13 have."""
     return _SUFFIX.sub("", name)
@@ -113,26 +126,18 @@ def _list_names(toolkits: tuple[ToolkitRelease, ...]) -> frozenset[str]:
 
 def _list_lines(question: Question, part: RequestedPart, release: ToolkitRelease) -> Iterator[str]:
     """Yield the lines for one part in a toolkit release, or none if it has no such part."""
-    name, row = canonicalize_name(part.need.name), compiler_of(question, release.version)
+    row = compiler_of(question, release.version)
     compiler = row.extras if row else ()
-    if _is_nvcc(part):
+    if part.is_nvcc:
         yield from _list_extras(release, compiler)
-    elif name == _META:
+    elif part.name == _META:
         extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
         yield f"{_META}{extras}=={release.version}"
     else:
         for package, (extra, _) in toolkit_parts(release).items():
-            if _strip_major(package) == _strip_major(name):
+            if _strip_major(package) == _strip_major(part.name):
                 # nvcc of one CUDA is incompatible with the parts of another.
                 yield from _list_extras(release, compiler if extra in compiler else (extra,))
-
-
-def _find_requested(part: RequestedPart, lines: list[str]) -> str | None:
-    """Return the name of the requested package among the lines."""
-    names = (Requirement(line).name for line in lines)
-    return next(
-        (n for n in names if _strip_major(n) == _strip_major(canonicalize_name(part.need.name))), None
-    )
 
 
 def _list_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str]:
@@ -143,21 +148,10 @@ def _list_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[s
             yield from texts
 
 
-def _describe_replacement(part: RequestedPart, lines: list[str], release: ToolkitRelease) -> str | None:
-    """Return what replaces the written requirement, or None if it is the same."""
-    if not lines:
-        return f"{part} is left out: CUDA {release.version} has no such wheel"
-    if _is_nvcc(part):
-        return f"nvcc is from CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
-    line = next(line for line in lines if Requirement(line).name == _find_requested(part, lines))
-    replacement, wanted = Requirement(line), part.need
-    exact = next((s.version.removesuffix(".*") for s in replacement.specifier if s.operator == "=="), None)
-    same = canonicalize_name(wanted.name) == replacement.name and (
-        exact is None or meets(exact, str(wanted.specifier))
-    )
-    if same and part.origin is None:
-        return None
-    return f"{part} is replaced by {line} from CUDA {release.version}"
+def _is_same(line: Requirement, part: RequestedPart) -> bool:
+    """Return whether a line is what an option requests."""
+    pinned = next((s.version.removesuffix(".*") for s in line.specifier if s.operator == "=="), None)
+    return part.name == line.name and (pinned is None or meets(pinned, str(part.need.specifier)))
 
 
 # --- the releases of the toolkit ----------------------------------------------------------

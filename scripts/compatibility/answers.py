@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from provision.model import FRAMEWORKS, AvailableWheels, CudaMajor, CudaRelease, Profiles
+from provision.model import FRAMEWORKS, AvailableWheels, Profiles
 from provision.resolve import resolve
 from provision.resolve.boards import FORMS, MAKERS
 from provision.resolve.pip import install_lines, pip_gaps
@@ -94,8 +94,7 @@ def _with_numbers(answer: PageAnswer, texts: Numbered, heads: Numbered) -> Hasha
 
 def first_releases(known: Profiles, driver_os: str) -> list[str]:
     """Return the drivers that a branch ("580") can mean: the first release for each CUDA, oldest first."""
-    rows: tuple[CudaRelease | CudaMajor, ...] = (*known.cuda, *known.majors)
-    return sorted({r for row in rows if (r := getattr(row, driver_os))}, key=version)
+    return sorted(known.list_driver_floors(windows=driver_os == "windows"), key=version)
 
 
 def _system(known: Profiles, system: System) -> dict[str, Any]:

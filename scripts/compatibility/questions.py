@@ -17,8 +17,6 @@ from packaging.version import Version
 from provision.model import (
     AvailableWheels,
     Build,
-    CudaMajor,
-    CudaRelease,
     FrameworkRequest,
     Profiles,
     Request,
@@ -195,10 +193,8 @@ class Questions:
 def driver_floors(known: Profiles, system: System) -> list[str]:
     """Return the driver versions at which an answer can change, oldest first."""
     windows = system.driver_os == "windows"
-    rows: tuple[CudaMajor | CudaRelease, ...] = (*known.majors, *known.cuda)
-    floors = {r.windows if windows else r.linux for r in rows}
-    floors |= {g.first_driver for g in known.gpus} | {b.branch for b in known.branches}
-    return sorted((f for f in floors if f), key=version)
+    floors = known.list_driver_floors(windows=windows) | {b.branch for b in known.branches}
+    return sorted(floors | {g.first_driver for g in known.gpus if g.first_driver}, key=version)
 
 
 def glibc_floors(known: Profiles) -> list[str]:
