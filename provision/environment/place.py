@@ -113,6 +113,17 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
         yield
 
 
+def explain_protected(folder: Path) -> BuildError:
+    """Return the error for a folder that this user may not write to, or has protected."""
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and not found.st_mode & 0o200:
+        return BuildError(f"{folder} is write-protected", hint=f"chmod -R u+w {shlex.quote(str(folder))}")
+    return BuildError(
+        f"{folder} is write-protected: it belongs to user {found.st_uid}",
+        hint="choose another path for ENV, or run the command as a user with write permission",
+    )
+
+
 @contextmanager
 def draft(place: Path) -> Iterator[Path]:
     """Create an empty, marked folder beside a path, and remove it afterwards unless `replace` moved it.
@@ -121,10 +132,7 @@ def draft(place: Path) -> Iterator[Path]:
     """
     path = get_draft_path(place)
     if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
-        raise BuildError(
-            f"{place} is write-protected and cannot be replaced: it belongs to user {place.stat().st_uid}",
-            hint="choose another path for ENV, or run the command as a user with write permission",
-        )
+        raise explain_protected(place)
     with writing(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         discard(path)

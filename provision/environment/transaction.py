@@ -143,10 +143,7 @@ def check_writable(env: Path) -> None:
     """Raise BuildError for a folder inside that could not be removed afterwards."""
     for folder, _, _ in os.walk(env):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise BuildError(
-                f"{folder} is not writable: it belongs to user {Path(folder).stat().st_uid}",
-                hint="change the owner back to the environment's user, or run this command as that user",
-            )
+            raise place.explain_protected(Path(folder))
 
 
 def copy_environment(source: Path, target: Path) -> None:
@@ -263,8 +260,9 @@ def _check_nobody_needs(env: Path) -> None:
         raise UsageError(
             f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
         )
-    if not os.access(env, os.W_OK) or not os.access(env.parent, os.W_OK):
-        raise BuildError(f"{env} is write-protected", hint=f"chmod -R u+w {env}")
+    for folder in (env, env.parent):
+        if not os.access(folder, os.W_OK):
+            raise place.explain_protected(folder)
 
 
 def list_leftovers(env: Path) -> Iterator[Path]:

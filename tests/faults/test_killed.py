@@ -250,10 +250,13 @@ def test_a_folder_nested_too_deeply_names_the_command_that_removes_it(tmp_path, 
 def test_a_write_protected_environment_is_neither_replaced_nor_removed(tmp_path, monkeypatch):
     env = made(tmp_path / "env")
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(BuildError, match="is write-protected and cannot be replaced"), place.draft(env):
+    with pytest.raises(BuildError, match="is write-protected: it belongs to user"), place.draft(env):
         pass
-    with pytest.raises(BuildError, match="is write-protected"):
-        transaction._check_nobody_needs(env)
+    env.chmod(0o555)
+    for check in (transaction._check_nobody_needs, transaction.check_writable):
+        with pytest.raises(BuildError, match=r"is write-protected$") as caught:
+            check(env)
+        assert caught.value.hint == f"chmod -R u+w {env}"
 
 
 def test_an_interrupted_run_is_not_rolled_back_while_another_works_there(tmp_path):
