@@ -221,11 +221,11 @@ def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
-    """Return the options in which two records of `request.json` differ."""
+    """Return the options in which a record differs from the one that a run would write, whose paths are absolute."""
     old, new = before.get("choices") or {}, wanted.get("choices") or {}
     return {
         k for k in old.keys() | new.keys()
-        if (_map_paths(k, old.get(k), _absolute) or None) != (_map_paths(k, new.get(k), _absolute) or None)
+        if (_map_paths(k, old.get(k), _absolute) or None) != (new.get(k) or None)
     }  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def has_same_limit(c: Choices, lock: Lock) -> bool:
 # --- a date or a duration ------------------------------------------------------------------------
 
 
-def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | None = None) -> ExcludeNewer:
+def exclude_newer(text: str, excepted: Sequence[str] = ()) -> ExcludeNewer:
     """Return the value of `--exclude-newer`.
 
     As with uv, a date means the end of that day in local time, and a duration counts back from now. Raises
@@ -98,7 +98,7 @@ def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | No
     places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
     span = _parse_span(text)
     try:
-        at = (now or datetime.now(timezone.utc)) - span if span else _parse_time(text)
+        at = datetime.now(timezone.utc) - span if span else _parse_time(text)
         cutoff = at.astimezone(timezone.utc).replace(microsecond=0, tzinfo=None).isoformat()
     except OverflowError as error:
         raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error

@@ -168,12 +168,8 @@ def choose_device(c: Choices, machine: Machine | None, target: Target) -> tuple[
         return detect.judge_device(cast("Device", c.device), machine)
     described = None
     if c.target and c.device == "auto" and not c.planned:
-        described = read_json("target", c.target, _find_machine)
+        described = read_json("target", c.target, lambda d: d if d.get("schema") == Machine.SCHEMA else None)
     return choose_described_device(c.device, target, described)
-
-
-def _find_machine(data: dict[str, Any]) -> dict[str, Any] | None:
-    return data if data.get("schema") == Machine.SCHEMA else None
 
 
 def choose_described_device(
