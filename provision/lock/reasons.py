@@ -125,7 +125,7 @@ def _list_newer_builds(
     ]  # fmt: skip
     releases = {b.version for b in newer}
     # A local wheel is no row, but may be of such a release.
-    fitting = [b for b in chain if b.version in releases]
+    fitting = [b for b in chain if b.version in releases and bool(b.cuda) == bool(build.cuda)]
     by_age = partial(sorted, key=lambda b: version(b.version), reverse=True)
     return build, by_age(newer), by_age([*fitting, *closed])
 
@@ -137,7 +137,7 @@ def _find_unreachable(
 
     None if a package excludes it, which would decide with this index too.
     """
-    elsewhere = {b.version for b in chain}
+    elsewhere = {b.version for b in usable if b in chain}
     closed = (b for b in usable if b.version not in elsewhere)
     return next((b for b in closed if not _find_decider(state, chosen, b.framework, b.version, [b])), None)
 

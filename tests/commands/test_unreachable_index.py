@@ -79,6 +79,7 @@ def test_a_cpu_wheel_at_hand_is_preferred_although_it_is_older(cut_off):
     ran = ok(cut_off("lock", "--framework", "torch", "--find-links", folder, "--json", *CPU))
     assert torch_of(ran) == "2.13.0+cpu"
     assert "only with CUDA" not in ran.err
+    assert ran.json["held_back"][0]["because"].startswith("the PyTorch index does not respond; it has torch")
 
 
 def test_a_cpu_wheel_at_hand_is_also_taken_for_a_requirements_file(cut_off):
