@@ -101,7 +101,7 @@ def unregister(prefix: Path) -> None:
 def _read_list() -> tuple[list[str], Path]:
     path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
     try:
-        return (untrusted.read_strictly(path).splitlines() if path.exists() else []), path
+        return (untrusted.read_bytes(path).decode().splitlines() if path.exists() else []), path
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{path} cannot be read: {error}") from error
 

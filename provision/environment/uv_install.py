@@ -163,7 +163,7 @@ class UvInstall(Value, kw_only=False):
         requirements, logins = without_credentials(self.requirements)
         # The lock chose the wheels. Build requirements are chosen now, by the rules of a solve.
         settings = uv.Settings(
-            alone=bool(theirs) and not others, builds=not wheels, locked=wheels, variables=variables, git_logins=logins,
+            builds=not wheels, locked=wheels, variables=variables, git_logins=logins,
             timeout=TIMEOUT, on_line=on_line, terminal=watched,
         )  # fmt: skip
         with make_scratch("install") as folder:  # private: the text contains values of variables
@@ -186,7 +186,9 @@ class UvInstall(Value, kw_only=False):
         if theirs and not others:
             base = self.sources.pytorch
             default = pytorch_address(base, self.lock.plan) if base else theirs[0].index
-            sources = dataclasses.replace(self.sources, default=default, extra=())
+            others_of_uv = ("UV_INDEX", "UV_EXTRA_INDEX_URL")
+            of_uv = {k: v for k, v in self.sources.uv.items() if k not in others_of_uv}
+            sources = dataclasses.replace(self.sources, default=default, extra=(), uv=of_uv)
         else:  # the hash decides, so indexes for single packages may serve all packages
             extra = (*self.sources.extra, *self.sources.explicit)
             sources = dataclasses.replace(self.sources, extra=extra)

@@ -61,14 +61,13 @@ _PATHS = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC")
 class Settings(Value):
     """The settings of one command of uv.
 
-    `builds` says that build code may run, which gets all variables of the user. `alone` allows only the default index of the sources. `locked` says that
+    `builds` says that build code may run, which gets all variables of the user. `locked` says that
     a lock chose the versions, so that rules about versions do not apply. `variables` replace all others. `git_logins`
     are credentials for git's store (`without_credentials`). `on_line` gets each line of stderr. `terminal` makes
     stderr a terminal.
     """
 
     builds: bool = False
-    alone: bool = False
     locked: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     git_logins: Sequence[str] = ()
@@ -165,7 +164,7 @@ def environment(
         env.setdefault("UV_HTTP_TIMEOUT", f"{sources.timeout:.0f}")
     if sources.trusted:
         env["UV_INSECURE_HOST"] = " ".join([*sources.trusted, *env.get("UV_INSECURE_HOST", "").split()])
-    _set_places(env, sources, settings)
+    _set_places(env, sources)
     if sources.exclude_newer and not settings.locked:
         env["UV_EXCLUDE_NEWER"] = sources.exclude_newer
     if sources.offline:
@@ -173,7 +172,7 @@ def environment(
     return {**env, **settings.variables}
 
 
-def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings) -> None:
+def _set_places(env: dict[str, str], sources: PackageSources) -> None:
     """Add the indexes and the folders and pages of wheels."""
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default
@@ -181,9 +180,9 @@ def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
         env.pop(name, None)
     theirs = [i for i in named if not is_pytorch(strip_name(i), sources.pytorch)]
-    if theirs and not settings.alone:
+    if theirs:
         env["UV_INDEX"] = " ".join(dict.fromkeys(theirs))
-    if sources.extra and not settings.alone:
+    if sources.extra:
         env["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if sources.find_links:
         links = [p if "://" in p else str(Path(p).absolute()) for p in sources.find_links]

@@ -131,10 +131,11 @@ def add_variants(context: RequestContext) -> RequestContext:
     if sources.offline or sources.no_index:
         return context
     question, pages = make_joint_question(context), IndexMetadata(sources, tries=1, timeout=_TIMEOUT)
+    own = [url for url in list_indexes(sources) if url.rstrip("/") != uv.own_index()]
     found: list[Build] = []
     for wanted in context.request.frameworks:
         names = {b.package_name for b in profiles.builds if b.framework == wanted.name}
-        for index, name in itertools.product(_own_indexes(sources), sorted(names)):
+        for index, name in itertools.product(own, sorted(names)):
             with contextlib.suppress(LockError):
                 for release in read_releases(pages, index, name):
                     found += release.builds(question, wanted.name)
@@ -143,11 +144,6 @@ def add_variants(context: RequestContext) -> RequestContext:
     taken = {(b.package_name, b.version) for b in found}
     rows = (b for b in profiles.builds if b.index != "pypi" or (b.package_name, b.version) not in taken)
     return dataclasses.replace(context, profiles=dataclasses.replace(profiles, builds=(*found, *rows)))
-
-
-def _own_indexes(sources: PackageSources) -> list[str]:
-    """Return the indexes that a configuration or an option names."""
-    return [url for url in list_indexes(sources) if url.rstrip("/") != uv.own_index()]
 
 
 # --- the variant of a release that uv chose --------------------------------------------------------

@@ -86,11 +86,6 @@ def read_text(path: Path, most: int = MOST) -> str:
     return read_bytes(path, most).decode("utf-8", "replace")
 
 
-def read_strictly(path: Path) -> str:
-    """Return the text of a file. Raises UnicodeDecodeError, a ValueError, for invalid bytes."""
-    return read_bytes(path).decode("utf-8")
-
-
 # --- texts that name their encoding ---------------------------------------------------------------
 
 _MARKS = (
