@@ -13,7 +13,7 @@ DEPENDS = {
     "nvidia_drm": ("nvidia_modeset", "nvidia"),
 }
 # nvidia-smi --help-query-gpu and --help-query-compute-apps
-GPU_FIELDS = {"compute_mode", "name", "driver_version", "memory.free", "uuid"}
+GPU_FIELDS = {"compute_cap", "compute_mode", "name", "driver_version", "memory.free", "uuid"}
 PROCESS_FIELDS = {"pid", "process_name", "used_memory", "gpu_uuid"}
 UNITS = {"nvidia-fabricmanager", "docker"}
 MINOR_OF_CONTROL = 255
