@@ -16,6 +16,7 @@ from ..environment import place, record
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Emit, Event, Lock, Plan, RequestContext, make_lock_name
 from ..model.values import Value
+from ..system.files import is_edited
 from . import solve_near
 from .accept import accept_lock, check_lock, read_lock
 from .changes import list_differences, refuse_differences
@@ -237,7 +238,7 @@ def find_named_lock(
 def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """Raise LockError if a lock is older than the project's requirements.
 
-    Equal digests need no solve. Otherwise a lock for the same target is solved and compared.
+    Equal digests of an unedited lock need no solve. Otherwise a lock for the same target is solved and compared.
     """
     if not (choices.config or choices.requirement or choices.project):
         return
@@ -245,9 +246,11 @@ def _refuse_outdated(path: Path, lock: Lock, choices: Choices, emit: Emit) -> No
     files = list_files(choices, requirements)
     options = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
     fits = all(is_of_plan(lock.plan, option, value) for option, value in options.items())
-    if has_same_limit(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
+    edited = is_edited(path)
+    if not edited and has_same_limit(choices, lock) and fits and is_same_inputs(lock.inputs, choices, files):
         return
-    note = f"{path.name} is for other requirements: comparing it with the current ones"
+    why = "was edited after gpuenv wrote it" if edited else "is for other requirements"
+    note = f"{path.name} {why}: comparing it with the current ones"
     emit(Event("note", "lock", note))
     hint = "update it: gpuenv lock; or install it unchecked: --frozen"
     try:

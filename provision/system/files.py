@@ -430,6 +430,13 @@ def require_folder(option: str, path: Path) -> Path:
     return folder
 
 
+def is_edited(path: Path) -> bool:
+    """Return whether a file with a digest was changed after gpuenv wrote it. Raises OSError."""
+    text = untrusted.read_text(path).replace("\r\n", "\n")
+    digests = re.findall(_DIGEST, text)
+    return bool(digests) and digests[0] != _digest(unsigned(text))
+
+
 def refuse_to_replace(path: Path, *, force: bool) -> None:
     """Raise UsageError for a file that another program wrote or the user edited, unless `force`.
 

@@ -103,6 +103,13 @@ def test_locked_accepts_a_changed_file_that_asks_for_the_same(made):
     assert "is for other requirements" in ran.err
 
 
+def test_locked_compares_a_lock_that_was_edited_by_hand(go):
+    path = go.work / "pylock.toml"
+    parts = path.read_text().split("[[packages]]\n")
+    path.write_text("[[packages]]\n".join(p for p in parts if 'name = "listed"' not in p))
+    assert "listed: not locked -> 1.0" in refused(go("create", "--locked", *CPU, "--no-verify"), 6).err
+
+
 def test_the_machine_is_no_part_of_what_is_asked_for(go):
     """A lock made for a named driver serves a newer one; the same lock for the CPU does not fit a GPU asked for."""
     ok(go("lock", *GPU))
