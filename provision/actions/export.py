@@ -17,7 +17,7 @@ from ..config.env import (
 from ..config.options import Choices, make_absolute
 from ..environment import place, record
 from ..errors import LockError, UsageError
-from ..export import INSTALL_GPUENV, NEXT, assert_known, render, warnings
+from ..export import INSTALL_GPUENV, MANIFESTS, NEXT, assert_known, render, warnings
 from ..export.source import choose_source
 from ..export.subject import Subject, extras_of
 from ..lock.formats import find_lock_manager, get_format
@@ -132,14 +132,18 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         emit(Event("note", "export", f"{lock_file.name}: written to the same folder"))
     if output:
         write_named(output, "--output", text, beside=form in WITHOUT_COMMENTS)
-        if step := NEXT.get(form):
-            step = step.format(
-                shlex.quote(str(output)),
-                folder=shlex.quote(str(output.parent)),
-                name=shlex.quote(output.name),
-            )
-            emit(Event("next", "export", step.removeprefix("cd . && ")))
+        if event := _explain_use(form, output):
+            emit(event)
     return ExportResult(format=form, path=str(output) if output else None, text=text)
+
+
+def _explain_use(form: str, output: Path) -> Event | None:
+    """Return the command that uses a file, or a warning for a name that the tool does not read."""
+    if output.name != MANIFESTS.get(form, output.name):
+        return Event("warning", "export", f"{form} reads only a file named {MANIFESTS[form]}")
+    quoted, folder, name = (shlex.quote(str(p)) for p in (output, output.parent, output.name))
+    step = NEXT.get(form, "").format(quoted, folder=folder, name=name)
+    return Event("next", "export", step.removeprefix("cd . && ")) if step else None
 
 
 def place_lock(file: Path, folder: Path, beside: Path) -> Path:

@@ -54,6 +54,9 @@ NEXT = {
     "job": "sed 's|IMAGE|registry.example.com/train@sha256:...|' {} | kubectl create -f -",
 }
 
+MANIFESTS = {"uv": "pyproject.toml", "pixi": "pixi.toml"}
+"""The only file name that the tool of a format reads."""
+
 
 def render(form: str, subject: Subject) -> str:
     """Return a lock in a format. Raises UsageError for an unknown format or an unsupported lock."""

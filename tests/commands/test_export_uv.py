@@ -78,6 +78,8 @@ def of_uv(folder):
 def test_uv_sync_takes_the_files_of_the_lock(locked):
     folder = locked.work / "whole"
     folder.mkdir()
+    ran = ok(locked("export", "--format", "uv", "-o", locked.work / "other.toml"))
+    assert "uv reads only a file named pyproject.toml" in ran.err and "uv sync" not in ran.out
     ran = ok(locked("export", "--format", "uv", "-o", folder / "pyproject.toml"))
     assert ran.out.splitlines()[-1] == f"uv sync --project {folder}"
     uv(locked, "sync", folder=folder)
