@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environment_facts import ok, refused
 from programs import run_program
 
 from provision import cli
@@ -112,10 +113,8 @@ def test_detect_prints_a_machine_with_all_its_keys(gpuenv):
 
 def test_the_output_of_detect_can_be_used_as_a_target(gpuenv):
     (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)
-    ran = gpuenv("resolve", "--framework", "torch", "--target", "node.json", "--device", "cuda", "--json")
-    assert (
-        ran.code == 0 and ran.json["target"] == json.loads((gpuenv.work / "node.json").read_text())["target"]
-    )
+    ran = ok(gpuenv("resolve", "--framework", "torch", "--target", "node.json", "--device", "cuda", "--json"))
+    assert ran.json["target"] == json.loads((gpuenv.work / "node.json").read_text())["target"]
 
 
 def test_another_machine_of_this_platform_gets_a_python_that_is_at_hand(gpuenv):
@@ -164,8 +163,7 @@ def test_options_that_contradict_a_target_are_refused(gpuenv):
         ran = gpuenv(*asked, "--target", "node.json", *more)
         assert ran.code == 2 and more[0] in ran.json["error"]["message"] and ran.json["error"]["hint"]
     for other in (("--target", "node.json"), ("--gpu", "9.0"), ("--driver", "580.65.06")):
-        ran = gpuenv(*asked, *other, "--gpus", "0")
-        assert ran.code == 2 and "--gpus" in ran.json["error"]["message"]
+        assert "--gpus" in refused(gpuenv(*asked, *other, "--gpus", "0"), 2).json["error"]["message"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -193,8 +191,7 @@ def test_the_last_line_of_a_plan_is_the_command_that_carries_it_out(gpuenv, inde
     assert words[:2] == ["gpuenv", "create"] and sorted(words[2:]) == sorted(asked)
     ran = gpuenv("resolve", "--framework", "torch", "--platform", "linux-aarch64", "--python", "3.12")
     assert ran.out.splitlines()[-1].startswith("gpuenv lock ") or platform.machine() == "aarch64"
-    ran = gpuenv("resolve", "--framework", "torch==99", *GPU)
-    assert ran.code == 5 and "gpuenv create" not in ran.out
+    assert "gpuenv create" not in refused(gpuenv("resolve", "--framework", "torch==99", *GPU), 5).out
 
 
 def test_a_plan_for_the_cpu_that_nobody_asked_for_says_why(gpuenv):
@@ -230,8 +227,7 @@ def test_every_usage_error_is_one_json_document(gpuenv):
         ("resolve", "--framework", "torch", "--profiles", "none"), ("export", "--format", "nothing"),
         ("profiles", "show", "nothing"), ("diagnose", "--no-machine", "--machine", "m.json"),
     ):  # fmt: skip
-        ran = gpuenv(*args, "--json")
-        assert ran.code == 2
+        ran = refused(gpuenv(*args, "--json"), 2)
         assert set(ran.json) == {"schema", "error"} and ran.json["schema"] == "gpuenv.error/1"
         assert {"code", "message", "hint", "log"} <= set(ran.json["error"])
         assert ran.json["error"]["message"] and ran.json["error"]["hint"], args
@@ -243,8 +239,7 @@ def test_a_broken_profile_tells_file_row_and_key_of_every_mistake(gpuenv):
     rows = '- {capability: 9.9, generation: "X"}\n  - {capability: "9.8", generation: "X", colour: "red"}\n'
     text = f'- table: "gpus"\n  source: "s"\n  read: "2026-01-01"\n  kept: "by hand"\n  rows:\n  {rows}'
     (overlay / "gpus.yaml").write_text(text)
-    ran = gpuenv("resolve", "--framework", "torch", *GPU, "--profiles", overlay, "--json")
-    assert ran.code == 3
+    ran = refused(gpuenv("resolve", "--framework", "torch", *GPU, "--profiles", overlay, "--json"), 3)
     told = "\n".join(ran.json["error"]["problems"])
     assert "gpus.yaml" in told and "capability" in told and "colour" in told
 

@@ -9,7 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from environment_facts import ok
+from environment_facts import ok, refused
 from known import KNOWN
 from programs import run_program
 from rows import rows
@@ -99,24 +99,19 @@ from provision.system.files import suggest_fix
     ],
 )
 def test_a_wrong_command_line_is_answered_with_the_right_one(gpuenv, words, message, hint):
-    ran = gpuenv(*words)
-    assert ran.code == 2
-    said = " ".join(ran.err.split())
+    said = " ".join(refused(gpuenv(*words), 2).err.split())
     assert f"error: {message}" in said
     assert hint in said.partition("hint: ")[2]
 
 
 def test_a_gpuenv_yaml_without_a_framework_is_named(gpuenv):
     (gpuenv.work / "gpuenv.yaml").write_text("python: '3.11'\n")
-    ran = gpuenv("create")
-    assert ran.code == 2
-    assert "error: gpuenv.yaml names no framework" in ran.err
+    assert "error: gpuenv.yaml names no framework" in refused(gpuenv("create"), 2).err
 
 
 def test_requirements_without_a_framework_are_named(gpuenv):
     (gpuenv.work / "requirements.txt").write_text("# nothing yet\n")
-    ran = gpuenv("create", "-r", "requirements.txt")
-    assert ran.code == 2
+    ran = refused(gpuenv("create", "-r", "requirements.txt"), 2)
     assert "error: requirements.txt names no framework" in ran.err
 
 
@@ -149,12 +144,10 @@ def venv_here(gpuenv):
 def test_a_folder_without_python_is_told_from_a_missing_one(gpuenv):
     (gpuenv.work / "e").mkdir()
     for words in (("verify", "e"), ("run", "e", "--", "python")):
-        ran = gpuenv(*words)
-        assert ran.code == 2
+        ran = refused(gpuenv(*words), 2)
         assert f"error: {gpuenv.work}/e has no Python: bin/python is missing" in ran.err
         assert "Did you mean" not in ran.err
-    ran = gpuenv("verify", "missing")
-    assert ran.code == 2 and f"error: {gpuenv.work}/missing does not exist" in ran.err
+    assert f"error: {gpuenv.work}/missing does not exist" in refused(gpuenv("verify", "missing"), 2).err
 
 
 def test_diagnose_without_a_finding_names_the_next_step(gpuenv):

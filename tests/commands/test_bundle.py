@@ -66,12 +66,8 @@ def test_a_file_of_gpuenv_itself_that_changed_or_came_is_named(target):
     wheel = next((target.bundle / "gpuenv").glob("gpuenv-*.whl"))
     kept = wheel.read_bytes()
     wheel.write_bytes(kept[:-1] + b"x")
-    ran = target.create()
-    assert (
-        ran.code == 7
-        and f"gpuenv/{wheel.name} of the bundle" in ran.err + ran.out
-        and "changed" in ran.out + ran.err
-    )
+    ran = refused(target.create(), 7)
+    assert f"gpuenv/{wheel.name} of the bundle" in ran.err + ran.out and "changed" in ran.out + ran.err
     wheel.unlink()
     ran = target.create()
     assert ran.code == 7 and f"gpuenv/{wheel.name} of the bundle" in ran.err + ran.out
@@ -285,12 +281,8 @@ def test_a_file_that_is_not_what_was_locked_is_named(site):
     site.lock()
     file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
     site.index.faults[file] = "tampered"
-    ran = site.make(ask=())
-    assert (
-        ran.code == 7
-        and file in ran.json["error"]["message"]
-        and "hash differs" in ran.json["error"]["message"]
-    )
+    ran = refused(site.make(ask=()), 7)
+    assert file in ran.json["error"]["message"] and "hash differs" in ran.json["error"]["message"]
     assert not (site.out / "wheels" / file).exists()
 
 
@@ -328,12 +320,8 @@ def test_a_manifest_that_names_a_path_outside_is_refused(again):
     data["files"].append({"path": "../keep.txt", "size": 1, "sha256": "0" * 64})
     (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
     (again.folder.parent / "keep.txt").write_text("x")
-    ran = again("--json")
-    assert (
-        ran.code == 6
-        and "keep.txt" in ran.json["error"]["message"]
-        and (again.folder.parent / "keep.txt").exists()
-    )
+    ran = refused(again("--json"), 6)
+    assert "keep.txt" in ran.json["error"]["message"] and (again.folder.parent / "keep.txt").exists()
 
 
 # --- which lock ----------------------------------------------------------------------------------
@@ -451,8 +439,7 @@ def test_a_changed_lock_in_the_bundle_is_refused(target):
 def test_a_bundle_that_does_not_fit_is_exit_6(target, change, told):
     data = manifest(target.bundle) | change
     (target.bundle / "gpuenv-bundle.json").write_text(json.dumps(data))
-    ran = target.create("--python", HERE)
-    assert ran.code == 6 and told in ran.json["error"]["message"], ran.json["error"]
+    assert told in refused(target.create("--python", HERE), 6).json["error"]["message"]
 
 
 def test_create_names_a_bundled_wheel_that_needs_a_newer_glibc(target):
@@ -461,12 +448,8 @@ def test_create_names_a_bundled_wheel_that_needs_a_newer_glibc(target):
         {"path": "wheels/far-1.0-cp311-cp311-manylinux_2_99_x86_64.whl", "size": 1, "sha256": "0" * 64}
     )
     (target.bundle / "gpuenv-bundle.json").write_text(json.dumps(data))
-    ran = target.create()
-    assert (
-        ran.code == 6
-        and "far-1.0" in ran.json["error"]["message"]
-        and "glibc" in ran.json["error"]["message"]
-    )
+    ran = refused(target.create(), 6)
+    assert "far-1.0" in ran.json["error"]["message"] and "glibc" in ran.json["error"]["message"]
 
 
 def test_create_refuses_a_folder_that_is_no_bundle_and_other_frameworks(target):

@@ -156,8 +156,7 @@ def test_a_lock_that_is_damaged_or_for_another_machine_is_refused_with_its_reaso
     text = path.read_text()
     for said, spoil in SPOILT.items():
         path.write_text(spoil(text))
-        ran = gpuenv("create", "--locked", "--no-verify", "--json")
-        assert ran.code == 6, ran.out
+        ran = refused(gpuenv("create", "--locked", "--no-verify", "--json"), 6)
         assert said in ran.json["error"]["message"]
     assert [p.name for p in gpuenv.work.iterdir()] == ["pylock.toml"]
     path.unlink()
@@ -232,8 +231,7 @@ def test_a_first_environment_that_fails_stays_with_its_verdict_and_a_recreate_pu
     assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"
     inode = (gpuenv.work / ".venv").stat().st_ino
     for proof in ((), ("--quick",)):
-        ran = gpuenv("create", *args, "--recreate", *proof)
-        assert ran.code == 8, ran.out
+        ran = refused(gpuenv("create", *args, "--recreate", *proof), 8)
         assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
         assert (gpuenv.work / ".venv").stat().st_ino == inode
         assert "was not changed" in ran.err

@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-from environment_facts import ok
+from environment_facts import ok, refused
 from torch_project import HERE, torch  # noqa: F401
 
 
@@ -17,8 +17,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_stays(torch, gpuenv, i
     shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
     file = next(iter(index.wheels["nvidia-cudnn-cu13"]))
     index.faults[file] = "tampered"
-    ran = gpuenv("create", "--locked", "--no-verify", "--json")
-    assert ran.code == 7, ran.err
+    ran = refused(gpuenv("create", "--locked", "--no-verify", "--json"), 7)
     assert ran.json["schema"] == "gpuenv.error/1"
     assert "nvidia-cudnn-cu13" in ran.json["error"]["message"] and "hash" in ran.json["error"]["message"]
     assert sorted(p.name for p in gpuenv.work.iterdir()) == ["pylock.toml"]
@@ -26,8 +25,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_stays(torch, gpuenv, i
 
 def test_an_index_that_refuses_connections_is_named_without_its_password(torch, gpuenv):
     gpuenv.env["PIP_INDEX_URL"] = "http://user:secret@127.0.0.1:9/simple"
-    ran = torch("--json")
-    assert ran.code == 9
+    ran = refused(torch("--json"), 9)
     assert "127.0.0.1:9" in ran.json["error"]["message"]
     assert "secret" not in ran.out + ran.err
     assert not list(gpuenv.work.iterdir())
@@ -36,9 +34,7 @@ def test_an_index_that_refuses_connections_is_named_without_its_password(torch, 
 @pytest.mark.parametrize(("status", "code"), [("403", 9), ("404", 6), ("500", 9)])
 def test_an_index_that_fails_names_the_package(torch, gpuenv, index, status, code):
     index.faults["/simple/nvidia-cudnn-cu13/"] = status
-    ran = torch("--json")
-    assert ran.code == code, ran.out
-    assert "nvidia-cudnn-cu13" in json.dumps(ran.json["error"])
+    assert "nvidia-cudnn-cu13" in json.dumps(refused(torch("--json"), code).json["error"])
     assert not list(gpuenv.work.iterdir())
 
 
@@ -47,8 +43,7 @@ def test_two_cudnn_packages_are_refused(torch, index):
     requires = tuple(r for r in torch.plan["builds"][0]["requirements"][1:] if "===" not in r)
     index.add(name, file.split("-")[1], (*requires, "nvidia-cudnn-cu12"))
     index.add("nvidia-cudnn-cu12", "9.10.2.21")
-    ran = torch("--json")
-    assert ran.code == 6
+    ran = refused(torch("--json"), 6)
     assert "nvidia-cudnn-cu12" in ran.json["error"]["message"] and "two" in ran.json["error"]["message"]
 
 

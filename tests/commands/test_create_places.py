@@ -84,9 +84,7 @@ def test_a_disk_that_fills_up_is_named_and_nothing_is_left(torch, gpuenv, index)
     if mounted.returncode:
         pytest.skip("this kernel lets nobody mount a tmpfs here")
     try:
-        ran = torch("--json", small / "env")
-        assert ran.code == 7, ran.out + ran.err
-        told = ran.json["error"]
+        told = refused(torch("--json", small / "env"), 7).json["error"]
         assert "full" in told["message"] or "disk" in told["message"], told
         assert not list(small.iterdir())
     finally:

@@ -48,9 +48,7 @@ def test_a_working_driver_with_gpus_means_cuda(on, name, cuda_major, gpus):
 @pytest.mark.parametrize("name", sampled(["mismatch", "no-permission"], 2))
 def test_a_driver_that_answers_but_does_not_work_stops_with_cause_and_fix(on, name):
     assert name in SCENARIOS
-    ran = on(name)
-    assert ran.code == 4
-    error = ran.json["error"]
+    error = refused(on(name), 4).json["error"]
     assert error["findings"] and error["findings"][0]["fix"] and "--device cpu" in error["hint"]
     assert on(name, "--device", "cuda").code == 4
     assert on(name, "--device", "cpu").json["device"] == "cpu"
@@ -138,8 +136,7 @@ def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machi
     shown = ok(gpuenv("create", *added, "--dry-run"))
     assert shown.json["device"] == "cpu", "as the environment that changes"
     for more in ((), ("--no-verify",), ("--dry-run",)):
-        ran = gpuenv("create", *asked, *more, "--json")
-        assert ran.code == 2, ran.out
+        ran = refused(gpuenv("create", *asked, *more, "--json"), 2)
         assert "NVIDIA H200" in ran.json["error"]["message"] and "--recreate" in ran.json["error"]["hint"]
     gpuenv.env |= scenario(libraries, "mismatch")
     assert gpuenv("create", *asked, "--no-verify").code == 4

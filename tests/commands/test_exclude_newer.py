@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 import project_packages
 import pytest
 import tomllib
-from environment_facts import HERE, ok
+from environment_facts import HERE, ok, refused
 from index_server import server  # noqa: F401  # a fixture
 from loopback import Index, serving
 from programs import run_program
@@ -201,8 +201,7 @@ def test_a_projects_create_takes_a_lock_with_a_limit_as_it_stands_and_its_enviro
     ],
 )
 def test_a_text_that_is_no_limit_is_a_usage_error(gpuenv, words, told):
-    ran = gpuenv("lock", *ASK, "--exclude-newer", *words)
-    assert ran.code == 2 and told in " ".join(ran.err.split()), ran.err
+    assert told in " ".join(refused(gpuenv("lock", *ASK, "--exclude-newer", *words), 2).err.split())
 
 
 def test_an_exception_without_a_limit_is_a_usage_error(gpuenv):

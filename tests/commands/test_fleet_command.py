@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from environment_facts import ok
+from environment_facts import ok, refused
 
 from provision.cli.verbs import COMMANDS, SEVERAL_TARGETS, load_command
 from provision.model.declare import iterate_options
@@ -196,8 +196,7 @@ def test_the_commands_for_several_machines_are_those_whose_option_repeats():
 
 
 def test_conda_takes_one_target(gpuenv, hosts, golden):
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--manager", "conda")
-    assert ran.code == 2
+    ran = refused(gpuenv("resolve", "-f", "torch", "--target", "hosts", "--manager", "conda"), 2)
     golden("resolve", ran.err)
 
 
@@ -237,23 +236,19 @@ def test_lines_that_are_no_host_are_listed_and_the_rest_is_planned(gpuenv):
     first, last = ({"host": h, **machine(A100, "535.129.03")} for h in ("one", "two"))
     lines = [json.dumps(first), *(line for line, _ in BAD), json.dumps(last)]
     ask = ("resolve", "-f", "torch", "--target", "-", "--json")
-    done = gpuenv(*ask, stdin="\n".join(lines) + "\n")
-    assert done.code == 5, done.err
-    found = done.json
+    found = refused(gpuenv(*ask, stdin="\n".join(lines) + "\n"), 5).json
     assert [c["hosts"] for c in found["classes"]] == [["one", "two"]]
     rows = [(u["host"], u["reason"]) for u in found["unserved"]]
     assert len(rows) == len(BAD)
     for (host, reason), (number, (_, said)) in zip(rows, enumerate(BAD, 2), strict=True):
         assert said in reason and (host == f"line {number}" or "five" in reason), (host, reason)
-    none = gpuenv(*ask, stdin="{\n")
-    assert none.code == 2 and "no host: line 1: it is not JSON" in none.out
+    assert "no host: line 1: it is not JSON" in refused(gpuenv(*ask, stdin="{\n"), 2).out
 
 
 def test_a_file_that_is_no_host_is_listed_too(gpuenv, hosts):
     (hosts / "broken.json").write_text("{")
     (hosts / "folder.json").mkdir()
-    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
-    assert ran.code == 5
+    ran = refused(gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json"), 5)
     assert [u["host"] for u in ran.json["unserved"]] == ["hosts/broken.json", "hosts/folder.json"]
     assert sum(p["hosts"] for p in ran.json["plans"]) == 4
     (gpuenv.work / "gpuenv.yaml").write_text("targets: {node1: {driver: '580.95.05', gpus: ['9.0']}}\n")
@@ -290,8 +285,7 @@ def test_an_empty_folder_and_no_lines_name_no_host(gpuenv):
     (gpuenv.work / "empty").mkdir()
     ran = gpuenv("resolve", "-f", "torch", "--target", "empty")
     assert ran.code == 2 and "the folder has no .json file" in ran.err
-    done = gpuenv("resolve", "-f", "torch", "--target", "-")
-    assert done.code == 2 and "--target names no host" in done.err
+    assert "--target names no host" in refused(gpuenv("resolve", "-f", "torch", "--target", "-"), 2).err
 
 
 def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):

@@ -4,7 +4,7 @@ import http.server
 import threading
 
 import pytest
-from environment_facts import HERE
+from environment_facts import HERE, refused
 from loopback import Index, serving
 
 SECRET = "s3cr3t-of-the-user"
@@ -131,18 +131,14 @@ def test_projects_and_their_tables_send_no_variable(project, stranger):
         (f'"x @ {address}/x-1.0-py3-none-any.whl"', ""),
     ):
         write(project, "pyproject.toml", whole.format(requires, rest))
-        ran = project("resolve", *ASK, "--project", ".")
-        assert ran.code == 2 and "GPUENV_GRANT='SECRET=" in ran.err and "pyproject.toml" in ran.err, (
-            rest,
-            ran.err,
-        )
+        ran = refused(project("resolve", *ASK, "--project", "."), 2)
+        assert "GPUENV_GRANT='SECRET=" in ran.err and "pyproject.toml" in ran.err
         assert asked(stranger) == ""
     (project.work / "pyproject.toml").unlink()
     packages = f'frameworks: ["jax"]\ndevice: "cpu"\npackages: ["x @ {address}/x-1.0-py3-none-any.whl"]\n'
     write(project, "gpuenv.yaml", packages)
     for argv in (["lock"], ["create"], ["add", "plain"], ["sync"], ["bundle", "stick"]):
-        ran = project(*argv)
-        assert ran.code == 2 and "gpuenv.yaml line 3" in ran.err and asked(stranger) == "", (argv, ran.err)
+        assert "gpuenv.yaml line 3" in refused(project(*argv), 2).err and asked(stranger) == ""
 
 
 @pytest.mark.parametrize(
@@ -175,12 +171,8 @@ def test_a_host_in_a_variable_is_granted_by_its_value(project, stranger):
     stranger.add("x", "1.0")
     project.env["HOST"] = base(stranger).removeprefix("http://")
     write(project, "requirements.txt", "--extra-index-url http://${HOST}/simple\nx\n")
-    ran = project("lock", *ASK, "-r", "requirements.txt")
-    assert (
-        ran.code == 2
-        and 'GPUENV_GRANT="HOST=http://${HOST}"' in ran.err
-        and project.env["HOST"] not in ran.err
-    )
+    ran = refused(project("lock", *ASK, "-r", "requirements.txt"), 2)
+    assert 'GPUENV_GRANT="HOST=http://${HOST}"' in ran.err and project.env["HOST"] not in ran.err
     project.env["GPUENV_GRANT"] = f"HOST={base(stranger)}"
     assert project("lock", *ASK, "-r", "requirements.txt").code == 0
     assert "http://${HOST}/simple" in (project.work / "pylock.toml").read_text()
@@ -354,10 +346,8 @@ def test_a_pyproject_leads_only_into_its_tree(project, index, outside, case):
     }
     write(project, "pyproject.toml", PROJECT + TABLES[case].format(**places))
     index.requests.clear()
-    ran = project("resolve", *ASK, "--project", ".")
-    assert ran.code == 2 and "leads out of" in ran.err and TOKEN not in ran.out + ran.err + asked(index), (
-        ran.err
-    )
+    ran = refused(project("resolve", *ASK, "--project", "."), 2)
+    assert "leads out of" in ran.err and TOKEN not in ran.out + ran.err + asked(index)
 
 
 @pytest.mark.parametrize(
@@ -376,10 +366,8 @@ def test_a_gpuenv_yaml_leads_only_into_its_tree(project, index, outside, line):
         f'frameworks: ["jax"]\ndevice: "cpu"\n{line.format(outside=out(project, outside))}\n',
     )
     index.requests.clear()
-    ran = project("lock", *(["--target", "t"] if "targets" in line else []))
-    assert ran.code == 2 and "leads out of" in ran.err and TOKEN not in ran.out + ran.err + asked(index), (
-        ran.err
-    )
+    ran = refused(project("lock", *(["--target", "t"] if "targets" in line else [])), 2)
+    assert "leads out of" in ran.err and TOKEN not in ran.out + ran.err + asked(index)
 
 
 @pytest.mark.parametrize("line", ["-r {outside}", "-c {outside}"])

@@ -304,8 +304,7 @@ def test_the_home_folder_is_listed_as_a_tilde(gpuenv, data):
 
 
 def test_an_empty_list_says_so(gpuenv):
-    ran = gpuenv("list")
-    assert ran.code == 0 and ran.out == "no environments of gpuenv on this machine\n"
+    assert ok(gpuenv("list")).out == "no environments of gpuenv on this machine\n"
 
 
 def test_sizes_are_those_of_du(gpuenv, made, data):
@@ -525,8 +524,7 @@ def test_a_conda_environment_leaves_condas_list(gpuenv, made):
 
 def test_remove_of_the_active_environment_says_how_to_leave_it(gpuenv, made):
     gpuenv.env["VIRTUAL_ENV"] = str(made[0])
-    ran = gpuenv("remove", ".venv")
-    assert ran.code == 0 and "deactivate" in ran.err
+    assert "deactivate" in ok(gpuenv("remove", ".venv")).err
 
 
 def test_a_real_conda_environment_is_listed_and_removed(gpuenv):

@@ -63,8 +63,7 @@ def test_locked_and_frozen_stop_without_a_lock(made):
     (go.work / "pylock.toml").unlink()
     for option in ("--locked", "--frozen"):
         for env in (".venv", "new"):
-            ran = go("create", env, option, *CPU, "--no-verify", "--json")
-            assert ran.code == 6, ran.out + ran.err
+            ran = refused(go("create", env, option, *CPU, "--no-verify", "--json"), 6)
             assert "pylock.toml is missing" in ran.json["error"]["message"]
             assert "gpuenv lock" in ran.json["error"]["hint"]
         assert ".venv/.gpuenv/pylock.toml" in go("create", option, *CPU).err

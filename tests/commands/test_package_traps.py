@@ -43,8 +43,7 @@ def served(gpuenv, index):
 )
 def test_a_package_that_nobody_means_is_refused(go, text, why, right):
     for command in ("resolve", "lock"):
-        ran = go(command, *TORCH, "--with", text, "--json")
-        assert ran.code == 2, ran.out + ran.err
+        ran = refused(go(command, *TORCH, "--with", text, "--json"), 2)
         message, hint = ran.json["error"]["message"], ran.json["error"]["hint"]
         assert text in message and why in message, message
         assert right in hint, hint

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from command import Command
-from environment_facts import HERE, ok, own
+from environment_facts import HERE, ok, own, refused
 from export_locks import wheel
 from loopback import Index, serving
 from programs import run_program
@@ -68,9 +68,7 @@ class Made:
         return ran.json
 
     def repair(self, *args, code=0):
-        ran = self.gpuenv("repair", "--no-verify", "--json", *args)
-        assert ran.code == code, ran.out + ran.err
-        return ran.json
+        return refused(self.gpuenv("repair", "--no-verify", "--json", *args), code).json
 
     def everything(self):
         """Every file and what is in it, but for what is written at each look."""
@@ -348,8 +346,7 @@ except BuildError as error:
 def test_repair_refuses_an_environment_of_another_tool(gpuenv):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", gpuenv.work / "theirs"], check=True)
     for args in (("repair", "theirs"), ("verify", "theirs", "--locked"), ("repair", "nowhere")):
-        ran = gpuenv(*args, "--json")
-        assert ran.code == 2 and "gpuenv create" in ran.json["error"]["hint"], ran.out
+        assert "gpuenv create" in refused(gpuenv(*args, "--json"), 2).json["error"]["hint"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -362,8 +359,7 @@ def test_another_python_cannot_be_repaired_in_place(made, whole):
     python.symlink_to("/nowhere/python")
     assert "bin/python is a link to /nowhere/python," in made.repair(code=8)["error"]["message"]
     for words in (("verify",), ("run", "python")):
-        ran = made.gpuenv(*words)
-        assert ran.code == 8
+        ran = refused(made.gpuenv(*words), 8)
         assert f"rebuild it: gpuenv create {made.path} --recreate" in " ".join(ran.err.split())
 
 

@@ -6,7 +6,7 @@ Every backend here leaves a mark when it is started, whichever of its hooks is c
 import project_packages
 import pytest
 import tomli
-from environment_facts import HERE, ok
+from environment_facts import HERE, ok, refused
 from made_env import jax_env
 from marked_builds import Marks
 
@@ -122,8 +122,7 @@ def test_no_build_forbids_it_and_names_what_could_not_be_read(gpuenv, jax, index
         asks(gpuenv, f"-e {marks.project(kind)}" if kind == "folder" else f"{kind} @ {marks.commit(kind)}")
     where = ("out",) if verb == "bundle" else ()
     for option in options:
-        ran = gpuenv(verb, *where, "--framework", "jax", *CPU, "-r", "requirements.txt", *option)
-        assert ran.code == 6, ran.err
+        ran = refused(gpuenv(verb, *where, "--framework", "jax", *CPU, "-r", "requirements.txt", *option), 6)
         told = " ".join(ran.err.split())
         assert kind in told and f"{' '.join(option)} forbids" in told and "hint:" in told
     ran = gpuenv(verb, *where, *CPU, "-r", "requirements.txt", "--no-build")  # no framework is named
@@ -137,8 +136,7 @@ def test_the_setting_uv_no_build_forbids_building_too(gpuenv, jax, marks):
     ask = ("lock", "--framework", "jax", *CPU, "-r", "requirements.txt")
     for name, value in (("UV_NO_BUILD", "1"), ("UV_NO_BUILD_PACKAGE", "folder")):
         gpuenv.env[name] = value
-        ran = gpuenv(*ask)
-        assert ran.code == 6 and "forbids" in ran.err and marks.left() == [], ran.err
+        assert "forbids" in refused(gpuenv(*ask), 6).err and marks.left() == []
         del gpuenv.env[name]
 
 

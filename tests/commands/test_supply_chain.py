@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tomli
-from environment_facts import HERE, ok
+from environment_facts import HERE, ok, refused
 from loopback import Index, serving, wheel_bytes
 from made_env import PROJECT, jax_env
 
@@ -74,8 +74,7 @@ def test_repair_and_a_change_in_place_hold_the_files_against_the_lock(stack, ind
     (site / "jaxlib" / "__init__.py").unlink()
     stack.env["UV_CACHE_DIR"] = str(stack.folder / "another-cache")
     index.faults = {"py3-none-any.whl": "tampered"}
-    ran = stack("repair")
-    assert ran.code == 7 and "its hash differs" in ran.err
+    assert "its hash differs" in refused(stack("repair"), 7).err
     assert not (site / "jaxlib" / "__init__.py").exists()
     (stack.work / "gpuenv.yaml").write_text(PROJECT.replace('"kept<2"', '"kept<2", "more"'))
     ran = stack("create", "--no-verify")

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from environment_facts import ok
+from environment_facts import ok, refused
 from loopback import wheel_bytes
 
 from provision.lock import attempt
@@ -156,8 +156,7 @@ def test_an_index_that_never_answers_costs_seconds_once(cut_off):
 def test_a_second_index_that_refuses_is_told_although_uv_calls_the_package_missing(gpuenv, index):
     gpuenv.env |= {"PIP_INDEX_URL": f"{index.url}-none", "PIP_EXTRA_INDEX_URL": index.url}
     index.faults = {"/": "401"}
-    ran = gpuenv("lock", "--framework", "jax", *CPU)
-    assert ran.code == 9, ran.err
+    ran = refused(gpuenv("lock", "--framework", "jax", *CPU), 9)
     assert "/jax/: the server requires credentials" in ran.err
     assert "put the user name and the password" in ran.err
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import conda_channel as cc
 import pytest
 from conda_channel import CREATE, folder  # noqa: F401
-from environment_facts import ok
+from environment_facts import ok, refused
 from programs import run_program
 
 
@@ -106,8 +106,7 @@ def test_a_channel_that_answers_with_an_error_is_named(gpuenv, folder, fault, co
 
 
 def test_a_missing_channel_is_named_with_the_reason(gpuenv, tmp_path):
-    ran = gpuenv(*CREATE, "--channel", tmp_path / "nowhere")
-    assert ran.code == 6 and "no such folder" in ran.err
+    assert "no such folder" in refused(gpuenv(*CREATE, "--channel", tmp_path / "nowhere"), 6).err
     ran = gpuenv(*CREATE, "--channel", "http://127.0.0.1:9/conda-forge")
     assert ran.code == 9 and "refuses the connection" in ran.err
     (tmp_path / "empty" / "noarch").mkdir(parents=True)
@@ -127,8 +126,7 @@ def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
         server.needs = "Basic bWU6czNjcjN0LXdvcmQ="  # me:s3cr3t-word
         url = server.url.replace("://", "://me:s3cr3t-word@")
         ran = ok(gpuenv(*CREATE, "--channel", url, "-v"))
-        wrong = gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:"))
-        assert wrong.code == 9
+        wrong = refused(gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:")), 9)
     for text in (ran.out, ran.err, wrong.out, wrong.err):
         assert "s3cr3t-word" not in text
     kept = run_program(["grep", "-rl", "s3cr3t-word", gpuenv.work])
@@ -306,10 +304,8 @@ def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):
     assert gpuenv("lock", *CREATE[1:-1], "--channel", folder).code == 0
     path = gpuenv.work / "conda-lock.yml"
     path.write_text(re.sub(r'"jaxlib":\s+\d+', f'"jaxlib": {10**15}', path.read_text()))
-    ran = gpuenv("create", "--lock", path, "--no-verify")
-    assert (
-        ran.code == 7 and "downloading and unpacking needs about 5100" in ran.err and nothing_made(gpuenv)
-    ), ran.err
+    ran = refused(gpuenv("create", "--lock", path, "--no-verify"), 7)
+    assert "downloading and unpacking needs about 5100" in ran.err and nothing_made(gpuenv)
     assert gpuenv("create", "--channel", folder, *CREATE[1:]).code == 0
     assert gpuenv("create", "again", "--lock", path, "--no-verify").code == 0
 

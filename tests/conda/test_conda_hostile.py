@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import conda_channel as cc
 import pytest
 from conda_channel import CREATE, folder  # noqa: F401
-from environment_facts import ok
+from environment_facts import ok, refused
 from rows import rows
 
 from provision.conda.worker import install
@@ -235,7 +235,6 @@ def test_a_package_in_the_cache_never_stands_for_one_with_another_hash(gpuenv, f
     file = python["url"].rpartition("/")[2]
     (gpuenv.work / "explicit.txt").write_text(f"@EXPLICIT\n{index.url}/c/linux-64/{file}#{'a' * 64}\n")
     for _ in range(2):
-        ran = gpuenv("create", "other", "--lock", "explicit.txt", "--no-verify")
-        assert ran.code == 7, ran.out + ran.err
+        refused(gpuenv("create", "other", "--lock", "explicit.txt", "--no-verify"), 7)
         assert not (gpuenv.work / "other").exists()
     assert created(gpuenv, folder, "--recreate").code == 0

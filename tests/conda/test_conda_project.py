@@ -283,8 +283,7 @@ def test_manager_channel_and_kind_of_machine_are_remembered(gpuenv, index):
     ok(gpuenv("create", *BARE, *named, "--no-verify"))
     before = there(gpuenv)
     for more in ((), (*BARE, *named)):
-        ran = gpuenv("create", *more, "--no-verify", "--json")
-        assert ran.code == 0 and ran.json["environment"]["changed"] is False, ran.out + ran.err
+        assert ok(gpuenv("create", *more, "--no-verify", "--json")).json["environment"]["changed"] is False
     ok(gpuenv("add", "other", "--no-verify"))
     assert there(gpuenv) == {**before, "other": "1.0", "pip": "26.0"}, "a first wheel brings pip"
     assert "manager: conda, now venv" in refused(gpuenv("create", "--manager", "venv", "--no-verify"), 2).err

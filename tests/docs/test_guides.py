@@ -23,7 +23,7 @@ import tomllib
 import yaml
 from command import Command, Ran
 from doc_pages import ROOT, texts
-from environment_facts import HERE
+from environment_facts import HERE, ok, refused
 from framework_envs import LYING_JAX, venv
 from loopback import version_for, wheel_bytes
 from nvidia_stub_wheels import add_nvidia_stubs
@@ -210,16 +210,13 @@ def test_the_page_of_an_existing_project_runs_as_written(online):
     )
     config = online.work / "gpuenv.yaml"
     config.write_text(config.read_text() + checks)
-    verified = online.line("gpuenv verify")
-    assert verified.code == 0 and "pass checks 2 passed: import einops" in verified.words, verified.words
+    assert "pass checks 2 passed: import einops" in ok(online.line("gpuenv verify")).words
     (online.work / "train.py").write_text("raise SystemExit(3)\n")
-    verified = online.line("gpuenv verify")
-    assert verified.code == 8 and "1 of 2 failed: python train.py --help: exit 3" in verified.words
+    assert "1 of 2 failed: python train.py --help: exit 3" in refused(online.line("gpuenv verify"), 8).words
     config.write_text(config.read_text().removesuffix(checks))
 
     (online.work / "requirements.txt").write_text(f"jax\neinops<{have['einops']}\n")
-    changed = online.line("gpuenv create --no-verify && gpuenv lock")
-    assert changed.code == 0 and "in place: einops" in changed.words, changed.words
+    assert "in place: einops" in ok(online.line("gpuenv create --no-verify && gpuenv lock")).words
     assert locked(online.work / "pylock.toml")["einops"] != have["einops"]
 
 
@@ -255,8 +252,7 @@ def test_a_cluster_login_node_creates_for_the_compute_node(cluster):
     """The wheels are tiny: what `verify` proves on the node is the driver, the runtime and cuDNN, in stubs. It then
     finds that this torch is none, which is its exit code 8."""
     (cluster.work / "train.py").write_text("import torch; print('trained with', torch.__version__)\n")
-    without = cluster.line("gpuenv create --framework torch")
-    assert without.code == 4 and "--target node.json" in without.words
+    assert "--target node.json" in refused(cluster.line("gpuenv create --framework torch"), 4).words
     (block,) = texts("docs/how-to/slurm.md", "test_a_cluster_login_node_creates_for_the_compute_node")
     _, created, proof, _, job = cluster.types(block, verify=8)
     node = json.loads((cluster.work / "node.json").read_text())
@@ -328,8 +324,7 @@ def test_a_bundle_is_made_for_a_machine_without_a_network(reader, index):
 def test_a_machine_without_a_network_installs_the_bundle(online):
     """The second block, of a bundle for this machine's CPU, with every way out turned to a port that nobody has."""
     online.env["UV_PYTHON_INSTALL_MIRROR"] = "http://127.0.0.1:9/pythons"  # this machine has the Python
-    made = online.line(f"gpuenv bundle stick --framework jax --python {HERE}")
-    assert made.code == 0, made.words
+    ok(online.line(f"gpuenv bundle stick --framework jax --python {HERE}"))
     (online.folder / "there").mkdir()
     there = Reader(online.folder / "there")
     there.work.rmdir()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from environment_facts import ok
+from environment_facts import ok, refused
 
 from driver_stub import H200, build, scenario, spec
 
@@ -144,11 +144,9 @@ def test_a_machine_can_be_given_as_a_file(gpuenv):
 def test_what_cannot_be_read_is_a_usage_error(gpuenv, words):
     (gpuenv.work / "bad.json").write_text('{"x": 1}')
     (gpuenv.work / "x").write_text("")
-    done = gpuenv("diagnose", *words)
-    assert done.code == 2 and done.err.startswith("error")
+    assert refused(gpuenv("diagnose", *words), 2).err.startswith("error")
 
 
 @pytest.mark.parametrize("log", ["missing.log", ".", "/dev/zero"])
 def test_a_log_that_cannot_be_read_is_named_before_an_environment_is_verified(gpuenv, log):
-    done = gpuenv("diagnose", "--env", "no-environment", log)
-    assert done.code == 2 and done.err.startswith(f"error: {log}: ")
+    assert refused(gpuenv("diagnose", "--env", "no-environment", log), 2).err.startswith(f"error: {log}: ")
