@@ -93,17 +93,14 @@ def test_no_row_of_a_command_is_wider_than_the_terminal(gpuenv):
 def test_tables_have_heads(gpuenv):
     gpuenv.env["COLUMNS"] = "80"
     rows = gpuenv("profiles", "list").out.splitlines()
-    assert (
-        rows[2].split() == ["NAME", "ROWS", "UPDATED", "TABLES"]
-        and "gpuenv profiles show" in rows[0] + rows[1]
-    )
+    assert rows[2].split() == ["NAME", "ROWS", "UPDATED", "TABLES"]
+    assert "gpuenv profiles show" in rows[0] + rows[1]
     explained = gpuenv("resolve", "--framework", "torch", *GPU, "--explain").out
     assert "  FRAMEWORK  VERSION  CUDA  INDEX    RESULT" in explained and "chosen" in explained
     gpuenv.env["COLUMNS"] = "200"
     builds = gpuenv("profiles", "show", "torch").out
-    assert (
-        "KERNELS" in builds and "CUDNN" in builds and "Tesla V100" in gpuenv("profiles", "show", "gpus").out
-    )
+    assert "KERNELS" in builds and "CUDNN" in builds
+    assert "Tesla V100" in gpuenv("profiles", "show", "gpus").out
 
 
 def test_the_profiles_are_checked_in_one_line(gpuenv):

@@ -180,10 +180,8 @@ def test_a_host_that_states_no_glibc_is_planned_like_one_described_by_options(gp
 @pytest.mark.parametrize("words", [["create", "env"], ["create", "out"]])
 def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
     ran = gpuenv(*words, "-f", "torch", "--target", "hosts/node1.json", "--target=hosts/node3.json")
-    assert (
-        ran.code == 2
-        and f"--target is used 2 times, but `gpuenv {words[0]}` supports only one machine" in ran.err
-    )
+    assert ran.code == 2
+    assert f"--target is used 2 times, but `gpuenv {words[0]}` supports only one machine" in ran.err
     assert not (gpuenv.work / words[1]).exists()
 
 

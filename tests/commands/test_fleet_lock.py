@@ -50,9 +50,8 @@ def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
         locked = {p["name"]: p["version"] for p in data["packages"]}
         assert locked["torch"] == plan["plan"]["builds"][0]["version"]
         read = pylock.read(gpuenv.work / name)
-        assert [c.hosts for c in read.classes] == [tuple(hosts)] and read.target.driver == kind["target"][
-            "driver"
-        ]
+        assert [c.hosts for c in read.classes] == [tuple(hosts)]
+        assert read.target.driver == kind["target"]["driver"]
     last = gpuenv("lock", *CHOICE).out.splitlines()[-1]
     assert last == f"gpuenv create --lock {NAMES[0]}  # on a1, a2; the other locks on theirs"
 
@@ -198,9 +197,8 @@ def test_the_locks_that_work_with_another_driver_are_told_before_the_change(gpue
     back = gpuenv(*ask, "--driver", "470.256.02")
     assert back.code == 5 and [p["hosts"] for p in back.json["fleet"]["plans"]] == [2]
     (missing,) = back.json["fleet"]["unserved"]
-    assert missing["classes"] == ["sm100-r580"] and missing["reason"].startswith(
-        f"{NAMES[1]}: the lock's torch "
-    )
+    assert missing["classes"] == ["sm100-r580"]
+    assert missing["reason"].startswith(f"{NAMES[1]}: the lock's torch ")
     assert "the driver is 470.256.02" in missing["reason"]
     words = gpuenv("resolve", "--locks", ".", "--driver", "470.256.02").out
     assert f"no plan for sm100-r580 (1 host): {NAMES[1]}: " in " ".join(words.split())

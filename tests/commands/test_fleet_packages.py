@@ -69,10 +69,8 @@ def test_packages_split_a_plan_and_each_lock_has_the_release_for_its_hosts(fleet
     assert "kern" in held and "kern" not in [h["package"] for h in plans[0]["plan"]["held_back"]]
     assert 3 <= solved(ran) <= 40
     words = " ".join(fleet("resolve", *ASK, *WITH).out.split())
-    assert (
-        "4 hosts, 3 classes, 2 plans (this is the minimum)" in words
-        and "cannot share a lock: kern 2.0" in words
-    )
+    assert "4 hosts, 3 classes, 2 plans (this is the minimum)" in words
+    assert "cannot share a lock: kern 2.0" in words
     for plan in plans:
         index.add_plan(plan["plan"])
     ran = ok(fleet("lock", *ASK, *WITH, "--json", "-v"))

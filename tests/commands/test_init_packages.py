@@ -533,9 +533,8 @@ def test_a_workspace_without_a_project_at_its_root_is_its_members(gpuenv):
     assert [(n.name, n.editable) for n in required.lines] == [
         ("core", True), ("tqdm", False), ("app", True), ("core", True), ("rich", False),
     ]  # fmt: skip
-    assert required.requires_python == "<3.14,>=3.10,>=3.9" and [b.specifier for b in required.bounds] == [
-        "~=2.7"
-    ]
+    assert required.requires_python == "<3.14,>=3.10,>=3.9"
+    assert [b.specifier for b in required.bounds] == ["~=2.7"]
     assert "six" in [n.name for n in read(extras=["fast"]).lines]
     assert not any(n.name == "app" for n in read(install=False).lines)
     with pytest.raises(UsageError, match="no extra 'slow'"):

@@ -195,10 +195,8 @@ def test_names_of_others_are_never_taken(made):
     names = sorted(p.name for p in kernels(gpuenv).iterdir())
     assert len(names) == 3 and names[0].startswith("python3-") and names[2].startswith("work-")
     ran = gpuenv("remove", ".venv", "python3", "--json")
-    assert ran.code == 0 and sorted(k for e in ran.json["removed"] for k in e["kernels"]) == [
-        names[0],
-        names[2],
-    ]
+    assert ran.code == 0
+    assert sorted(k for e in ran.json["removed"] for k in e["kernels"]) == [names[0], names[2]]
     assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
 
 

@@ -135,10 +135,8 @@ def test_create_uses_a_temporary_folder_where_home_cannot_be_written(jax, gpuenv
     assert ran.code == 0 and ran.json["environment"]["changed"], ran.err
     own = temporary / f"gpuenv-{os.getuid()}"
     assert f"/proc/.cache cannot be written. Using {own}/.cache, " in ran.err
-    assert own.stat().st_mode & 0o777 == 0o700 and {p.name for p in (own / ".cache").iterdir()} >= {
-        "gpuenv",
-        "uv",
-    }
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert {p.name for p in (own / ".cache").iterdir()} >= {"gpuenv", "uv"}
     assert jax().code == 0 and gpuenv("remove", ".venv").code == 0
     # a list that is to be elsewhere and cannot be written there costs the entry alone
     gpuenv.env["XDG_DATA_HOME"] = "/proc/nowhere"

@@ -115,9 +115,8 @@ def test_addresses_of_a_pyproject_keep_their_references_in_the_lock(gpuenv, inde
     locked = (gpuenv.work / "pylock.toml").read_text()
     assert ran.code == 0, ran.err
     assert TOKEN not in locked + ran.out + ran.err
-    assert (
-        f"{base}/files/direct/" in locked and f"{base}/files/third/" in locked and f"{base}/simple" in locked
-    )
+    assert f"{base}/files/direct/" in locked and f"{base}/files/third/" in locked
+    assert f"{base}/simple" in locked
     del gpuenv.env["TOKEN"]
     ran = gpuenv("lock", *ask, "--project", ".")
     assert ran.code == 2 and "TOKEN is not set" in ran.err and "pyproject.toml" in ran.err

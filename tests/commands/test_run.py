@@ -87,10 +87,8 @@ def test_json_is_one_document_and_the_program_s_output_goes_to_stderr(gpuenv, en
         "code": 7, "signal": None, "findings": [],
     }  # fmt: skip
     code, out, _ = ran(gpuenv, "--json", "--", "sh", "-c", "kill -9 $$")
-    assert code == -signal.SIGKILL and (json.loads(out)["code"], json.loads(out)["signal"]) == (
-        137,
-        "SIGKILL",
-    )
+    assert code == -signal.SIGKILL
+    assert (json.loads(out)["code"], json.loads(out)["signal"]) == (137, "SIGKILL")
     says = "echo 'Could not load library libcudnn_ops_infer.so.8' >&2; exit 1"
     code, out, _ = ran(gpuenv, "--json", "-q", "--", "sh", "-c", says)
     assert code == 1 and "cudnn_not_found" in {f["cause"] for f in json.loads(out)["findings"]}
@@ -178,9 +176,8 @@ def test_library_paths_that_would_shadow_are_left_out_and_named_once(gpuenv, env
     gpuenv.env["LD_PRELOAD"] = ""
     code, out, err = ran(gpuenv, "--", "sh", "-c", "echo $LD_LIBRARY_PATH")
     assert (code, out) == (0, b"/lib\n")
-    assert (
-        err.decode().count(other) == 1 and "LD_LIBRARY_PATH" in err.decode() and "--keep-env" in err.decode()
-    )
+    assert err.decode().count(other) == 1 and "LD_LIBRARY_PATH" in err.decode()
+    assert "--keep-env" in err.decode()
     code, out, err = ran(gpuenv, "--keep-env", "--", "sh", "-c", "echo $LD_LIBRARY_PATH")
     assert (code, out, err) == (0, f"/lib:{other}\n".encode(), b"")
 

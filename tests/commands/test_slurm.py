@@ -257,9 +257,8 @@ def test_what_another_user_can_change_is_not_run_by_root(site, good, form):
         script = run_program([site.scripts[form]], env={**good.environ, "SLURMD_NODENAME": "n1"})
     finally:
         python.unlink()
-    assert (
-        script.returncode == 0 and f"{site.env} was not checked: gpuenv exited with code 2" in script.stderr
-    )
+    assert script.returncode == 0
+    assert f"{site.env} was not checked: gpuenv exited with code 2" in script.stderr
     assert good.node("n1")["State"] == "IDLE"
 
 

@@ -62,9 +62,8 @@ def test_files_are_merged_in_condas_order(tmp_path):
         },
     )[0]
     assert found["channels"] == ["near", "far", "middle"]
-    assert (
-        found["custom_channels"] == {"a": "https://one", "b": "https://mine"} and found["ssl_verify"] is False
-    )
+    assert found["custom_channels"] == {"a": "https://one", "b": "https://mine"}
+    assert found["ssl_verify"] is False
 
 
 def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
@@ -72,10 +71,8 @@ def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
     found = read(
         tmp_path, files, PLACE="https://host/x", CONDA_CHANNEL_PRIORITY="disabled", CONDA_CHANNELS="y, z"
     )[0]
-    assert (
-        found["channels"] == ["y", "z", "https://host/x", "$NOT_SET"]
-        and found["channel_priority"] == "disabled"
-    )
+    assert found["channels"] == ["y", "z", "https://host/x", "$NOT_SET"]
+    assert found["channel_priority"] == "disabled"
 
 
 def test_keys_of_condarc_that_are_not_followed_are_named(tmp_path):

@@ -331,7 +331,6 @@ def test_a_full_disk_is_named_and_leaves_no_environment(gpuenv, folder, tmp_path
     )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip(f"no mount namespace here: {done.stderr.splitlines()[0]}")
-    assert "code 7" in done.stdout and "disk" in done.stderr and "full" in done.stderr, (
-        done.stdout + done.stderr
-    )
+    assert "code 7" in done.stdout and "disk" in done.stderr, done.stdout + done.stderr
+    assert "full" in done.stderr, done.stdout + done.stderr
     assert "env" not in done.stdout.split("code 7")[1].split()

@@ -143,11 +143,8 @@ def test_the_context_has_each_value_with_its_line():
     assert values["program"] == ("vllm", 2) and values["framework"] == ("torch", 3)
     assert values["container"] == ("docker", 2) and values["gpu_flag"] == ("no", 2)
     assert values["launch"][0].startswith("docker run -it vllm")
-    assert (
-        values["torch"] == ("2.4.0", 3)
-        and values["cuda_build"] == ("12.1", 3)
-        and values["python"] == ("3.11", 4)
-    )
+    assert values["torch"] == ("2.4.0", 3) and values["cuda_build"] == ("12.1", 3)
+    assert values["python"] == ("3.11", 4)
     assert (values["system"], values["distribution"]) == (("linux", 1), ("debian", 1))
 
 

@@ -109,9 +109,8 @@ def test_a_secret_that_begins_before_the_part_of_a_long_line_is_not_shown(secret
         row = f"{'q' * 5000} {secret}{'y' * filler} {said} {'z' * 3000}\n"
         data = b"start\n" * 50_000 + row.encode() + b"end\n" * 70_000
         texts = [x.text for x in read_log("-", [data])]
-        assert [text for text in texts if said in text] and not [
-            text for text in texts if "2x" in clean(text)
-        ]
+        assert [text for text in texts if said in text]
+        assert not [text for text in texts if "2x" in clean(text)]
 
 
 WORST = [

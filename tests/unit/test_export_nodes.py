@@ -48,9 +48,8 @@ def test_a_job_verifies_its_environment_before_it_starts(lock, words, gpus):
     pod = job["spec"]["template"]["spec"]
     (verify,), (train,) = pod["initContainers"], pod["containers"]
     assert verify["command"] == ["gpuenv", "verify", *words, "--quick", "/opt/env"]
-    assert ("nvidia.com/gpu" in verify["resources"]["limits"]) is gpus and verify["resources"] == train[
-        "resources"
-    ]
+    assert ("nvidia.com/gpu" in verify["resources"]["limits"]) is gpus
+    assert verify["resources"] == train["resources"]
 
 
 @rows("form", ["job", "daemonset"])

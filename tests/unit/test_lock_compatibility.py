@@ -129,9 +129,8 @@ def test_an_unnamed_package_is_judged_too_and_who_brings_it_is_named(device):
     """On the CPU as well: the import compares the releases of CUDA, or fails for want of a symbol."""
     known = facts(needs_cuda("codec", "1.0", "12"), named=["media"], device=device)
     found = conflicts(known, locked("media", "3"), locked("codec", "1.0"), required_by={"codec": ("media",)})
-    assert len(found) == 1 and re.fullmatch(
-        r"media brings codec 1\.0, .*libcudart\.so\.12; .*CUDA 13", found[0]
-    )
+    assert len(found) == 1
+    assert re.fullmatch(r"media brings codec 1\.0, .*libcudart\.so\.12; .*CUDA 13", found[0])
 
 
 def test_a_row_of_the_series_is_silent_where_the_metadata_bounds_a_framework():

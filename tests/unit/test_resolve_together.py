@@ -203,10 +203,8 @@ def test_builds_whose_bounds_share_no_cudnn_conflict():
         frozenset(),
     )
     refused = find_objection(question, [old], new)
-    assert (
-        refused.code == "library_conflict"
-        and "requires cuDNN >=9.11, and torch 1.0 requires <9.11" in refused.text
-    )
+    assert refused.code == "library_conflict"
+    assert "requires cuDNN >=9.11, and torch 1.0 requires <9.11" in refused.text
     assert find_objection(question, [old], build("jax", cudnn="<9.12")) is None
 
 

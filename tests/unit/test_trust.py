@@ -237,9 +237,8 @@ def test_a_cache_is_emptied_without_the_caches_of_installers_or_not_used(tmp_pat
 
     fill()
     trust.secure_cache(tmp_path)
-    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["uv", "uv/entry"] and len(
-        notes
-    ) == 1
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["uv", "uv/entry"]
+    assert len(notes) == 1
     fill()
     monkeypatch.setattr(shutil, "rmtree", Path.rmdir)
     with pytest.raises(
