@@ -10,7 +10,6 @@ no wheel more than once. Some five minutes.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from disks import USER, said
-from ground import Ran, Report, differences
+from ground import Ran, Report, differences, parser_of
 from runs import CONDA, VENV, Site, site
 
 BACKWARDS = """
@@ -300,9 +299,7 @@ KINDS = {"vanish": vanishing, "clock": clocks, "home": homes, "user": users, "ma
 
 def main() -> int:
     """All kinds, for both managers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--manager", choices=("venv", "conda"))
     options = parser.parse_args()

@@ -10,14 +10,13 @@ six minutes.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
-from ground import ASK, Report
+from ground import ASK, Report, parser_of
 from runs import VENV, Site, site
 
 GPUENV = (sys.executable, "-m", "provision")
@@ -136,9 +135,7 @@ def tried(at: Site, name: str, argv: tuple[str, ...], under: Condition, usual: i
 
 def main() -> int:
     """All commands under all conditions."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--condition", choices=CONDITIONS)
     parser.add_argument("--command")
     options = parser.parse_args()

@@ -11,7 +11,6 @@ read-only, and for those of another user. Some six minutes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ground import Ran, Report, differences
+from ground import Ran, Report, differences, parser_of
 from runs import CONDA, VENV, Site, site
 
 ROOM = 400 << 20
@@ -222,9 +221,7 @@ def as_user(at: Site, folder: Path, command: list) -> Ran:
 
 def main() -> int:
     """All points, then all places."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="the beginning of a line: 'venv create', 'conda'")
     options = parser.parse_args()
     if os.geteuid() != 0:

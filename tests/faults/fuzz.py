@@ -8,7 +8,6 @@ A crash is written to the folder --keep names, and becomes a case of tests/test_
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
@@ -17,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from ground import Report
+from ground import Report, parser_of
 from readers import READERS, Reader, bears
 
 ODD = (
@@ -124,9 +123,7 @@ def by_hypothesis(
 
 def main() -> int:
     """Fuzz the readers that were asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--reader", choices=sorted(READERS))
     parser.add_argument("--seconds", type=float, default=20.0, help="for each reader")
     parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"))

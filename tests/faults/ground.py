@@ -6,6 +6,7 @@ Every script beside this one is run by `make faults`, says in its first lines wh
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import os
@@ -23,7 +24,8 @@ from command import Command, Ran
 from environment_facts import own
 from loopback import Index, serving
 
-__all__ = ["ASK", "HERE", "Command", "Ground", "Ran", "Report", "differences", "ground", "own", "tree"]
+__all__ = ["ASK", "HERE", "Command", "Ground", "Ran", "Report", "differences", "ground", "own", "parser_of",
+           "tree"]  # fmt: skip
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
 """The plan with the fewest wheels: jax, jaxlib and pip."""
@@ -77,6 +79,11 @@ def tree(path: Path, *, times: bool = False) -> dict[str, str]:
 def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """The paths that came, went or changed."""
     return sorted(p for p in before.keys() | after.keys() if before.get(p) != after.get(p))
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the first lines of a script."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 class Report:

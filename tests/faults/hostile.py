@@ -10,7 +10,6 @@ folder of an environment at that very moment can write into the environment as w
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import traceback
@@ -27,6 +26,7 @@ import hostile_servers  # noqa: F401
 import hostile_shown  # noqa: F401
 import hostile_verdicts  # noqa: F401
 from field import CASES, field
+from ground import parser_of
 
 LONGEST = 3300.0
 """Seconds for all; what was not tried by then is told, and counts as broken."""
@@ -34,9 +34,7 @@ LONGEST = 3300.0
 
 def main() -> int:
     """Try the cases that were asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="the beginning of a case's name")
     parser.add_argument("--after", default="", help="go on after the case of this name")
     parser.add_argument("--broken", action="store_true", help="print only what is broken")

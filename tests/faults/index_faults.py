@@ -10,7 +10,6 @@ and nothing half-made is left. All of it takes some ten minutes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import sys
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ground import ASK, Command, Ground, Ran, Report, ground
+from ground import ASK, Command, Ground, Ran, Report, ground, parser_of
 from loopback import proxying
 
 STATUSES = ("401", "403", "404", "410", "429", "500", "503")
@@ -193,9 +192,7 @@ def tried_channel(case: Case, patience: int = 5) -> tuple[str | None, str]:
 
 def main() -> int:
     """Try the cases that were asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=("lock", "create", "update", "conda"))
     parser.add_argument("--fault", choices=FAULTS)
     options = parser.parse_args()

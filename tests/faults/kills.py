@@ -16,7 +16,6 @@ short to be met by chance. All of it takes some fifteen minutes.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -27,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ground import Report
+from ground import Report, parser_of
 from runs import Action, Site, actions, after_the_blow, next_run, ready, site
 
 SHARES = {"create": 12, "recreate": 12, "change": 14, "remove": 6, "bundle": 6, "update": 8}
@@ -250,9 +249,7 @@ class Blows:
 
 def main() -> int:
     """Strike as often as was asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--moments", type=int, default=100)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -8,13 +8,12 @@ Each round runs every property test with its own seed, and prints it. A failure 
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
 from pathlib import Path
 
-from ground import Report
+from ground import Report, parser_of
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -34,9 +33,7 @@ def round_of(seed: int, only: str) -> tuple[str | None, str]:
 
 def main() -> int:
     """Run the rounds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", default="test_", help="the beginning of a test module's name")

@@ -10,7 +10,6 @@ they run are searched for them. What the user wrote the credentials into, and uv
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import shutil
@@ -25,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ground import ASK, HERE, Ground, Report, ground
+from ground import ASK, HERE, Ground, Report, ground, parser_of
 from loopback import proxying
 
 USER, WORD = "us3r", "s3cr3t-w0rd"
@@ -316,9 +315,7 @@ def killed(at: Ground, ask: tuple[str, ...], given: set[Path]) -> str | None:
 
 def main() -> int:
     """Try the places that were asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", help="the beginning of a place's name")
     options = parser.parse_args()
     report, began = Report(), time.monotonic()
