@@ -67,8 +67,7 @@ def shell_called(name):
 def told(argv, script, env, cwd):
     file = Path(env["HOME"]) / "script"
     file.write_text(script, encoding="utf-8")
-    done = run_program([*argv, file], env=env, cwd=cwd)
-    assert done.returncode == 0, done.stderr
+    done = run_program([*argv, file], env=env, cwd=cwd, check=True)
     return done.stdout.splitlines()
 
 

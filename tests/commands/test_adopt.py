@@ -31,8 +31,7 @@ def go(theirs, tmp_path):
 
 def uv(gpuenv, *args):
     env = {**gpuenv.env, "UV_DEFAULT_INDEX": gpuenv.env["PIP_INDEX_URL"]}
-    done = run_program([find_uv_bin(), *args], cwd=gpuenv.work, env=env)
-    assert done.returncode == 0, done.stderr
+    run_program([find_uv_bin(), *args], cwd=gpuenv.work, env=env, check=True)
 
 
 def test_an_adopted_environment_keeps_what_it_has(go):

@@ -231,8 +231,7 @@ def test_the_workflow_is_valid_under_the_schema_of_github(made, tmp_path):
     file = tmp_path / "environment.yml"
     file.write_text(el.text("github", made))
     argv = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file]
-    done = run_program(argv)
-    assert done.returncode == 0, done.stdout
+    run_program(argv, check=True)
 
 
 DOCKERFILES = [el.of(), el.of(el.MIXED), el.of_conda()]
@@ -264,11 +263,9 @@ def test_a_dockerfile_parser_reads_the_dockerfile(made, tmp_path):
 
 @pytest.mark.parametrize("made", DOCKERFILES, ids=["gpu", "mixed", "conda"])
 def test_hadolint_finds_no_mistake_in_the_dockerfile(made):
-    done = run_program([BIN / "hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made))
-    assert done.returncode == 0, done.stdout
+    run_program([BIN / "hadolint", "--ignore", "DL3008", "-"], input=el.text("dockerfile", made), check=True)
 
 
 @pytest.mark.parametrize("form", ["sbatch", "prolog", "healthcheck", "taskprolog"])
 def test_shellcheck_finds_no_mistake_in_the_scripts(form):
-    done = run_program([BIN / "shellcheck", "-"], input=el.text(form))
-    assert done.returncode == 0, done.stdout
+    run_program([BIN / "shellcheck", "-"], input=el.text(form), check=True)

@@ -102,8 +102,8 @@ def test_update_brings_back_releases_that_are_missing(gpuenv, older, framework, 
         env=env,
         cwd=older,
         stdin=subprocess.DEVNULL,
+        check=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     overlay = Path(gpuenv.env["XDG_CONFIG_HOME"]) / "gpuenv" / "profiles" / f"{framework}.yaml"
     back = [x for x in overlay.read_text().splitlines(keepends=True) if x.startswith("  - {version:")]
     steady = lambda rows: sorted(re.sub(r', bytes: "\d+"', "", x) for x in rows)  # noqa: E731  # how much a read took may differ
@@ -121,6 +121,5 @@ def test_an_unknown_newer_version_is_told_that_update_would_help(gpuenv):
 def test_three_random_measured_rows_read_again_are_the_same():
     """With no cache, out of the wheels on the index: a profile that drifts from them fails here."""
     argv = [sys.executable, str(ROOT / "scripts" / "update_profiles.py"), "--sample", "3"]
-    done = run_program(argv, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_program(argv, stdin=subprocess.DEVNULL, check=True)
     assert done.stdout.count("as before") == 3

@@ -55,8 +55,7 @@ class Made:
             "UV_CACHE_DIR": str(self.gpuenv.folder / "own"),
         }
         argv = [sys.executable, "-m", "uv", "pip", *args, "--python", self.path / "bin" / "python"]
-        done = run_program(argv, env=env)
-        assert done.returncode == 0, done.stderr
+        run_program(argv, env=env, check=True)
 
     def installed(self):
         found = (p.name.removesuffix(".dist-info").partition("-") for p in self.site.glob("*.dist-info"))
@@ -438,8 +437,7 @@ def test_repair_restores_a_real_framework_after_pip_replaced_it(gpuenv):
         env / "bin" / "python",
         f"jax<{version}",
     ]
-    done = run_program(argv, env=gpuenv.env)
-    assert done.returncode == 0, done.stderr
+    run_program(argv, env=gpuenv.env, check=True)
     ran = ok(gpuenv("verify"))
     older = json.loads((env / ".gpuenv" / "verdict.json").read_text())["verdict"]["frameworks"][0]["version"]
     words = " ".join(ran.out.split())

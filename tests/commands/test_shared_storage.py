@@ -337,8 +337,7 @@ def made(gpuenv, index):
             "--no-verify",
             *more,
         ]
-        done = run_program(command, env=gpuenv.env, cwd=gpuenv.work)
-        assert done.returncode == 0, done.stderr
+        done = run_program(command, env=gpuenv.env, cwd=gpuenv.work, check=True)
         return done.stderr
 
     return run

@@ -60,8 +60,7 @@ explicit = true
 
 
 def type_block(gpuenv, text):
-    done = run_program(["bash", "-e"], input=text, cwd=gpuenv.work, env=gpuenv.env, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = run_program(["bash", "-e"], input=text, cwd=gpuenv.work, env=gpuenv.env, timeout=300, check=True)
     return done.stdout
 
 

@@ -4,5 +4,7 @@ import subprocess
 
 
 def run_program(argv, *, check=False, **more):
-    """Run a program and return how it ended, with its output as text."""
-    return subprocess.run(argv, check=check, capture_output=True, encoding="utf-8", **more)
+    """Run a program and return how it ended, with its output as text. `check` is for one that has to succeed."""
+    done = subprocess.run(argv, check=False, capture_output=True, encoding="utf-8", **more)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done

@@ -25,14 +25,12 @@ def test_the_fixes_hold_many_commands():
 
 @rows("command", [*COMMANDS, *OF_PROGRAMS])
 def test_a_command_is_one_that_a_shell_reads(command):
-    done = run_program(["bash", "-n", "-c", command])
-    assert done.returncode == 0, done.stderr
+    run_program(["bash", "-n", "-c", command], check=True)
 
 
 @rows("command", [c for c in COMMANDS if c.startswith(("unset ", "export "))])
 def test_a_command_of_the_shell_itself_runs(command):
-    done = run_program(["bash", "-e", "-c", command])
-    assert done.returncode == 0, done.stderr
+    run_program(["bash", "-e", "-c", command], check=True)
 
 
 def test_the_damaged_cache_is_removed(tmp_path):

@@ -71,8 +71,7 @@ except BuildError as error:
 def as_user(uid, path):
     """How another user's attempt on the place ends: "held" or the error."""
     argv = [sys.executable, "-c", AS_USER, str(uid), path]
-    done = run_program(argv, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    done = run_program(argv, cwd=ROOT, check=True)
     return done.stdout.strip()
 
 

@@ -81,5 +81,4 @@ def script(name):
 def test_shellcheck_finds_no_mistake_in_a_script(name):
     shell = "bash" if name == "sbatch.sh" else "sh"
     argv = [Path(sys.executable).parent / "shellcheck", "--shell", shell, "-"]
-    done = run_program(argv, input=script(name))
-    assert done.returncode == 0, done.stdout
+    run_program(argv, input=script(name), check=True)
