@@ -144,22 +144,12 @@ def test_a_host_that_died_is_waited_for_and_then_its_lock_is_taken_over(hosts, t
 
 def test_a_killed_run_of_the_same_host_is_not_waited_for(hosts, tmp_path):
     code = HOLD.replace("print(event.text, flush=True)", "print('said', flush=True)")
-    with subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "env"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
+    argv = [sys.executable, "-c", code, tmp_path / "env"]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(argv, cwd=ROOT, **streams) as child:
         assert child.stdout.readline() == "held\n"
         child.kill()
-    with subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "env"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
+    with subprocess.Popen(argv, cwd=ROOT, **streams) as child:
         assert child.communicate("\n", timeout=60)[0].splitlines() == ["held", "still held"]
 
 

@@ -266,39 +266,29 @@ def test_a_target_with_a_field_of_another_form_is_refused(tmp_path, key, text):
 # --- what starts before a probe ----------------------------------------------------------------------
 
 
+def reported(folder, text):
+    """What a probe reports to which a startup file adds."""
+    (folder / "sitecustomize.py").write_text(text)
+    return probe.run_probe(
+        sys.executable, ("report", "python_search_paths"), {"frameworks": ["json"]},
+        environ={**process.environ(), "PYTHONPATH": str(folder)}, timeout=30,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "start",
     ["os.write(fd, b'{\"kind\": \"where\", \"frameworks\": 7}\\n')", "os.write(fd, b'{\"kind\": \"where\", \"run\": null}\\n' + b'[' * 9999)",
      "os.write(fd, b'half a line {')", "print('{\"kind\": \"where\"}')"],
 )  # fmt: skip
 def test_text_that_a_startup_file_adds_to_the_report_is_ignored(tmp_path, start):
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
-    )
-    environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    report = probe.run_probe(
-        sys.executable,
-        ("report", "python_search_paths"),
-        {"frameworks": ["json"]},
-        environ=environ,
-        timeout=30,
-    )
+    report = reported(tmp_path, f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n")
     assert [r["kind"] for r in report.records] == ["where"]
     assert report.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_a_report_that_a_startup_file_forged_is_not_believed(tmp_path):
     lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
-    (tmp_path / "sitecustomize.py").write_text(lie)
-    environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    report = probe.run_probe(
-        sys.executable,
-        ("report", "python_search_paths"),
-        {"frameworks": ["json"]},
-        environ=environ,
-        timeout=30,
-    )
-    assert report.records == ()
+    assert reported(tmp_path, lie).records == ()
 
 
 def test_what_a_child_left_behind_is_not_waited_for():

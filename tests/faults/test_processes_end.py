@@ -111,6 +111,18 @@ def test_a_daemon_of_a_build_ends_with_the_command(verb, gpuenv, index, tmp_path
     assert not running(int(mark.read_text()))
 
 
+@contextlib.contextmanager
+def begun(gpuenv, mark, *words):
+    """A run of gpuenv, as soon as the process that it started noted itself."""
+    argv = [sys.executable, "-m", "provision", *words]
+    with subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as run:
+        while run.poll() is None and not (mark.exists() and mark.read_text()):
+            time.sleep(0.02)
+        yield run
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
@@ -118,39 +130,18 @@ def test_a_daemon_of_a_build_ends_with_the_command(verb, gpuenv, index, tmp_path
 )
 def test_a_daemon_ends_with_a_run_that_a_signal_ends(number, code, gpuenv, tmp_path, mark):
     env = environment_that_starts(tmp_path, f"{daemon(mark)}\ntime.sleep(600)")
-    argv = [sys.executable, "-m", "provision", "verify", env, "--device", "cpu"]
-    with subprocess.Popen(
-        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
-        while run.poll() is None and not mark.exists():
-            time.sleep(0.02)
+    with begun(gpuenv, mark, "verify", env, "--device", "cpu") as run:
         run.send_signal(number)
         assert run.wait(60) == code
     assert not running(int(mark.read_text()))
 
 
-def test_a_child_ends_after_its_gpuenv_was_killed(gpuenv, tmp_path, mark):
+@pytest.mark.parametrize("verb", ["verify", "run"])
+def test_a_child_ends_after_its_gpuenv_was_killed(gpuenv, tmp_path, mark, verb):
     text = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
-    env = environment_that_starts(tmp_path, text)
-    argv = [sys.executable, "-m", "provision", "verify", env, "--device", "cpu"]
-    with subprocess.Popen(
-        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
-        while run.poll() is None and not (mark.exists() and mark.read_text()):
-            time.sleep(0.02)
-        run.kill()
-    assert ends(int(mark.read_text()))
-
-
-def test_the_program_of_gpuenv_run_ends_after_its_gpuenv_was_killed(gpuenv, tmp_path, mark):
-    env = environment_that_starts(tmp_path, "")
-    text = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
-    argv = [sys.executable, "-m", "provision", "run", env, "--", env / "bin" / "python", "-c", text]
-    with subprocess.Popen(
-        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as run:
-        while run.poll() is None and not (mark.exists() and mark.read_text()):
-            time.sleep(0.02)
+    env = environment_that_starts(tmp_path, text if verb == "verify" else "")
+    more = ("--device", "cpu") if verb == "verify" else ("--", env / "bin" / "python", "-c", text)
+    with begun(gpuenv, mark, verb, env, *more) as run:
         run.kill()
     assert ends(int(mark.read_text()))
 

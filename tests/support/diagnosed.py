@@ -25,9 +25,9 @@ def findings_of(*texts_and_known, **known):
     return diagnosis_of(*texts_and_known, **known).findings
 
 
-def found(*lines, machine=None, verdict=None):
+def found(*lines, machine=None, verdict=None, **known):
     """Findings of a text given as lines."""
-    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
+    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict, **known)
 
 
 def causes(*lines, **kwargs):

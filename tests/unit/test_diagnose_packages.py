@@ -2,7 +2,7 @@
 
 import re
 
-from diagnosed import findings_of
+from diagnosed import findings_of, found
 from known import KNOWN
 from rows import rows
 
@@ -11,10 +11,6 @@ from provision.diagnose.libraries import find_cuda_of
 from provision.model import Finding, Machine, Target
 
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
-
-
-def found(*lines, ran=None):
-    return findings_of([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
 
 
 def missing(name):
@@ -37,10 +33,6 @@ def test_a_missing_module_is_named_by_its_package(module, package):
     assert (finding.cause, finding.confidence) == ("python_package_missing", "likely")
     assert f"pip install {package.lower()}" in finding.fix.lower()
     assert finding.evidence[0].line == 4
-
-
-def test_a_machine_without_a_display_has_another_opencv():
-    assert "opencv-python-headless" in found(missing("cv2"))[0].fix
 
 
 @rows(
@@ -86,39 +78,9 @@ def test_a_missing_framework_gets_an_answer(name, tmp_path):
     assert found(USERS, missing(name), ran=Ran(folders=[site])) == ()
 
 
-def test_a_build_in_isolation_lacks_the_framework():
-    lines = ("  Getting requirements to build wheel did not run successfully.", USERS, missing("torch"))
-    finding = found(*lines)[0]
-    assert finding.cause == "build_toolkit_missing_or_mismatched"
-    assert "--no-build-isolation" in finding.fix
-
-
-def test_a_name_that_programs_use_too_is_only_possible():
-    [finding] = found("Traceback (most recent call last):", USERS, missing("datasets"))
-    assert (finding.cause, finding.confidence) == ("python_package_missing", "possible")
-    assert "run from its parent folder" in finding.fix
-
-
 def test_a_module_that_the_program_goes_on_without_is_no_failure():
     assert found(missing("cv2"), USERS, "KeyError: 'learning_rate'") == ()
     assert found(missing("cv2"), "epoch 1", USERS, "ValueError: x must be positive") == ()
-
-
-def test_an_import_error_because_of_a_missing_module_is_about_the_module():
-    lines = (
-        USERS,
-        missing("soundfile"),
-        "During handling of the above exception, another exception occurred:",
-        "ImportError: audio support is unavailable, install soundfile",
-    )
-    assert "soundfile" in found(*lines)[0].title
-
-
-def test_what_an_installed_package_wants_is_not_guessed():
-    site = 'File "/e/lib/python3.12/site-packages/somelib/core.py", line 1, in <module>'
-    [finding] = found("Traceback (most recent call last):", USERS, site, missing("strangename"))
-    assert (finding.cause, finding.confidence) == ("python_package_missing", "possible")
-    assert "somelib" in finding.title and "gpuenv add strangename" not in finding.fix
 
 
 def test_in_the_environment_that_it_ran_in_it_is_certain():
@@ -188,6 +150,41 @@ def unopened(name):
     return f"ImportError: {name}: cannot open shared object file: No such file or directory"
 
 
+BEGIN = "Traceback (most recent call last):"
+SOMELIB = 'File "/e/lib/python3.12/site-packages/somelib/core.py", line 1, in <module>'
+
+
+@rows(
+    ("lines", "cause", "confidence", "title", "fix"),
+    [
+        # a machine without a display has another OpenCV
+        ((missing("cv2"),), "python_package_missing", "likely", "", "opencv-python-headless"),
+        # a build in isolation lacks the framework
+        (("  Getting requirements to build wheel did not run successfully.", USERS, missing("torch")),
+         "build_toolkit_missing_or_mismatched", "possible", "", "--no-build-isolation"),
+        # a name that programs use too
+        ((BEGIN, USERS, missing("datasets")), "python_package_missing", "possible", "", "run from its parent folder"),
+        # an import error because of a missing module is about the module
+        ((USERS, missing("soundfile"), "During handling of the above exception, another exception occurred:",
+          "ImportError: audio support is unavailable, install soundfile"), "python_package_missing", "likely", "soundfile", ""),
+        # what an installed package wants is not guessed
+        ((BEGIN, USERS, SOMELIB, missing("strangename")), "python_package_missing", "possible", "somelib", ""),
+        # the package that needs a library, and what replaces it
+        ((BEGIN, USERS, CV2, unopened("libGL.so.1")), "system_library_missing", "certain",
+         "libGL.so.1, required by cv2,", "opencv-python-headless instead of opencv-python"),
+        # a library that no row names
+        ((USERS, unopened("libstrange.so.3")), "system_library_missing", "possible", "", "apt-file search libstrange.so.3"),
+        # what follows an exception's first line belongs to it
+        ((USERS, "RuntimeError: Could not load libtorchcodec. Likely causes:",
+          "FFmpeg version 7: " + unopened("libavutil.so.59")), "system_library_missing", "likely", "", ""),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named_with_its_fix(lines, cause, confidence, title, fix):
+    [finding] = found(*lines)
+    assert (finding.cause, finding.confidence) == (cause, confidence)
+    assert title in finding.title and fix in finding.fix and "gpuenv add strangename" not in finding.fix
+
+
 @rows(
     ("soname", "deb", "rpm"),
     [
@@ -204,21 +201,9 @@ def test_a_missing_library_of_the_system_comes_with_its_package(soname, deb, rpm
     assert soname in finding.title
 
 
-def test_the_package_that_needs_it_and_what_replaces_it_are_named():
-    [finding] = found("Traceback (most recent call last):", USERS, CV2, unopened("libGL.so.1"))
-    assert "libGL.so.1, required by cv2," in finding.title
-    assert "opencv-python-headless instead of opencv-python" in finding.fix
-
-
 @rows("name", ["libcudart.so.12", "libcudnn.so.9", "libcuda.so.1", "libtorch_cuda.so", "libnvinfer.so.8"])
 def test_a_library_of_a_package_is_none_of_the_system_s(name):
     assert "system_library_missing" not in [f.cause for f in found(USERS, unopened(name))]
-
-
-def test_a_library_that_no_row_names_is_only_possible():
-    [finding] = found(USERS, unopened("libstrange.so.3"))
-    assert (finding.cause, finding.confidence) == ("system_library_missing", "possible")
-    assert "apt-file search libstrange.so.3" in finding.fix
 
 
 def test_a_library_that_the_program_goes_on_without_is_no_failure():
@@ -242,14 +227,6 @@ def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():
     machine = Machine(target=Target(platform="linux-x86_64"), findings=(guess,))
     text = [("log", [unopened("libstrange.so.3").encode()])]
     assert [f.cause for f in findings_of(text, KNOWN, machine, ran=Ran())] == ["system_library_missing"]
-
-
-def test_what_follows_an_exception_s_first_line_belongs_to_it():
-    lines = (
-        "RuntimeError: Could not load libtorchcodec. Likely causes:",
-        "FFmpeg version 7: " + unopened("libavutil.so.59"),
-    )
-    assert found(USERS, *lines)[0].cause == "system_library_missing"
 
 
 @rows(
