@@ -104,15 +104,13 @@ def test_a_wrong_command_line_is_answered_with_the_right_one(gpuenv, words, mess
     assert hint in said.partition("hint: ")[2]
 
 
-def test_a_gpuenv_yaml_without_a_framework_is_named(gpuenv):
-    (gpuenv.work / "gpuenv.yaml").write_text("python: '3.11'\n")
-    assert "error: gpuenv.yaml names no framework" in refused(gpuenv("create"), 2).err
-
-
-def test_requirements_without_a_framework_are_named(gpuenv):
-    (gpuenv.work / "requirements.txt").write_text("# nothing yet\n")
-    ran = refused(gpuenv("create", "-r", "requirements.txt"), 2)
-    assert "error: requirements.txt names no framework" in ran.err
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("gpuenv.yaml", ("create",)), ("requirements.txt", ("create", "-r", "requirements.txt"))],
+)
+def test_a_file_without_a_framework_is_named(gpuenv, file, words):
+    (gpuenv.work / file).write_text("python: '3.11'\n" if file == "gpuenv.yaml" else "# nothing yet\n")
+    assert f"error: {file} names no framework" in refused(gpuenv(*words), 2).err
 
 
 @pytest.mark.parametrize("word", ["train.py", "./train.py", "src/train.py"])

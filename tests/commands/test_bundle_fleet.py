@@ -7,8 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import tomllib
@@ -16,7 +14,7 @@ from bundle_fleet_site import ASK, LOCKS, host, libraries, made, site  # noqa: F
 from bundle_site import HERE
 from doc_pages import texts
 from environment_facts import ok, refused
-from test_bundle import wait_for_all_others
+from test_bundle import end_when_one_file_lacks
 
 
 def manifest(folder):
@@ -214,22 +212,8 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 @pytest.mark.slow  # test_bundle.py continues a killed one
 def test_a_killed_bundle_is_continued_with_its_locks_and_another_fleet_replaces_it(site):
     torch = next(name for name in site.index.wheels["torch"])
-    site.index.faults[torch] = "stalled"
-    argv = [sys.executable, "-m", "provision", "bundle", "out", *ASK, "--target", "hosts"]
-    child = subprocess.Popen(
-        argv, env=site.gpuenv.env, cwd=site.gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert site.index.stalled.wait(300)
-    wait_for_all_others(site.out)
-    child.send_signal(signal.SIGKILL)
-    _, err = child.communicate(timeout=300)
-    assert child.returncode == -signal.SIGKILL, err
-    begun = manifest(site.out)
-    assert not begun["complete"] and [p["lock"] for p in begun["plans"]] == LOCKS
-    ran = site.gpuenv("create", "--bundle", "out", "--json")
-    assert ran.code == 6 and "unfinished" in ran.json["error"]["message"]
-    site.index.released.set()
-    site.index.faults.clear()
+    end_when_one_file_lacks(site, torch, signal.SIGKILL, *ASK, "--target", "hosts")
+    assert [p["lock"] for p in manifest(site.out)["plans"]] == LOCKS
     before = site.index.downloads()
     site.index.add("pip", "99.0")  # a fresh lock would take it
     ran = site.make("--json")

@@ -62,12 +62,19 @@ def test_the_index_of_a_framework_asks_for_its_cuda(gpuenv, case):
     assert ("uv uses torch for cu" in text) == bool(cuda)
 
 
-def test_a_choice_by_extra_is_left_to_the_user(gpuenv):
-    sources = 'torch = [{index = "cpu", extra = "cpu"}, {index = "cu126", extra = "gpu"}]'
-    project(gpuenv.work, ["torch"], f"{INDEXES}\n[tool.uv.sources]\n{sources}\n")
+@pytest.mark.parametrize(
+    ("named", "sources", "says"),
+    [
+        (["torch"], "torch = [{index = 'cpu', extra = 'cpu'}, {index = 'cu126', extra = 'gpu'}]",
+         "[tool.uv.sources] chooses torch by extra"),
+        (["torch", "jax[cuda12]"], "torch = {index = 'cu126'}\njax = {index = 'cpu'}", "torch for cu126, jax for cpu: "),
+    ],
+)  # fmt: skip
+def test_a_choice_by_extra_and_different_cuda_are_left_to_the_user(gpuenv, named, sources, says):
+    project(gpuenv.work, named, f"{INDEXES}\n[tool.uv.sources]\n{sources}\n")
     found, text = initialised(gpuenv)
     assert (found.cuda, found.device) == (None, None)
-    assert "[tool.uv.sources] chooses torch by extra" in text
+    assert says in text
 
 
 def test_the_default_groups_of_uv_are_those_of_the_environment(gpuenv):
@@ -77,14 +84,6 @@ def test_the_default_groups_of_uv_are_those_of_the_environment(gpuenv):
     found, text = initialised(gpuenv)
     assert (found.frameworks, found.groups, found.cuda) == (("torch",), ("gpu",), "12.6")
     assert '"torch"  # pyproject.toml line 10\n' in text
-
-
-def test_frameworks_of_different_cuda_are_named(gpuenv):
-    more = f"{INDEXES}\n[tool.uv.sources]\ntorch = {{index = 'cu126'}}\njax = {{index = 'cpu'}}\n"
-    project(gpuenv.work, ["torch", "jax[cuda12]"], more)
-    found, text = initialised(gpuenv)
-    assert (found.cuda, found.device) == (None, None)
-    assert "torch for cu126, jax for cpu: " in text
 
 
 @pytest.fixture

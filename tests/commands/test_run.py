@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from environment_facts import refused
 from programs import run_program
+from rows import rows
 
 from provision import profiles
 from provision.cli import read_words
@@ -98,14 +99,15 @@ def test_json_is_one_document_and_the_program_s_output_goes_to_stderr(gpuenv, en
     assert code == 2 and json.loads(out)["schema"] == "gpuenv.error/1"
 
 
-def test_options_of_the_program_stay_its_own(gpuenv, env):
-    code, out, _ = ran(gpuenv, "--", "echo", "--json", "-q", "--help", "--")
-    assert (code, out) == (0, b"--json -q --help --\n")
-
-
-def test_run_in_a_pipeline_keeps_output_and_exit_code(gpuenv, env):
-    code, out, _ = ran(gpuenv, "--", "sh", "-c", "printf 'b\\na\\n' | sort | head -1")
-    assert (code, out) == (0, b"a\n")
+@rows(
+    ("words", "said"),
+    [
+        (("echo", "--json", "-q", "--help", "--"), b"--json -q --help --\n"),
+        (("sh", "-c", "printf 'b\\na\\n' | sort | head -1"), b"a\n"),
+    ],
+)
+def test_options_and_the_pipeline_of_the_program_stay_its_own(gpuenv, env, words, said):
+    assert ran(gpuenv, "--", *words)[:2] == (0, said)
 
 
 @pytest.mark.parametrize(("argv", "code"), [(("no-such-program",), 127), (("./text",), 126)])
@@ -130,22 +132,14 @@ def test_run_dies_by_the_signal_that_killed_the_program(gpuenv, env):
     assert code == -signal.SIGSEGV and b"duplicate_openmp_runtime" in err
 
 
-def test_a_signal_to_us_reaches_it(gpuenv, env):
-    script = "trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
-    child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "ready\n"
-    child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=300)
-    assert (child.returncode, out) == (5, "got\n")
-
-
-def test_an_interrupt_of_the_keyboard_is_the_programs(gpuenv, env):
-    script = "trap 'echo int; exit 3' INT; echo ready; while :; do sleep 0.05; done"
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=str)
+def test_a_signal_to_us_and_an_interrupt_of_the_keyboard_reach_it(gpuenv, env, number, send):
+    script = f"trap 'echo got; exit 5' {number.name[3:]}; echo ready; while :; do sleep 0.05; done"
     child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert child.stdout.readline() == "ready\n"
-    os.killpg(child.pid, signal.SIGINT)
+    send(child.pid, number)
     out, _ = child.communicate(timeout=300)
-    assert (child.returncode, out) == (3, "int\n")
+    assert (child.returncode, out) == (5, "got\n")
 
 
 def test_a_failure_is_explained_on_stderr_alone(gpuenv, env):
@@ -160,14 +154,13 @@ def test_a_failure_is_explained_on_stderr_alone(gpuenv, env):
     )
 
 
-def test_a_failure_that_is_nothing_of_ours_is_left_alone(gpuenv, env):
-    code, _, err = ran(gpuenv, "--", "sh", "-c", "echo KeyError >&2; exit 4")
-    assert (code, err) == (4, b"KeyError\n")
-
-
-def test_a_success_is_not_explained(gpuenv, env):
-    code, _, err = ran(gpuenv, "--", "sh", "-c", "echo 'OMP: Error #15: Initializing libiomp5' >&2")
-    assert (code, err) == (0, b"OMP: Error #15: Initializing libiomp5\n")
+@rows(("says", "code"), [("KeyError", 4), ("OMP: Error #15: Initializing libiomp5", 0)])
+def test_a_failure_that_is_nothing_of_ours_and_a_success_are_left_alone(gpuenv, env, says, code):
+    assert ran(gpuenv, "--", "sh", "-c", f"echo '{says}' >&2; exit {code}") == (
+        code,
+        b"",
+        f"{says}\n".encode(),
+    )
 
 
 def test_library_paths_that_would_shadow_are_left_out_and_named_once(gpuenv, env):

@@ -79,15 +79,16 @@ def test_an_installed_package_without_its_files_is_damaged(gpuenv, site, import_
     assert finding["title"].startswith("Files of the module ") and " 2.1.0" in finding["title"]
 
 
-def test_the_limit_on_open_files_is_named(gpuenv, site):
-    code = "files = [open('/dev/null') for _ in range(200)]"
-    [finding] = findings(gpuenv, "python", "-c", code, limit="ulimit -n 96")
-    assert finding["cause"] == "process_limit_reached" and "96 files" in finding["title"]
-
-
-def test_the_limit_on_address_space_is_named(gpuenv, site):
-    [finding] = findings(gpuenv, "python", "-c", "x = bytearray(1 << 34)", limit=f"ulimit -v {8 << 20}")
-    assert finding["cause"] == "process_limit_reached" and "8192 MiB" in finding["title"]
+@pytest.mark.parametrize(
+    ("code", "limit", "says"),
+    [
+        ("files = [open('/dev/null') for _ in range(200)]", "ulimit -n 96", "96 files"),
+        ("x = bytearray(1 << 34)", f"ulimit -v {8 << 20}", "8192 MiB"),
+    ],
+)
+def test_the_limit_that_was_reached_is_named(gpuenv, site, code, limit, says):
+    [finding] = findings(gpuenv, "python", "-c", code, limit=limit)
+    assert finding["cause"] == "process_limit_reached" and says in finding["title"]
 
 
 @pytest.mark.parametrize("script", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"])

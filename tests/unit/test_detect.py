@@ -207,35 +207,24 @@ def test_a_jetson_model_is_recognised():
 
 
 @rows(
-    ("folder", "told"),
+    ("source", "names", "told"),
     [
-        ("3.11.7", ("3.11.7", False)),
-        ("3.13.0t", ("3.13.0", True)),
-        ("pypy3.10-7.3.15", None),
-        ("3.14.0rc1", None),
-        ("my-env", None),
+        ("pyenv", ["3.11.7"], ("3.11.7", False)),
+        ("pyenv", ["3.13.0t"], ("3.13.0", True)),
+        ("pyenv", ["pypy3.10-7.3.15"], None),
+        ("pyenv", ["3.14.0rc1"], None),
+        ("pyenv", ["my-env"], None),
+        ("uv", ["cpython-3.12.8-linux-x86_64-gnu"], ("3.12.8", False)),
+        ("uv", ["cpython-3.13.1+freethreaded-linux-x86_64-gnu"], ("3.13.1", True)),
+        ("uv", ["pypy-3.10.16-linux-x86_64-gnu"], None),
+        ("uv", ["cpython-3.12-linux-x86_64-gnu"], None),  # a link to the newest of its minor
+        ("conda", ["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"], ("3.11.7", False)),
+        ("conda", ["python-3.13.1-h9a34b6e_105_cp313t.json"], ("3.13.1", True)),
+        ("conda", ["python-dateutil-2.9.0-py_0.json", "history"], None),
     ],
 )
-def test_a_pyenv_folder_names_its_version(folder, told):
-    assert read_stated_version("pyenv", [folder]) == told
-
-
-def test_a_uv_folder_names_its_version():
-    assert read_stated_version("uv", ["cpython-3.12.8-linux-x86_64-gnu"]) == ("3.12.8", False)
-    assert read_stated_version("uv", ["cpython-3.13.1+freethreaded-linux-x86_64-gnu"]) == ("3.13.1", True)
-    assert read_stated_version("uv", ["pypy-3.10.16-linux-x86_64-gnu"]) is None
-    assert (
-        read_stated_version("uv", ["cpython-3.12-linux-x86_64-gnu"]) is None
-    )  # a link to the newest of its minor
-
-
-def test_the_conda_records_name_the_python_version():
-    assert read_stated_version("conda", ["numpy-1.0.json", "python-3.11.7-hab00c5b_1_cpython.json"]) == (
-        "3.11.7",
-        False,
-    )
-    assert read_stated_version("conda", ["python-3.13.1-h9a34b6e_105_cp313t.json"]) == ("3.13.1", True)
-    assert read_stated_version("conda", ["python-dateutil-2.9.0-py_0.json", "history"]) is None
+def test_a_folder_and_the_records_of_conda_name_the_version(source, names, told):
+    assert read_stated_version(source, names) == told
 
 
 def test_credentials_in_values_are_hidden():

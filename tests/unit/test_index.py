@@ -129,16 +129,13 @@ def test_bounds_on_python_are_those_of_its_newest_release(bounds, allowed):
     assert allows_python(bounds, "3.11") is allowed
 
 
-def test_a_server_without_range_requests_is_named(server, web):
-    server.ranges = False
-    server.pages["/w.whl"] = (200, {}, wheel())
-    with pytest.raises(LockError, match="does not support range requests"):
-        open_wheel(web, f"{server.url}/w.whl")
-
-
-def test_a_file_that_is_no_wheel_is_refused(server, web):
-    server.pages["/w.whl"] = (200, {}, b"x" * 100_000)
-    with pytest.raises(LockError, match="is not a wheel"):
+@rows(
+    ("ranges", "data", "says"),
+    [(False, wheel(), "does not support range requests"), (True, b"x" * 100_000, "is not a wheel")],
+)
+def test_a_server_without_range_requests_or_without_a_wheel_is_named(server, web, ranges, data, says):
+    server.ranges, server.pages["/w.whl"] = ranges, (200, {}, data)
+    with pytest.raises(LockError, match=says):
         open_wheel(web, f"{server.url}/w.whl")
 
 

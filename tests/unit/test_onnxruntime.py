@@ -99,25 +99,21 @@ def test_a_lock_for_the_gpu_does_not_decide_the_build_for_the_cpu(gpuenv, index)
     assert "onnxruntime" in {p["name"] for p in ran.json["packages"]}, ran.err
 
 
-def test_the_package_for_the_cpu_is_left_out_beside_the_one_for_the_gpu(gpuenv, index):
+@pytest.mark.parametrize(
+    ("framework", "there", "left_out"),
+    [("onnxruntime", {"embeds", "onnxruntime-gpu"}, {"onnxruntime"}), ("jax", {"onnxruntime"}, set())],
+)
+def test_the_package_for_the_cpu_is_left_out_only_beside_the_one_for_the_gpu(
+    gpuenv, index, framework, there, left_out
+):
     gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    ask = ("--framework", "onnxruntime", "--driver", "580.65.06", *GPU)
+    ask = ("--framework", framework, "--driver", "580.65.06", *GPU)
     index.add_plan(gpuenv("resolve", "--json", *ask).json)
     index.add("onnxruntime", "1.32.0")
     index.add("embeds", "1.0", requires=("onnxruntime>=1.17",))
     ran = ok(gpuenv("lock", "--json", "--with", "embeds", *ask))
     names = {p["name"] for p in ran.json["packages"]}
-    assert {"embeds", "onnxruntime-gpu"} <= names and "onnxruntime" not in names
-
-
-def test_a_package_that_requires_onnxruntime_goes_beside_other_frameworks(gpuenv, index):
-    gpuenv.env |= {"PIP_INDEX_URL": index.url}
-    ask = ("--framework", "jax", "--driver", "580.65.06", *GPU)
-    index.add_plan(gpuenv("resolve", "--json", *ask).json)
-    index.add("onnxruntime", "1.32.0")
-    index.add("embeds", "1.0", requires=("onnxruntime>=1.17",))
-    ran = ok(gpuenv("lock", "--json", "--with", "embeds", *ask))
-    assert "onnxruntime" in {p["name"] for p in ran.json["packages"]}
+    assert there <= names and not left_out & names
 
 
 @pytest.fixture

@@ -68,14 +68,22 @@ def test_every_gpu_is_tried_and_one_can_be_chosen(judge):
         (healthy(cuda_error=46), "runtime", "gpu_hardware_fault"),
         (healthy(cuda_error=2), "runtime", "gpu_memory_exhausted"),
         (healthy(cuda_error=222), "runtime", "driver_too_old_for_runtime"),
+        (healthy(cu_init=803), "driver", "driver_library_mismatch"),
+        (healthy(cu_init=999), "driver", "nvidia_uvm_stale"),
+        (healthy(cuda_error=802), "runtime", "fabricmanager_not_running"),
+        (healthy(cuda_error=804), "runtime", "forward_compat_unsupported_hw"),
+        (healthy(cuda_error=999), "runtime", "nvidia_uvm_stale"),
+        (healthy(cuda_error=214), "runtime", "gpu_hardware_fault"),
+        (healthy(cudnn_create=4000), "cudnn", None),
+        (healthy(cudnn_create=1008), "cudnn", "cudnn_not_found"),
     ],
 )
 def test_an_error_of_cuda_names_layer_and_cause(judge, what, where, cause):
     verdict = judge(what)
     assert failing(verdict) == where
     assert verdict.verdict == "fails"
-    assert verdict.findings[0].cause == cause
-    assert verdict.hint == verdict.findings[0].fix
+    assert [f.cause for f in verdict.findings][:1] == ([cause] if cause else [])
+    assert not cause or verdict.hint == verdict.findings[0].fix
 
 
 def test_cuinit_that_hangs_is_ended_by_the_deadline(judge):
@@ -311,30 +319,6 @@ def test_the_condition_of_the_gpus_is_a_note_and_no_failure(judge):
     first, second = (e.text for e in stage(verdict, "runtime").evidence if e.source == "NVML")
     assert re.fullmatch("GPU 0: ECC on, PCIe x8 of x16, .*heat, .*reset .*", first)
     assert second == "GPU 1: ECC on, PCIe x16"
-
-
-@pytest.mark.parametrize(
-    ("what", "where", "cause"),
-    [
-        (healthy(cu_init=803), "driver", "driver_library_mismatch"),
-        (healthy(cu_init=999), "driver", "nvidia_uvm_stale"),
-        (healthy(cuda_error=802), "runtime", "fabricmanager_not_running"),
-        (healthy(cuda_error=804), "runtime", "forward_compat_unsupported_hw"),
-        (healthy(cuda_error=999), "runtime", "nvidia_uvm_stale"),
-        (healthy(cuda_error=214), "runtime", "gpu_hardware_fault"),
-        (healthy(cudnn_create=4000), "cudnn", None),
-        (
-            spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46),
-            "runtime",
-            "gpu_busy_exclusive",
-        ),
-        (healthy(cudnn_create=1008), "cudnn", "cudnn_not_found"),
-    ],
-)
-def test_each_status_of_cuda_and_cudnn_has_its_layer_and_cause(judge, what, where, cause):
-    verdict = judge(what)
-    assert failing(verdict) == where
-    assert [f.cause for f in verdict.findings][:1] == ([cause] if cause else [])
 
 
 @pytest.mark.parametrize(

@@ -67,28 +67,27 @@ def test_cudnn_mapped_but_not_called_is_a_warning_with_the_reason(log, framework
     assert why in judged.detail
 
 
-def test_no_cudnn_at_all_is_a_warning():
-    assert judge([]).status == "warn"
+OTHER = "/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0"
+
+
+@rows(
+    ("files", "families", "status", "foreign", "says"),
+    [
+        ([], ("libcudnn",), "warn", None, ""),
+        ([*MAPPED, [OTHER, None]], ("libcudnn",), "fail", (OTHER,), "libcudnn_cnn.so.9.14.0 9.14.0 was loaded from /usr/"),
+        # the system's cuDNN, where the environment brings none
+        ([["/usr/lib/libcudnn.so.9", "9.14.0"]], (), "warn", (), ""),
+        ([*MAPPED, ["/env/lib/libcudnn_ops.so.9", None]], ("libcudnn",), "fail", None, "Two copies"),
+    ],
+)  # fmt: skip
+def test_cudnn_from_elsewhere_twice_or_not_at_all_is_told(files, families, status, foreign, says):
+    judged = judge(files, families=families)
+    assert judged.status == status and says in judged.detail
+    assert foreign is None or judged.foreign == foreign
+
+
+def test_no_library_of_the_family_is_named():
     assert "no libcudnn was loaded" in judge([[f"{SITE}/libcublas.so.13", None]], "").detail
-
-
-def test_another_cudnn_than_the_environments_fails():
-    judged = judge([*MAPPED, ["/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0", None]])
-    assert judged.status == "fail"
-    assert judged.foreign == ("/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0",)
-    assert "libcudnn_cnn.so.9.14.0 9.14.0 was loaded from /usr/" in judged.detail
-
-
-def test_the_systems_cudnn_is_a_warning_where_the_environment_brings_none():
-    judged = judge([["/usr/lib/libcudnn.so.9", "9.14.0"]], families=())
-    assert judged.status == "warn"
-    assert judged.foreign == ()
-
-
-def test_two_copies_of_a_library_in_the_environment_fail():
-    judged = judge([*MAPPED, ["/env/lib/libcudnn_ops.so.9", None]])
-    assert judged.status == "fail"
-    assert "Two copies" in judged.detail
 
 
 def test_another_version_than_the_locks_fails_on_three_parts():
