@@ -36,24 +36,22 @@ def other(gpuenv, held):
         yield running
 
 
-def test_a_locked_wheel_that_contradicts_another_is_replaced(stack, gpuenv, held, other):
-    other.add("helper", "1.0", ("middle==2.0",))
-    other.add("middle", "2.0")
-    ran = ok(held())
-    found = locked_versions(gpuenv)
-    assert (found["torch"], found["helper"], found["middle"]) == (stack.newest, "1.0", "2.0")
-    assert "make room for the requirements" in ran.err
-
-
-def test_a_locked_wheel_that_brings_a_framework_does_not_lower_the_first_one(
-    stack, gpuenv, index, held, other
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ("middle", "make room for the requirements"),
+        ("tensorflow", "tensorflow shares no CUDA with torch {}, "),
+    ],
+)
+def test_a_locked_wheel_that_contradicts_another_or_brings_a_framework_is_replaced(
+    stack, gpuenv, index, held, other, wanted, says
 ):
-    other.add("helper", "1.0", ("tensorflow==2.0",))
-    index.add("tensorflow", "2.0")
+    other.add("helper", "1.0", (f"{wanted}==2.0",))
+    (index if wanted == "tensorflow" else other).add(wanted, "2.0")
     ran = ok(held())
     found = locked_versions(gpuenv)
-    assert (found["torch"], found["helper"], found["tensorflow"]) == (stack.newest, "1.0", "2.0")
-    assert f"tensorflow shares no CUDA with torch {stack.newest}, " in ran.err
+    assert (found["torch"], found["helper"], found[wanted]) == (stack.newest, "1.0", "2.0")
+    assert says.format(stack.newest) in ran.err
 
 
 def test_a_framework_that_another_index_has_with_other_pins_leaves_the_lock(stack, gpuenv, held, other):

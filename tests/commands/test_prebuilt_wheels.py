@@ -55,8 +55,7 @@ def add_source(index, name, version, *requires):
 
 
 def locked(ran, name):
-    assert ran.code == 0, ran.err
-    return next(p for p in ran.json["packages"] if p["name"] == name)
+    return next(p for p in ok(ran).json["packages"] if p["name"] == name)
 
 
 def said(ran):

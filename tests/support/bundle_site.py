@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from command import Command
-from environment_facts import HERE
+from environment_facts import HERE, ok
 from loopback import Index, serving, version_for, wheel_bytes
 from packaging.requirements import Requirement
 
@@ -52,8 +52,7 @@ class Site:
 
     def lock(self, *more):
         """A lock that this machine accepts, made from what was planned for another one."""
-        ran = self.gpuenv("lock", *ASK, *more)
-        assert ran.code == 0, ran.err
+        ok(self.gpuenv("lock", *ASK, *more))
         path = self.gpuenv.work / (more[1] if more[:1] == ("--output",) else "pylock.toml")
         path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))
         return path
@@ -71,8 +70,7 @@ def made(tmp_path_factory):
         site = Site(tmp_path_factory.mktemp("site"), index)
         site.lock()
         before = outside_of_caches(site)
-        ran = site.make(ask=())
-        assert ran.code == 0, ran.err
+        ok(site.make(ask=()))
         site.touched = {p for p in outside_of_caches(site) - before if not p.is_relative_to(site.out)}
         yield site
 

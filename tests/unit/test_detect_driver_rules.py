@@ -29,16 +29,20 @@ def test_a_report_cut_in_the_middle_keeps_what_came_before():
     assert answer.error == "libcuda: cuInit did not return within 60 s"
 
 
-def test_a_library_that_does_not_load_gives_the_error_of_the_loader():
-    said = "libcuda.so.1: cannot open shared object file"
-    answer = parse_answer(told(stage("dlopen libcuda.so.1", text=said)))
-    assert answer.code is None
-    assert answer.error == f"libcuda: {said}"
-
-
-def test_a_driver_without_a_device_is_not_said_to_return_an_error():
-    answer = parse_answer(told(stage("cuDeviceGetCount", 100, "no device is visible")))
-    assert (answer.code, answer.error) == (100, "libcuda: no device is visible")
+@rows(
+    ("failed", "code", "error"),
+    [
+        (
+            stage("dlopen libcuda.so.1", text="libcuda.so.1: cannot open"),
+            None,
+            "libcuda: libcuda.so.1: cannot open",
+        ),
+        (stage("cuDeviceGetCount", 100, "no device is visible"), 100, "libcuda: no device is visible"),
+    ],
+)
+def test_the_words_of_the_loader_and_of_a_driver_without_a_device_are_the_error(failed, code, error):
+    answer = parse_answer(told(failed))
+    assert (answer.code, answer.error) == (code, error)
 
 
 def test_library_chatter_is_passed_over():

@@ -75,15 +75,12 @@ def test_links_to_one_python_are_one(tmp_path):
         {"version": "3.6.15"},
     ],
 )
-def test_unsuitable_pythons_are_left_out(tmp_path, bad):
+def test_unsuitable_pythons_and_that_of_a_virtualenv_are_left_out(tmp_path, bad):
     interpreter(tmp_path / "bin/python3", **bad)
-    assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}) == ()
-
-
-def test_the_python_of_a_virtualenv_is_left_out(tmp_path):
     interpreter(tmp_path / "venv/bin/python", "3.11.4")
     (tmp_path / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
-    assert read_pythons(tmp_path / "empty", {"PATH": str(tmp_path / "venv/bin"), "HOME": str(tmp_path)}) == ()
+    environ = {"PATH": f"{tmp_path / 'bin'}:{tmp_path / 'venv/bin'}", "HOME": str(tmp_path)}
+    assert read_pythons(tmp_path / "empty", environ) == ()
 
 
 def test_a_free_threaded_python_is_listed_only_where_it_is_the_only_one(tmp_path):

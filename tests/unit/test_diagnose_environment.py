@@ -76,16 +76,11 @@ def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
     assert findings == findings_of([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
 
 
-def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():
-    own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
-    _, said = answer("torch: 2.4", own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
-    assert "were read in /envs/a" in said
-
-
-def test_a_path_with_a_blank_is_recognised():
-    own = '  File "/home/my user/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
-    _, said = answer(own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, path="/home/my user/a")
-    assert "were read in /home/my user/a" in said
+@rows(("lines", "path"), [(("torch: 2.4",), "/envs/a"), ((), "/home/my user/a")])
+def test_a_short_version_and_the_environments_own_paths_are_no_contradiction(lines, path):
+    own = f'  File "{path}/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
+    _, said = answer(*lines, own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11", path=path)
+    assert f"were read in {path}" in said
 
 
 def test_an_environment_for_the_cpu_excludes_gpu_causes_only_where_the_text_is_surely_of_it():

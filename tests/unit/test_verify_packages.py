@@ -22,8 +22,7 @@ TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
 
 @pytest.fixture
 def made(tmp_path):
-    env, site = venv(tmp_path / "env")
-    return env, site
+    return venv(tmp_path / "env")
 
 
 def paths(site, prefix):
