@@ -52,5 +52,7 @@ def test_the_command_names_our_environment_and_its_frameworks(tmp_path, lock):
 
 def test_the_command_for_a_project_names_no_frameworks(tmp_path, lock):
     (tmp_path / ".gpuenv").mkdir()
-    (tmp_path / ".gpuenv" / "request.json").write_text(json.dumps({"choices": {"config": "gpuenv.yaml"}}))
+    (tmp_path / ".gpuenv" / "request.json").write_text(
+        json.dumps({"choices": {"config": "/project/gpuenv.yaml"}})
+    )
     assert f"`gpuenv create {tmp_path} --recreate --device cuda`" in fixes(tmp_path, FOR_GPU, lock)
