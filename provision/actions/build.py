@@ -345,18 +345,18 @@ class EnvironmentBuild:
         `prefix` may be a draft of the environment. Everything shown and kept names the final place.
         """
 
-        def settled(text: str) -> str:
+        def name_final(text: str) -> str:
             return text.replace(str(prefix), str(self.env))
 
         def emit(event: Event) -> None:
-            self.emit(dataclasses.replace(event, text=settled(event.text)))
+            self.emit(dataclasses.replace(event, text=name_final(event.text)))
 
         proof = self.make_proof(prefix, emit)
         try:
             with proof.start():
                 verdict = proof.run()
         except GpuenvError as error:
-            error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
+            error.message, error.hint = name_final(error.message), error.hint and name_final(error.hint)
             raise
         verdict = _replace_prefix(verdict, prefix, self.env)
         if not self.options.quick:

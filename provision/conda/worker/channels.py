@@ -44,15 +44,15 @@ def read_config(rc: Json) -> Any:
     return config
 
 
-def make_client(settled: Any, request: Json) -> Any:
+def make_client(config: Any, request: Json) -> Any:
     """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
-    client = _connect(settled)
+    client = _connect(config)
     if request.get("lent"):
         Path(request["lent"]).unlink()
     return client
 
 
-def _connect(settled: Any) -> Any:
+def _connect(config: Any) -> Any:
     """Return a client that sends a mirror its own credentials.
 
     The engine's default client would send the channel's credentials to the mirror. But only the default client applies a
@@ -60,22 +60,22 @@ def _connect(settled: Any) -> Any:
     """
     from rattler import Client, networking as net
 
-    more = (settled.tls_no_verify, settled.proxy_http, settled.proxy_https, settled.s3_options,
-            settled.authentication_override_file, settled.tls_root_certs not in (None, "system"))  # fmt: skip
-    if any(more) or not settled.mirrors:
-        return Client.from_config(settled)
+    more = (config.tls_no_verify, config.proxy_http, config.proxy_https, config.s3_options,
+            config.authentication_override_file, config.tls_root_certs not in (None, "system"))  # fmt: skip
+    if any(more) or not config.mirrors:
+        return Client.from_config(config)
     tries = 3  # the engine's default
-    order = (net.RetryMiddleware(tries), net.MirrorMiddleware(settled.mirrors), net.AuthenticationMiddleware(),
+    order = (net.RetryMiddleware(tries), net.MirrorMiddleware(config.mirrors), net.AuthenticationMiddleware(),
              net.OciMiddleware(), net.GCSMiddleware(), net.S3Middleware())  # fmt: skip
     return Client(list(order))
 
 
-def list_channels(request: Json, settled: Any) -> list[Any]:
+def list_channels(request: Json, config: Any) -> list[Any]:
     """Return the channels to use, best first. Raises ConfigurationError."""
     from rattler import Channel
 
     rc = request["rc"]
-    names = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
+    names = request["channels"] or rc.get("channels") or config.default_channels or [_DEFAULT]
     by_address = {}
     for name in names:
         for place in _list_members(name, rc, bool(request["channels"])):
@@ -132,7 +132,7 @@ def strip_url(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
 
 
-def find_secrets(request: Json, settled: Any) -> dict[str, str]:
+def find_secrets(request: Json, config: Any) -> dict[str, str]:
     """Return addresses with credentials by their plain addresses.
 
     They cover every requested or configured channel, because a lock can name more channels than a request.
@@ -143,7 +143,7 @@ def find_secrets(request: Json, settled: Any) -> dict[str, str]:
     everywhere["channels"] = [
         n for n in everywhere["channels"] if n != "defaults" or rc.get("default_channels")
     ]
-    urls = {strip_url(c.base_url): c.base_url for c in list_channels(everywhere, settled)}
+    urls = {strip_url(c.base_url): c.base_url for c in list_channels(everywhere, config)}
     alias = str(rc.get("channel_alias") or "")
     if alias:
         urls[strip_url(f"{alias.rstrip('/')}/")] = f"{alias.rstrip('/')}/"
@@ -163,13 +163,13 @@ async def addresses(request: Json) -> Json:
 
     gpuenv reads the answer once and never stores it.
     """
-    settled = read_config(request["rc"])
-    channel_secrets = find_secrets(request, settled)
-    file = request["auth_file"] or settled.authentication_override_file
+    config = read_config(request["rc"])
+    channel_secrets = find_secrets(request, config)
+    file = request["auth_file"] or config.authentication_override_file
     known = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
     addresses_of = {}
     for url in request["urls"]:
-        places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in settled.mirrors.items()
+        places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in config.mirrors.items()
                   if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
         addresses_of[url] = [
             _authorize(place, known) for place in (*places, insert_credentials(url, channel_secrets))
@@ -199,14 +199,14 @@ async def solve(request: Json) -> Json:
     from rattler import Gateway, SourceConfig
 
     rc = request["rc"]
-    settled = read_config(rc)
+    config = read_config(rc)
     action: Any = "force-cache-only" if request["offline"] else "cache-or-fetch"
     gateway = Gateway(
         cache_dir=Path(request["cache"]) / "repodata",
-        client=make_client(settled, request),
+        client=make_client(config, request),
         default_config=SourceConfig(cache_action=action),
     )
-    offered = list_channels(request, settled)
+    offered = list_channels(request, config)
     shown = [strip_url(c.base_url) for c in offered]
     awaited.update(shown)
     attempts = request["attempts"]
