@@ -88,15 +88,15 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
         )
     file = str(source.written or source.file)
     get_format(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
-    beside = require_folder("--output", output).resolve() if output else Path.cwd()
+    base = require_folder("--output", output).resolve() if output else Path.cwd()
     # These run in the project's folder, even if their own file is elsewhere.
-    in_project = form in ("devcontainer", "github") and beside.is_relative_to(Path.cwd())
-    folder = Path.cwd() if in_project else beside  # the paths in the export start from it
+    in_project = form in ("devcontainer", "github") and base.is_relative_to(Path.cwd())
+    folder = Path.cwd() if in_project else base  # the paths in the export start from it
     to_file = output is not None and not is_stream(output)
-    gpuenv, wheel = choose_source(form, options.gpuenv_from, beside, folder)
+    gpuenv, wheel = choose_source(form, options.gpuenv_from, base, folder)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
-    lock_file = place_lock(source.file, folder, beside)
+    lock_file = place_lock(source.file, folder, base)
     copied = form in INSTALL_GPUENV and to_file and lock_file != make_absolute(source.file)
     if copied and output:
         refuse_to_replace(lock_file, force=options.force)
@@ -146,11 +146,11 @@ def _explain_use(form: str, output: Path) -> Event | None:
     return Event("next", "export", step.removeprefix("cd . && ")) if step else None
 
 
-def place_lock(file: Path, folder: Path, beside: Path) -> Path:
-    """Return the path of the lock that an export names: the lock itself if it is inside `folder`, else a copy `beside`."""
+def place_lock(file: Path, folder: Path, base: Path) -> Path:
+    """Return the path of the lock that an export names: the lock itself if it is inside `folder`, else a copy in `base`."""
     path = make_absolute(file)
-    inside = path.is_relative_to(folder) and (path.exists() or beside == folder == path.parent)
-    return path if inside else beside / file.name
+    inside = path.is_relative_to(folder) and (path.exists() or base == folder == path.parent)
+    return path if inside else base / file.name
 
 
 def _refuse_other_lock(file: Path, source: ExportSource) -> None:

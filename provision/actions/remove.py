@@ -36,15 +36,15 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
         _check(path)
     if options.dry_run:
         return _preview(paths)
-    done: list[RemovedEnvironment] = []
+    removed: list[RemovedEnvironment] = []
     try:
         for path in paths:
-            done += [_remove(emit, path)]
+            removed += [_remove(emit, path)]
     except GpuenvError:
-        for gone in done:
+        for gone in removed:
             emit(Event("log", "remove", f"{gone.path}: removed"))
         raise
-    return RemoveResult(removed=tuple(done))
+    return RemoveResult(removed=tuple(removed))
 
 
 def _preview(envs: list[Path]) -> Preview:

@@ -81,18 +81,18 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         )
         build.set_lock(lock, sources)
         emit(Event("start", "repair", f"comparing {env} with its lock"))
-        done = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep))
+        work = find_work(lock, find_drift(env, lock, thorough=True, deep=options.deep))
         _check_python(env, lock)
-        if done.packages or done.removed:
-            with build.transaction(done.packages) as prefix:
-                done = _restore(build, done, prefix, deep=options.deep)
+        if work.packages or work.removed:
+            with build.transaction(work.packages) as prefix:
+                work = _restore(build, work, prefix, deep=options.deep)
                 build.record(prefix)
                 build.prove(prefix)
             build.run_later_stages()
         repaired = RepairResult(
-            packages=done.restored,
-            removed=done.removed,
-            left=done.left,
+            packages=work.restored,
+            removed=work.removed,
+            left=work.left,
             environment=record.read_environment(env, changed=build.changed),
             verdict=build.verdict,
         )
@@ -143,7 +143,7 @@ def _recall_choices(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _restore(build: EnvironmentBuild, done: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
+def _restore(build: EnvironmentBuild, work: RepairWork, prefix: Path, *, deep: bool) -> RepairWork:
     """Restore packages until nothing differs, and return all that was done. Raises BuildError.
 
     Removing a package can remove files of another one. If the cached copy of a package was modified too (it
@@ -151,17 +151,17 @@ def _restore(build: EnvironmentBuild, done: RepairWork, prefix: Path, *, deep: b
     """
     from ..environment.drift import find_drift
 
-    lock, todo, fresh = build.lock, done, False
+    lock, todo, fresh = build.lock, work, False
     for _ in range(_ROUNDS):
         get_manager(lock.manager).reinstall(lock, todo, prefix, build.settings, fresh=fresh)
-        left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=done.names, deep=deep))
+        left = find_work(lock, find_drift(prefix, lock, thorough=True, fresh=work.names, deep=deep))
         if not left.packages and not left.removed:
-            return done
+            return work
         if spoiled := sorted(left.names & todo.names):
             text = f"the cached files of {', '.join(spoiled)} were modified too. Downloading them again"
             build.emit(Event("warning", "build", text))
             fresh = True
-        todo, done = left, join_work(done, left)
+        todo, work = left, join_work(work, left)
     differences = "; ".join(t.why for t in left.restored) or ", ".join(r.name for r in left.removed)
     raise BuildError(f"the environment could not be restored to its lock: {differences}",
                      hint="rebuild it: gpuenv create --recreate")  # fmt: skip

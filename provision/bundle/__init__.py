@@ -227,10 +227,10 @@ def readme(bundle: Bundle) -> str:
             pythons += ["", f"Python is not included: the machine needs Python {python}."]
             continue
         major, minor = archive.version.split(".")[:2]
-        said = (
+        sentence = (
             f"Python {archive.version} is included, and is used if the machine has no Python {major}.{minor}."
         )
-        pythons += ["", said]
+        pythons += ["", sentence]
         if (int(major), int(minor)) >= (3, 10):
             pythons.append(_WITHOUT_PYTHON)
     values = {

@@ -57,16 +57,16 @@ def collect(http: Http, items: Sequence[Download], on_progress: Callable[[int, s
     todo: queue.SimpleQueue[Download | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
-    done = -sum(_size(part_path(i.path)) for i in items)  # existing parts are reported first
+    received = -sum(_size(part_path(i.path)) for i in items)  # existing parts are reported first
     under_way: dict[str, int] = {}
 
     def count(more: int) -> None:
-        nonlocal done
+        nonlocal received
         if stop.is_set():
             raise _StoppedError
         with lock:
-            done += more
-            on_progress(done, max(under_way, key=lambda path: under_way[path]).rpartition("/")[2])
+            received += more
+            on_progress(received, max(under_way, key=lambda path: under_way[path]).rpartition("/")[2])
 
     def work() -> None:
         while (item := todo.get()) is not None:
@@ -126,12 +126,12 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
         unpacked = str((work / "unpacked").absolute())
         words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
-        done = _run(words, variables)
+        finished = _run(words, variables)
         archives = sorted(cache.iterdir())
-        if not done.ok or len(archives) != 1:
-            host = re.search(r"https?://([^/\s)]+)", done.stderr)
+        if not finished.ok or len(archives) != 1:
+            host = re.search(r"https?://([^/\s)]+)", finished.stderr)
             place = f" from {host[1]}" if host else ""
-            why = f"Python {row['version']} cannot be downloaded{place} ({_get_reason(done.stderr)})"
+            why = f"Python {row['version']} cannot be downloaded{place} ({_get_reason(finished.stderr)})"
             return None, f"{why}. Allow that host, or name a mirror: UV_PYTHON_INSTALL_MIRROR"
         path = folder / "python" / file_name_of_url(row["url"])
         make_folder(path.parent, root=folder)
@@ -169,12 +169,12 @@ def unpack_archive(folder: Path, archive: BundlePython, sha256: str, env: Path) 
         listed = scratch / "listed.json"
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
         variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
-        done = _run(["python", "install", archive.key, "--no-bin", "--install-dir", str(home)], variables)
+        finished = _run(["python", "install", archive.key, "--no-bin", "--install-dir", str(home)], variables)
     path = home / archive.key / "bin/python3"
-    if not done.ok or not path.exists():
+    if not finished.ok or not path.exists():
         raise BuildError(
             f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",
-            log=clean(done.stderr), hint="install that Python, or copy the bundle again",
+            log=clean(finished.stderr), hint="install that Python, or copy the bundle again",
         )  # fmt: skip
     return str(path)
 

@@ -75,12 +75,12 @@ def check_files(folder: Path, emit: Emit) -> None:
     files = [f for f in manifest.files if not f.path.startswith(apart)]
     total = sum(f.size or 0 for f in files)
     emit(Event("start", "build", f"checking {len(files)} files of the bundle, {format_bytes(total)}"))
-    done = 0
+    checked = 0
 
     def report(more: int) -> None:
-        nonlocal done
-        done += more
-        emit(Event("progress", "build", "checking the bundle", done=done, total=total, unit="bytes"))
+        nonlocal checked
+        checked += more
+        emit(Event("progress", "build", "checking the bundle", done=checked, total=total, unit="bytes"))
 
     verify(folder, files, report)
     refuse_unlisted(folder, manifest.files)

@@ -44,10 +44,12 @@ def build_unhashed(
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
                  "--requirements", str(wanted.absolute())]  # fmt: skip
-        done = uv.run_uv(words, sources, python=python, settings=uv.Settings(builds=True, timeout=_TIMEOUT))
-        if not done.ok:
+        finished = uv.run_uv(
+            words, sources, python=python, settings=uv.Settings(builds=True, timeout=_TIMEOUT)
+        )
+        if not finished.ok:
             raise BuildError(
-                f"no wheel can be built from {line}", log=clean(done.stderr),
+                f"no wheel can be built from {line}", log=clean(finished.stderr),
                 hint="correct the error above, or add a wheel of it to --find-links",
             )  # fmt: skip
         installed = [d for d in importlib.metadata.distributions(path=[str(work / "t")])

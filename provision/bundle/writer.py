@@ -167,11 +167,11 @@ class BundleWriter:
     def _make_progress(self, total: int) -> Callable[[int, str], None]:
         last = 0.0
 
-        def emit_progress(done: int, name: str) -> None:
+        def emit_progress(received: int, name: str) -> None:
             nonlocal last
             if time.monotonic() - last > _EMIT_SECONDS:
                 last, text = time.monotonic(), f"downloading {name}"
-                self.emit(Event("progress", "bundle", text, done=done, total=total, unit="bytes"))
+                self.emit(Event("progress", "bundle", text, done=received, total=total, unit="bytes"))
 
         return emit_progress
 

@@ -71,10 +71,10 @@ def activate(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
         return dict(environ)
     shells = ("/bin/bash", "/usr/bin/bash", "/bin/sh")  # not the one on PATH
     shell = next(s for s in shells if Path(s).exists())
-    done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
-    if not done.ok:
-        raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
-    variables = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
+    finished = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
+    if not finished.ok:
+        raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=finished.stderr)
+    variables = dict(row.partition("=")[::2] for row in finished.stdout.split("\0") if "=" in row)
     for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # variables of the shell
         variables.pop(name, None)
         variables |= {name: environ[name]} if name in environ else {}

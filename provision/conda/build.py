@@ -154,9 +154,9 @@ def _make_event_handler(emit: Emit) -> Callable[[dict[str, Any]], None]:
             emit(Event("start", "build", text, total=total, unit="bytes", files=event["packages"]))
         elif event["event"] == "download":
             fetched[event["name"]] = event["done"]
-            done = sum(fetched.values())
+            received = sum(fetched.values())
             text = f"downloading {event['name']}"
-            emit(Event("progress", "build", text, done=done, total=total, unit="bytes"))
+            emit(Event("progress", "build", text, done=received, total=total, unit="bytes"))
         elif event["event"] == "link":
             text = f"linking {event['done']} of {event['total']} packages"
             emit(Event("progress", "build", text, done=event["done"], total=event["total"],

@@ -83,7 +83,7 @@ def ask(
                 ) from error
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "answer": str(answer), "sys_path": paths}
-        done = process.run(
+        finished = process.run(
             [sys.executable, "-I", str(_WORKER)], env=environ,
             stdin=json.dumps({**whole, "patience": _get_patience(), **more}), timeout=_TIMEOUT, on_line=on_line,
         )  # fmt: skip
@@ -97,8 +97,10 @@ def ask(
                 f"{scratch} was removed while the conda engine ran {operation}",
                 hint="keep temporary files during a run, or choose another folder with TMPDIR",
             )
-    log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
-    how = done.signal or ("it exceeded its deadline" if done.timed_out else f"exit code {done.returncode}")
+    log = clean("\n".join(x for x in finished.stderr.splitlines() if not x.startswith('{"event"')))
+    how = finished.signal or (
+        "it exceeded its deadline" if finished.timed_out else f"exit code {finished.returncode}"
+    )
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
     raise failure(
         f"the conda engine (py-rattler) failed in {operation}: {how}" + (f": {first}" if first else ""),

@@ -353,11 +353,11 @@ def _parse(path: Path) -> Any:
             copy.write_bytes(content)
             return parse_conda_lock_file(copy)
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
-        said = isinstance(error, (ValueError, yaml.YAMLError)) and str(
+        text = isinstance(error, (ValueError, yaml.YAMLError)) and str(
             error
         )  # else conda-lock met another type
-        reason = said.splitlines()[0] if said else "it does not have the form of a conda-lock.yml"
-        raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=said or None) from error
+        reason = text.splitlines()[0] if text else "it does not have the form of a conda-lock.yml"
+        raise LockError(f"the lock {path} is not valid: {reason}", hint=_AGAIN, log=text or None) from error
 
 
 def _read_conda_lock(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:

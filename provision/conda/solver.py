@@ -128,7 +128,7 @@ def make_query(context: RequestContext) -> tuple[ChannelQuery, tuple[str, ...]]:
         supported = Question(Request(frameworks=()), context.target, profiles, AvailableWheels()).driver_cuda
         cuda = supported or max((r.cuda for r in profiles.cuda), key=Version, default=None)
     here = context.machine is not None  # a target file describes another machine than this one
-    virtual, said = override_virtual(
+    virtual, overrides = override_virtual(
         virtual_packages(
             context.target,
             cuda=cuda,
@@ -146,7 +146,7 @@ def make_query(context: RequestContext) -> tuple[ChannelQuery, tuple[str, ...]]:
         request=request, target=target, rows=profiles.conda, channels=tuple(map(_resolve_channel, context.channels)),
         bounds=bounds, virtual=virtual, offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
-    return query, said
+    return query, overrides
 
 
 def _has_driver_limit(target: Target) -> bool:
@@ -300,7 +300,7 @@ def override_virtual(
     An empty value removes a package. Raises UsageError for an invalid value.
     """
     packages = {v["name"]: v for v in virtual}
-    said = []
+    overrides = []
     for name, suffix in _OVERRIDES.items():
         value = _read_override(environ, name)
         if value is None:
@@ -310,8 +310,8 @@ def override_virtual(
             packages[name] = _make_virtual(name, value)
         now, was = value or "absent", _format_virtual(before) if before else "absent"
         words = f"{name} is {now}, set by CONDA_OVERRIDE_{suffix}"
-        said.append(words if now == was else f"{words} (it was {was})")
-    return tuple(packages.values()), tuple(said)
+        overrides.append(words if now == was else f"{words} (it was {was})")
+    return tuple(packages.values()), tuple(overrides)
 
 
 def _read_override(environ: Mapping[str, str], name: str) -> str | None:

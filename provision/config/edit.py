@@ -225,7 +225,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
     A link is followed inside the file's folder and rejected if it leads out of it.
     """
-    done: list[tuple[Path, bytes | None]] = []
+    replaced: list[tuple[Path, bytes | None]] = []
     with contextlib.ExitStack() as stack:
         drafts = []
         for path, data in contents.items():
@@ -236,9 +236,9 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
                 place = resolve(path, path.parent)
                 old = place.read_bytes() if place.exists() else None
                 draft.commit()
-                done.append((place, old))
+                replaced.append((place, old))
         except BaseException:
-            for place, old in reversed(done):
+            for place, old in reversed(replaced):
                 if old is None:
                     place.unlink(missing_ok=True)
                 else:

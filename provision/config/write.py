@@ -211,8 +211,8 @@ def write_project_files(
         new, detail = extend(path, old or b"")
         if new is not None:
             contents[path] = new
-        done = "kept" if new is None else "written" if old is None else "changed"
-        files.append(WrittenFile(path=path.name, done=done, detail=detail))
+        change = "kept" if new is None else "written" if old is None else "changed"
+        files.append(WrittenFile(path=path.name, done=change, detail=detail))
     try:
         write_files(contents)
     except OSError as error:

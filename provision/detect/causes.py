@@ -182,9 +182,9 @@ def _find_fault(uvm: Uvm, module: str) -> Finding | None:
         return make_finding("uvm_file_stale", _make_evidence(text, FILE), file=FILE)
     if uvm.refused is None or uvm.refused in _PASSING:
         return None
-    said = os.strerror(uvm.refused)
+    reason = os.strerror(uvm.refused)
     name = "device_file_denied" if uvm.refused in _DENIED else "uvm_refuses"
-    return make_finding(name, _make_evidence(said, FILE), file=FILE, reason=said)
+    return make_finding(name, _make_evidence(reason, FILE), file=FILE, reason=reason)
 
 
 def _make_evidence(text: str, source: str) -> tuple[Evidence, ...]:

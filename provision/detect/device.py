@@ -109,9 +109,9 @@ def _make_error(machine: Machine, problem: str, fix: str, choice: str) -> Machin
 
 def explain_cpu(machine: Machine, doing: str = "") -> str:
     """Return the reason for a CPU environment that was not requested and what gpuenv is `doing`, with warnings."""
-    said = [e.text for f in machine.findings for e in f.evidence if e.source == "nvml"]
-    broken = machine.driver.libcuda and said
-    found = f"No working NVIDIA driver ({said[0]})" if broken else "No NVIDIA GPU found"
+    reasons = [e.text for f in machine.findings for e in f.evidence if e.source == "nvml"]
+    broken = machine.driver.libcuda and reasons
+    found = f"No working NVIDIA driver ({reasons[0]})" if broken else "No NVIDIA GPU found"
     sentence = f"{found}{doing and f': {doing}'}"
     others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
     if broken:

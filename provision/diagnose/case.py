@@ -143,8 +143,8 @@ class Case(Value):
     @functools.cached_property
     def cuda_built(self) -> str | None:
         """The CUDA of the framework's build, from the text or from its release on the default index."""
-        if said := self.facts.first("cuda_build"):
-            return said
+        if stated := self.facts.first("cuda_build"):
+            return stated
         for name in ("torch", "tensorflow"):
             key = (name, self.facts.first(name), "pypi")
             found = {b.cuda for b in self.profiles.builds if (b.framework, b.version, b.index) == key}

@@ -64,12 +64,14 @@ def add_signs(case: Case) -> None:
             if row.pip and not facts.all("pip"):
                 facts.add("pip", row.pip, shown[0])
     _read_launch(case)
-    said = [(known, lines[0]) for known in list_programs(case) if (lines := case.messages.find(known.says))]
-    for program, where in said:
+    programs = [
+        (known, lines[0]) for known in list_programs(case) if (lines := case.messages.find(known.says))
+    ]
+    for program, where in programs:
         kind = "framework" if program.program in FRAMEWORKS else "program"
         if not facts.all(kind):
             facts.add(kind, program.program, where)
-    for program, where in said:
+    for program, where in programs:
         if program.uses and not facts.all("framework"):
             facts.add("framework", program.uses, where)
 

@@ -195,8 +195,8 @@ def make_finding(found: Candidate, slots: Mapping[str, str], case: Case) -> Find
         decides = fill_text(found.slots.get("decides") or cause.decides, slots)
         evidence = (*evidence, Evidence(f"to confirm: {decides}", TO_CHECK))
     fix = choose_fix(case.profiles.fixes, found.cause, holds, slots, case.facts.first("owner"))
-    if said := find_proposal(case, found):
-        fix = f'The message proposes: "{said}". {fix}'
+    if proposed := find_proposal(case, found):
+        fix = f'The message proposes: "{proposed}". {fix}'
     return Finding(cause=found.cause, title=title, evidence=evidence, fix=fix, confidence=found.confidence)
 
 

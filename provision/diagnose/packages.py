@@ -127,10 +127,10 @@ def judge_unknown_module(case: Case, found: Sequence[Candidate]) -> Iterator[Can
         return
     missing = _find_refused_import(case.exceptions)
     lines = case.lines[-8:] if missing is None and not case.exceptions else ()
-    said = next(
+    named = next(
         ((m[1], x.evidence) for x in reversed(lines) if (m := _MODULE.search(x.text)) and not m[2]), None
     )
-    name, where = (missing[0], missing[1].line.evidence) if missing else said or ("", None)
+    name, where = (missing[0], missing[1].line.evidence) if missing else named or ("", None)
     top = name.partition(".")[0]
     ran = case.circumstances.ran
     if where is None or top != name or top in _OWN or top.startswith("_") or top in sys.stdlib_module_names:

@@ -315,10 +315,10 @@ def _judge_outside(case: Case, crash: Crash) -> Iterator[Candidate]:
     if not by_signal or not any(_SAID.search(x.text.strip()) for x in case.lines):
         return
     if name := crash.library:
-        title, of = f"The program crashed in {name}", None
+        title, owner = f"The program crashed in {name}", None
         framework = next((f for f, pattern in _OF_FRAMEWORKS.items() if pattern.match(name)), None)
         if framework:
-            cause, title, of = _BUG, f"{title}, a library of {framework}", framework
+            cause, title, owner = _BUG, f"{title}, a library of {framework}", framework
         elif CUDNN.match(name):
             cause, title = "cudnn_shadowed_by_other_copy", f"{title}; two cuDNN builds may be mixed"
         elif CUDA.match(name):
@@ -327,13 +327,13 @@ def _judge_outside(case: Case, crash: Crash) -> Iterator[Candidate]:
             return
         at = next(iter(crash.libraries.values()))
     elif crash.package and crash.frame:
-        of, at = crash.package, crash.frame.shown
+        owner, at = crash.package, crash.frame.shown
         cause, title = _BUG, f"The program crashed{crash.place}"
         if crash.loading:
             cause, title = _DAMAGED, f"{title} while it loaded a library"
     else:
         return
-    yield candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=of)
+    yield candidate(cause, 30, (crash.line.evidence, at.evidence), title, case="crash", package=owner)
 
 
 def describe_crash(case: Case) -> str | None:

@@ -255,7 +255,7 @@ def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[st
             yield "own_code", "yes"
             return
     companions = ("torchvision", "torchaudio", "torchtext")
-    said = [m for m in known if re.search(rf"(?<![\w-]){re.escape(m)}(?![\w-])", shown)]
+    named = [m for m in known if re.search(rf"(?<![\w-]){re.escape(m)}(?![\w-])", shown)]
     folders = (
         p
         for line in reversed(case.lines)
@@ -263,7 +263,7 @@ def _find_package(found: Candidate, shown: str, case: Case) -> Iterator[tuple[st
         for p in reversed(PurePosixPath(f[0].replace("\\", "/")).parts)
     )
     others = (r.program for r in list_programs(case) if found.cause.startswith("extension"))
-    name_ = next((m for m in (*said, *folders, *others) if m in known and known[m] not in FRAMEWORKS), None)
+    name_ = next((m for m in (*named, *folders, *others) if m in known and known[m] not in FRAMEWORKS), None)
     if name_:
         yield "package", known[name_]
         if known[name_] in companions:

@@ -119,9 +119,9 @@ def _install_hashed(job: UvInstall) -> None:
         job.emit(Event("start", "build", total=total or None, unit="bytes", files=files, text=text))
         check_disk(installer_cache(sources), total)
     for wanted in missing:
-        done = wanted.install(offline=False)
-        if not done.ok:
-            raise explain_install_failure(done, lock)
+        finished = wanted.install(offline=False)
+        if not finished.ok:
+            raise explain_install_failure(finished, lock)
     for package in (p for p in hashed if not is_wheel(p)):
         _build(job.select((package,)))
 
@@ -145,13 +145,13 @@ def _install_cached(job: UvInstall, wheels: tuple[LockedPackage, ...]) -> list[U
         wanted = dataclasses.replace(
             job.select(packages, local), sources=dataclasses.replace(sources, no_index=only_files)
         )
-        done = wanted.install(offline=True)
-        if not done.ok and only_files and cache_is_damaged(done.stderr):
+        finished = wanted.install(offline=True)
+        if not finished.ok and only_files and cache_is_damaged(finished.stderr):
             job.emit(Event("warning", "build", "uv's cache is damaged: installing without it"))
-            done = wanted.install_uncached()
-        if not done.ok and (sources.offline or not lacks_only_files(done.stderr)):
-            raise explain_install_failure(done, job.lock, offline=sources.offline)
-        if not done.ok:
+            finished = wanted.install_uncached()
+        if not finished.ok and (sources.offline or not lacks_only_files(finished.stderr)):
+            raise explain_install_failure(finished, job.lock, offline=sources.offline)
+        if not finished.ok:
             missing.append(wanted)
     return missing
 
@@ -171,15 +171,15 @@ def _build(wanted: UvInstall) -> None:
     text = f"building {package.name} {package.version} from its source"
     text += " (the hash of the source is checked, the build tools have no hashes)"
     wanted.emit(Event("start", "build", text))
-    done = wanted.install(offline=True)
-    if not done.ok and not wanted.sources.offline and not _has_undeclared(done.stderr, wanted):
-        done = wanted.install(offline=False)
-    if not done.ok and _has_undeclared(done.stderr, wanted):
+    finished = wanted.install(offline=True)
+    if not finished.ok and not wanted.sources.offline and not _has_undeclared(finished.stderr, wanted):
+        finished = wanted.install(offline=False)
+    if not finished.ok and _has_undeclared(finished.stderr, wanted):
         more = ("--no-build-isolation-package", package.name)
         without_isolation = dataclasses.replace(wanted, options=(*wanted.options, *more))
-        done = without_isolation.install(offline=wanted.sources.offline)
-    if not done.ok:
-        raise explain_failed_build(package, done, wanted.lock.plan, SourceArchives(wanted.sources))
+        finished = without_isolation.install(offline=wanted.sources.offline)
+    if not finished.ok:
+        raise explain_failed_build(package, finished, wanted.lock.plan, SourceArchives(wanted.sources))
     check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
 
 
@@ -197,9 +197,9 @@ def _install_unhashed(job: UvInstall) -> None:
         return
     job.emit(Event("note", "build", f"building from source, without a hash: {', '.join(rows)}"))
     wanted = dataclasses.replace(job, requirements="\n".join(rows) + "\n")
-    done = wanted.install(offline=job.sources.offline)
-    if not done.ok:
-        raise explain_install_failure(done, job.lock)
+    finished = wanted.install(offline=job.sources.offline)
+    if not finished.ok:
+        raise explain_install_failure(finished, job.lock)
 
 
 # --- taking out and putting back -------------------------------------------------------------------
@@ -212,12 +212,12 @@ def uninstall(env: Path, names: Iterable[str]) -> None:
     names = list(names)
     if not names:
         return
-    done = uv.run_uv(
+    finished = uv.run_uv(
         ["pip", "uninstall", *names], plain_sources(), python=env / "bin/python", settings=_SETTINGS
     )
-    if not done.ok:
+    if not finished.ok:
         raise BuildError(
-            f"{', '.join(names)} could not be removed", log=clean(done.stderr),
+            f"{', '.join(names)} could not be removed", log=clean(finished.stderr),
             hint="rebuild the environment, which is unchanged: gpuenv create --recreate",
         )  # fmt: skip
 
@@ -263,13 +263,13 @@ def link_missing_libraries(site_packages: Path) -> tuple[str, ...]:
         return ()
     with framework.open("rb") as stream:
         named = read_nvidia_folders(stream)
-    beside = next((p for p in wheels if p.parent.name in named), None)
-    if beside is None:
+    target = next((p for p in wheels if p.parent.name in named), None)
+    if target is None:
         return ()
     linked = []
     for folder in wheels:
         for library in sorted(folder.iterdir()) if folder.parent.name not in named else ():
-            link = beside / library.name
+            link = target / library.name
             if _SONAME.fullmatch(library.name) and not link.exists():
                 link.symlink_to(Path("../..") / folder.parent.name / "lib" / library.name)
                 linked.append(library.name)

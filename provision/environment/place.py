@@ -96,7 +96,7 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
     With `wait`, wait for another process that has the lock, and say so.
     """
     with ExitStack() as lock:
-        real, said = path.resolve(), False
+        real, announced = path.resolve(), False
         while True:
             try:
                 lock.enter_context(place_lock.locked(real, emit))
@@ -106,9 +106,9 @@ def lock_place(path: Path, emit: Emit = drop_event, *, wait: bool = False) -> It
             except place_lock.InUseError as error:
                 if not wait:
                     raise
-                if not said:
+                if not announced:
                     emit(Event("note", "build", f"waiting: {error.message}"))
-                said = True
+                announced = True
                 time.sleep(_PAUSE)
         yield
 
@@ -409,12 +409,12 @@ def suggest_environment(path: Path) -> str:
     if made_by_gpuenv(path):
         return f"rebuild it: gpuenv create {shlex.quote(str(path))} --recreate"
     parent = path.parent
-    beside = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
-    close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
+    siblings = sorted(p for p in _list_folders(parent) if p != path and _is_environment(p))
+    close = difflib.get_close_matches(path.name, [p.name for p in siblings], n=1, cutoff=0.5)
     if close:
         return f"Did you mean {parent / close[0]}?"
-    if beside:
-        return "name an environment, such as " + ", ".join(str(p) for p in beside[:5])
+    if siblings:
+        return "name an environment, such as " + ", ".join(str(p) for p in siblings[:5])
     return "name a venv, a conda environment or a Python; `gpuenv list` shows those of gpuenv"
 
 

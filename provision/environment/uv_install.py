@@ -152,8 +152,8 @@ class UvInstall(Value, kw_only=False):
 
         def on_line(line: str) -> None:
             if not offline and (bar := parse_progress(line)):
-                name, done, total = bar
-                there[name] = max(done, there.get(name, 0))
+                name, received, total = bar
+                there[name] = max(received, there.get(name, 0))
                 left[name] = total - there[name]
                 text = f"downloading {max(left, key=lambda name: left[name])}"  # the one that is waited for
                 self.emit(Event("progress", "build", text, done=sum(there.values()), unit="bytes"))
@@ -169,9 +169,11 @@ class UvInstall(Value, kw_only=False):
         with make_scratch("install") as folder:  # private: the text contains values of variables
             file = folder / (VENV_LOCK if requirements.startswith("lock-version") else "requirements.txt")
             file.write_text(requirements, encoding="utf-8")
-            done = uv.run_uv([*words, str(file)], sources, python=self.path / "bin/python", settings=settings)
+            finished = uv.run_uv(
+                [*words, str(file)], sources, python=self.path / "bin/python", settings=settings
+            )
         self._redact_installed()
-        return done
+        return finished
 
     def _adapt_sources(
         self, theirs: Sequence[LockedPackage], others: Sequence[LockedPackage], *, offline: bool
@@ -272,11 +274,11 @@ def lacks_only_files(log: str) -> bool:
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
-def explain_install_failure(done: process.Finished, lock: Lock, *, offline: bool = False) -> BuildError:
+def explain_install_failure(finished: process.Finished, lock: Lock, *, offline: bool = False) -> BuildError:
     """Return the error for a run of uv. The most precise cause is tried first."""
     from ..index import refusals  # it brings an HTTP client
 
-    log = clean(strip_progress(done.stderr))
+    log = clean(strip_progress(finished.stderr))
     if stored := refusals.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
@@ -286,7 +288,7 @@ def explain_install_failure(done: process.Finished, lock: Lock, *, offline: bool
             f"{mismatch[1]}{f' of {index}' if index else ''} is not the locked file: its hash differs",
             hint="if the lock was edited, restore it; if the index replaced the file, run gpuenv lock --upgrade", log=log,
         )  # fmt: skip
-    if done.timed_out:
+    if finished.timed_out:
         return BuildError(
             f"the installation took longer than {TIMEOUT / 3600:.0f} hours", log=log,
             hint="run the same command again: it continues from the cache",
@@ -338,10 +340,10 @@ def find_undeclared(log: str) -> str:
 
 
 def explain_failed_build(
-    package: LockedPackage, done: process.Finished, plan: Plan, archives: SourceArchives
+    package: LockedPackage, finished: process.Finished, plan: Plan, archives: SourceArchives
 ) -> BuildError:
     """Return the error of a source that could not be built, with the ways to a wheel."""
-    log = clean(strip_progress(done.stderr))
+    log = clean(strip_progress(finished.stderr))
     failure = read_failure(log)
     shown = f"{package.name} {package.version}"
     steps = []
@@ -402,9 +404,9 @@ def read_failure(log: str) -> FailedBuild | None:
 
 def _read_reason(log: str) -> str:
     """Return the first line of the exception that ended the build, else of the last error, else the last line."""
-    _, _, said = log.partition("[stderr]\n")
-    said, _, _ = said.partition("\nhint: ")
-    lines = [line.rstrip() for line in textwrap.dedent(said).splitlines() if line.strip()]
+    _, _, stderr = log.partition("[stderr]\n")
+    stderr, _, _ = stderr.partition("\nhint: ")
+    lines = [line.rstrip() for line in textwrap.dedent(stderr).splitlines() if line.strip()]
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     if frames:
         after = [line for line in lines[frames[-1] :] if not line.startswith(" ")]

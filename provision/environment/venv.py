@@ -68,14 +68,14 @@ def make_venv(path: Path, python: str, sources: PackageSources, *, prompt: str) 
     name = re.sub(r"[^\w .+-]", "_", name)  # uv writes it into scripts without an escape
     with writing(path):
         path.mkdir(exist_ok=True)
-        done = uv.run_uv(
+        finished = uv.run_uv(
             ["venv", "--quiet", "--no-project", "--allow-existing", f"--prompt={name}", str(path.absolute())],
             sources, python=python,
         )  # fmt: skip
-    if not done.ok:
+    if not finished.ok:
         raise BuildError(
             f"no environment can be created with {python}",
-            log=clean(done.stderr), hint="choose another interpreter with --python VERSION",
+            log=clean(finished.stderr), hint="choose another interpreter with --python VERSION",
         )  # fmt: skip
 
 
@@ -162,12 +162,12 @@ def fetch_python(version: str) -> str:
     """Return the path of a Python that uv manages, after downloading a missing one. Raises BuildError."""
     allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
     sources = plain_sources()
-    done = uv.run_uv(["python", "install", version], sources, python=None, settings=allowed)
+    finished = uv.run_uv(["python", "install", version], sources, python=None, settings=allowed)
     words = ["python", "find", "--managed-python", "--no-python-downloads", version]
     located = uv.run_uv(words, sources, python=None)
     if not located.ok:
         raise BuildError(
             f"Python {version} is not on this machine and cannot be downloaded",
-            log=clean(done.stderr), hint="install it, or choose another version with --python",
+            log=clean(finished.stderr), hint="install it, or choose another version with --python",
         )  # fmt: skip
     return located.stdout.strip()

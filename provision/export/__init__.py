@@ -100,9 +100,9 @@ def warnings(form: str, subject: Subject) -> list[str]:
     variants = [p.name for p in pip_packages(lock) if not p.unhashed and label_of(p.url.rpartition("/")[2])]
     if variants and form in ("requirements", "environment.yml", "pixi", "uv"):
         gpus = [Version(g.capability) for g in lock.target.gpus]
-        said = {"CUDA_DRIVER_VERSION": lock.plan.cuda,
+        forced = {"CUDA_DRIVER_VERSION": lock.plan.cuda,
                 "SM_ARCH": str(min(gpus)) if gpus else None}  # fmt: skip
-        words = " ".join(f"NV_VARIANT_PROVIDER_FORCE_{k}={v}" for k, v in said.items() if v)
+        words = " ".join(f"NV_VARIANT_PROVIDER_FORCE_{k}={v}" for k, v in forced.items() if v)
         sentences.append(
             f"{', '.join(variants)}: these are wheel variants, which pip refuses, and of which uv chooses its own with "
             f"UV_PREVIEW_FEATURES=wheel-variants {words}. `gpuenv export --format pylock` has the locked ones"

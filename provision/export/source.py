@@ -91,9 +91,9 @@ class GpuenvWheel(Value):
 
 
 def choose_source(
-    form: str, address: str | None, beside: Path, folder: Path
+    form: str, address: str | None, base: Path, folder: Path
 ) -> tuple[GpuenvSource, GpuenvWheel | None]:
-    """Return where an export whose paths start from `folder` gets gpuenv from, and the wheel to write `beside` it: that of
+    """Return where an export whose paths start from `folder` gets gpuenv from, and the wheel to write into `base`: that of
     the running gpuenv, without an address. Raises UsageError, BuildError."""
     if address is not None:
         if form not in INSTALL_GPUENV:
@@ -108,7 +108,7 @@ def choose_source(
 
     with make_scratch("export") as scratch:
         name = wheels.own_wheel(scratch)
-        wheel = GpuenvWheel(path=beside / name, data=(scratch / name).read_bytes())
+        wheel = GpuenvWheel(path=base / name, data=(scratch / name).read_bytes())
     return GpuenvSource(wheel=wheel.path.relative_to(folder).as_posix(), sha256=wheel.sha256), wheel
 
 

@@ -254,8 +254,8 @@ def read_metadata(wheel: zipfile.ZipFile, name: str) -> str:
 
 def metadata(http: Http, file: File) -> str:
     """Return a wheel's METADATA: the file beside it (PEP 658), else from the zip by range requests."""
-    beside = http.get(file.url + ".metadata", missing_ok=True)
-    if beside and beside.body.startswith((b"Metadata-Version", b"Name")):
-        return beside.body.decode("utf-8", "replace")
+    answer = http.get(file.url + ".metadata", missing_ok=True)
+    if answer and answer.body.startswith((b"Metadata-Version", b"Name")):
+        return answer.body.decode("utf-8", "replace")
     wheel, _ = open_wheel(http, file.url)
     return read_metadata(wheel, file.name)

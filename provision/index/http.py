@@ -245,12 +245,12 @@ def fetch_all(items: Iterable[Item], fetch: Callable[[Item], Answer]) -> dict[It
 
 def parse_content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a range, and the size of the file. Raises AnswerError."""
-    said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
-    if not said:
+    match = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
+    if not match:
         raise AnswerError(
             f"the Content-Range header of the response is not a range: {clean_line(text or '', 40)!r}"
         )
-    return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
+    return int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3])
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
@@ -560,12 +560,12 @@ def explain_error(error: Exception) -> Refusal | None:
     That of a status says the wait that the server requests.
     """
     if isinstance(error, StatusError):
-        wait, said = clean_line(error.headers.get("Retry-After", ""), 40), str(error.reason)
+        wait, reason = clean_line(error.headers.get("Retry-After", ""), 40), str(error.reason)
         if wait and _read_retry_after(error.headers) is None:
-            said += f"; its Retry-After is neither seconds nor a date: {wait!r}"
+            reason += f"; its Retry-After is neither seconds nor a date: {wait!r}"
         elif wait:
-            said += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
-        return explain_status(error.status, said)
+            reason += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
+        return explain_status(error.status, reason)
     # The text of an AnswerError or a DeadlineError is more precise than its type.
     causes = () if isinstance(error, DeadlineError) else _CAUSES
     return next((explain_cause(cause) for kind, cause in causes if isinstance(error, kind)), None)

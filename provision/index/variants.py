@@ -80,6 +80,6 @@ def list_provided(cuda: str, capabilities: Iterable[str]) -> Iterator[str]:
         if other > major:
             yield f"{NVIDIA} :: {UPPER} :: {other}"
     if best := max(capabilities, key=Version, default=None):
-        of, minor = map(int, best.split("."))
-        yield from (f"{NVIDIA} :: {KERNELS} :: {of}{m}_real" for m in range(minor, -1, -1))
-        yield f"{NVIDIA} :: {KERNELS} :: {of}0_virtual"
+        number, minor = map(int, best.split("."))
+        yield from (f"{NVIDIA} :: {KERNELS} :: {number}{m}_real" for m in range(minor, -1, -1))
+        yield f"{NVIDIA} :: {KERNELS} :: {number}0_virtual"

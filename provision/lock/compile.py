@@ -205,29 +205,29 @@ class Query:
         With `cached` nothing is asked that is not in uv's cache.
         """
         while True:
-            done = self._run(form, cached=cached)
-            if self._upload_times.exempt_undated(done.stderr):
+            finished = self._run(form, cached=cached)
+            if self._upload_times.exempt_undated(finished.stderr):
                 continue
-            if not done.ok:
+            if not finished.ok:
                 from . import uv_errors  # most solves need no words of uv
 
-            versions = parse_versions(done.stdout) if done.ok else {}
+            versions = parse_versions(finished.stdout) if finished.ok else {}
             # An ordinary wheel beside variants is the build for the CPU, which uv takes where no variant fits.
-            beside = (n for n, v in versions.items() if (n, v) in self._tables and n not in self._variants)
-            variant = next(beside, None) if done.ok else uv_errors.find_variant(done.stderr)
+            variants = (n for n, v in versions.items() if (n, v) in self._tables and n not in self._variants)
+            variant = next(variants, None) if finished.ok else uv_errors.find_variant(finished.stderr)
             if variant and self.variants_for and not self._plain:
                 self._choose_variant(variant, self.variants_for)
-            elif done.ok:
+            elif finished.ok:
                 if not self.rules.read_archives(versions, self.lines, self.plan):
-                    return done.stdout
-            elif not self._plain and (table := uv_errors.find_table(done.stderr)):
+                    return finished.stdout
+            elif not self._plain and (table := uv_errors.find_table(finished.stderr)):
                 self._plain = True
                 text = (
                     f"the variants in {clean(table)} cannot be read: only wheels without variants are taken"
                 )
                 self.emit(Event("warning", "lock", text))
             else:
-                error = self._explain(done)
+                error = self._explain(finished)
                 if cached or not self.rules.recover(error, self.lines, self.plan):
                     raise error
 
@@ -279,11 +279,11 @@ class Query:
             on_line=self._note_line,
         )  # fmt: skip
         began = time.monotonic()
-        done = uv.run_uv(words, sources, python=self.python or sys.executable, settings=settings)
+        finished = uv.run_uv(words, sources, python=self.python or sys.executable, settings=settings)
         self._seconds.append(time.monotonic() - began)
-        if self.prefer and done.ok:
-            done = done._replace(stdout=(self._folder / VENV_LOCK).read_text(encoding="utf-8"))
-        return done
+        if self.prefer and finished.ok:
+            finished = finished._replace(stdout=(self._folder / VENV_LOCK).read_text(encoding="utf-8"))
+        return finished
 
     def _write(self, name: str, text: str) -> str:
         path = self._folder / name
@@ -299,11 +299,11 @@ class Query:
             text = f"uv runs the build code of {clean(match[1])} to learn its requirements"
             self.emit(Event("note", "lock", text))
 
-    def _explain(self, done: process.Finished) -> LockError:
+    def _explain(self, finished: process.Finished) -> LockError:
         roots, lines = [*self.roots, *self._dependencies()], (*self.root_lines, *self.lines)
         from .uv_errors import explain
 
-        error = explain(done, self.sources, roots, lines, self.rules.archives)
+        error = explain(finished, self.sources, roots, lines, self.rules.archives)
         error.message = ". ".join([error.message, *self._left_out.values()])
         return error
 
@@ -361,10 +361,10 @@ class Query:
 
     def _choose_variant(self, name: str, question: Question) -> None:
         """Choose the variant of the release that uv chose, or leave the release out with the reasons."""
-        done = self._run("requirements.txt")
-        if not done.ok:
-            raise self._explain(done)
-        release, index = parse_versions(done.stdout)[name], parse_annotations(done.stdout)[0][name]
+        finished = self._run("requirements.txt")
+        if not finished.ok:
+            raise self._explain(finished)
+        release, index = parse_versions(finished.stdout)[name], parse_annotations(finished.stdout)[0][name]
         root = next((r for r in self._dependencies() if requirement_name(r) == name), name)
         package = Requirement(f"{name}[{','.join(Requirement(root).extras)}]=={release}")
         try:

@@ -293,18 +293,20 @@ def _sort_cpu_builds(
     builds = [build for build in requirements.cpu if build.framework not in named]
     if not builds:
         return requirements, ""
-    beside = _add_cpu_packages(requirements, builds)
+    extended = _add_cpu_packages(requirements, builds)
     of_cpu = {line for build in builds for line in build.lines}
-    if not (named or beside.frameworks) and any(not n.constraint and n not in of_cpu for n in beside.lines):
+    if not (named or extended.frameworks) and any(
+        not n.constraint and n not in of_cpu for n in extended.lines
+    ):
         cpu = {build.framework for build in builds}
-        brought = tuple(f for f in ask(beside.lines)[0] if f not in cpu)
-        beside = dataclasses.replace(beside, frameworks=brought)
-    if named or beside.frameworks:
+        brought = tuple(f for f in ask(extended.lines)[0] if f not in cpu)
+        extended = dataclasses.replace(extended, frameworks=brought)
+    if named or extended.frameworks:
         notes = (
             f"{', '.join(b.names)} {'remains an ordinary CPU package' if len(b.names) == 1 else 'remain ordinary CPU packages'}. "
             f"To use the GPU: --framework {b.framework}" for b in builds
         )  # fmt: skip
-        return _leave_out(beside, notes), ""
+        return _leave_out(extended, notes), ""
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
@@ -319,8 +321,8 @@ def _keep_cpu_packages(requirements: ProjectRequirements, named: Collection[str]
         build for build in requirements.cpu
         if build.framework not in named and all(need.name in FRAMEWORK_ALIASES for need in build.lines)
     ]  # fmt: skip
-    beside = _add_cpu_packages(requirements, own)
-    return beside if own and (named or beside.frameworks) else requirements
+    extended = _add_cpu_packages(requirements, own)
+    return extended if own and (named or extended.frameworks) else requirements
 
 
 def _add_cpu_packages(

@@ -54,15 +54,15 @@ _PYTHON = re.compile(rf"depends? on Python({_BOUND}(?:,{_BOUND})*)")
 
 
 def explain(
-    done: process.Finished,
+    finished: process.Finished,
     sources: PackageSources,
     roots: Iterable[str],
     needs: Sequence[RequirementLine],
     archives: SourceArchives,
 ) -> LockError:
     """Return the error for a run of uv without a solution. `archives` knows the indexes of the packages."""
-    log = clean("\n".join(x for x in done.stderr.splitlines() if not x.startswith("DEBUG ")))
-    if done.timed_out:
+    log = clean("\n".join(x for x in finished.stderr.splitlines() if not x.startswith("DEBUG ")))
+    if finished.timed_out:
         return LockError(
             f"solving the packages took longer than {LONGEST_SOLVE:.0f} s", log=log,
             hint="try again, or add bounds to the packages in the log above",

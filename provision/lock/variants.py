@@ -190,14 +190,14 @@ def choose_variant(
 
 
 def _why_not(
-    question: Question, plan: Plan, wanted: FrameworkRequest | None, build: Build, beside: Sequence[Build]
+    question: Question, plan: Plan, wanted: FrameworkRequest | None, build: Build, others: Sequence[Build]
 ) -> str | None:
     """Return why a variant does not fit the targets and the plan, or None."""
     if wanted:
         reasons = objections(question, wanted, build)
     else:
         # Variants without CUDA say nothing of GPUs: they are for processors or other libraries.
-        reasons = device_objections(question, build) if any(b.cuda for b in beside) else ()
+        reasons = device_objections(question, build) if any(b.cuda for b in others) else ()
     if reasons:
         return reasons[0].text
     for planned in plan.builds:

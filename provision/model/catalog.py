@@ -601,9 +601,10 @@ class KnownBadRelease(NamedTuple):
             return False
         if self.driver and not (driver and SpecifierSet(self.driver).contains(driver)):
             return False
-        beside = Requirement(self.companion) if self.companion else None
-        return beside is None or (
-            beside.name in versions and beside.specifier.contains(versions[beside.name], prereleases=True)
+        companion = Requirement(self.companion) if self.companion else None
+        return companion is None or (
+            companion.name in versions
+            and companion.specifier.contains(versions[companion.name], prereleases=True)
         )
 
 

@@ -37,8 +37,8 @@ def run_children(jobs, seconds):
     until = time.perf_counter() + seconds
     while left and time.perf_counter() < until:
         for child in list(left):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
                 left.discard(child)
                 if os.WIFSIGNALED(status):
                     ends[child] = "ended by %s" % signal.Signals(os.WTERMSIG(status)).name

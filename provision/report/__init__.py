@@ -74,8 +74,8 @@ def _render(facts: ReportFacts) -> str:
     if facts.verdict:
         verdict = facts.verdict if facts.include_checks else _omit_check_output(facts.verdict)
         when = f" ({facts.verified})" if facts.verified else ""
-        said = "works on the CPU" if verdict.verdict == "cpu" else verdict.verdict
-        parts.append((f"Last verdict{when}: {said}", list(_format_verdict(verdict))))
+        outcome = "works on the CPU" if verdict.verdict == "cpu" else verdict.verdict
+        parts.append((f"Last verdict{when}: {outcome}", list(_format_verdict(verdict))))
     if facts.problems:
         parts.append(("Could not be read", list(facts.problems)))
     head = f"gpuenv {facts.gpuenv}, Python {facts.python}, {facts.when}"
@@ -135,8 +135,8 @@ def _format_environment(facts: ReportFacts) -> Iterator[str]:
     request = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
     yield f"made with {request}"
     for build in plan.builds:
-        of = f"CUDA {build.cuda}, cuDNN {build.cudnn or 'none'}" if build.cuda else "CPU build"
-        yield f"build     {build.framework} {build.version}, {of}, from {build.index}"
+        kind = f"CUDA {build.cuda}, cuDNN {build.cudnn or 'none'}" if build.cuda else "CPU build"
+        yield f"build     {build.framework} {build.version}, {kind}, from {build.index}"
     if plan.device == "cuda":
         yield f"made for  {plan.target.words}"
     for note in plan.notes:

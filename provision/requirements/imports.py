@@ -79,13 +79,13 @@ def find_imports(
         found, exact = _read_modules(folder / name, submodules, removed)
         for module, always in found.items():
             first = module.partition(".")[0]
-            beside = first in own and any(
+            is_sibling = first in own and any(
                 (place / first).as_posix() in paths for place in (*above, PurePosixPath("src"))
             )
             if (
                 first in _PYTHONS_OWN
                 or first.startswith("_")
-                or beside
+                or is_sibling
                 or (first in own and first not in known)
             ):
                 continue

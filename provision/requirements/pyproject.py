@@ -33,12 +33,12 @@ def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Se
     """Return the requirements of extras, and of the extras that those include on Linux. Raises UsageError."""
     known = {normalize_name(extra): listed for extra, listed in extras.items()}
     requirements: Listed = []
-    todo, done = [normalize_name(extra) for extra in wanted], set[str]()
+    todo, seen = [normalize_name(extra) for extra in wanted], set[str]()
     while todo:
         extra = todo.pop(0)
-        if extra in done:
+        if extra in seen:
             continue
-        done.add(extra)
+        seen.add(extra)
         if extra not in known:
             raise UsageError(
                 f"the project has no extra {quote_text(extra)!r}", hint=_list_choices(known, "extras")
@@ -308,12 +308,12 @@ class _Folder:
     def collect_groups(self, wanted: Sequence[str]) -> Listed:
         """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
         requirements: Listed = []
-        done: set[str] = set()
+        seen: set[str] = set()
         for name in wanted:
-            self._add_group(normalize_name(name), (), done, requirements)
+            self._add_group(normalize_name(name), (), seen, requirements)
         return requirements
 
-    def _add_group(self, key: str, within: tuple[str, ...], done: set[str], requirements: Listed) -> None:
+    def _add_group(self, key: str, within: tuple[str, ...], seen: set[str], requirements: Listed) -> None:
         """Add the requirements of a group and of the groups that it includes, each group once."""
         if key in within:
             raise UsageError(
@@ -325,9 +325,9 @@ class _Folder:
                 f"{self.file.name}: dependency groups include each other more than {_MOST_DEEP} deep",
                 hint="include fewer groups",
             )
-        if key in done:
+        if key in seen:
             return
-        done.add(key)
+        seen.add(key)
         groups = {
             normalize_name(name): (name, value) for name, value in self.file.at("dependency-groups").items()
         }
@@ -343,7 +343,7 @@ class _Folder:
                 requirements.append((entry, self.file.locate_value(entry, "dependency-groups", where)))
             elif isinstance(entry, dict) and list(entry) == ["include-group"]:
                 self._add_group(
-                    normalize_name(str(entry["include-group"])), (*within, key), done, requirements
+                    normalize_name(str(entry["include-group"])), (*within, key), seen, requirements
                 )
             else:
                 raise UsageError(

@@ -157,9 +157,9 @@ class Scan(FolderFindings):
     def _find_contradiction(self, required: ProjectRequirements) -> str | None:
         """Return bounds of a file that no release within the project's own bounds meets."""
         for name, theirs, origin in _list_limits(required):
-            ours, of = self.limits.get(name, ("", ""))
+            ours, where = self.limits.get(name, ("", ""))
             if not overlap(theirs, ours):
-                return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({of})"
+                return f"{name}{theirs} ({origin}) contradicts {name}{ours} ({where})"
         return None
 
     def _carry_frameworks(
@@ -425,7 +425,7 @@ class Scan(FolderFindings):
         if ranked and not (declared and len(by.files) > len(ranked[0][1])):
             chosen, programs = others[0]
             self.frameworks[chosen] = f"imported in {list_first(programs)}"
-            names = {chosen, *(n for n, of in self.known.companions.items() if of == chosen)}
+            names = {chosen, *(n for n, framework in self.known.companions.items() if framework == chosen)}
             self.remarks += self._find_commands(names)
             return chosen
         if declared:

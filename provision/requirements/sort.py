@@ -218,8 +218,8 @@ def read_project_requirements(
             del result.lines[need]
             result.left_out[f"{need.text} ({need.origin}) is ignored: project: has install: false"] = None
     for need in result.lines:  # the files of a local folder decide the lock, like a requirements file
-        beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
-        reading.files |= {str(path): None for path in beside if path.is_file()}
+        buildable = [Path(need.local) / name for name in BUILDABLE] if need.local else []
+        reading.files |= {str(path): None for path in buildable if path.is_file()}
     implying = [n for n in result.lines if n.package in known.companions and not n.constraint]
     implied = {known.companions[n.package]: f"{n.name} in {n.origin}" for n in reversed(implying)}
     frameworks = result.frameworks or implied

@@ -243,7 +243,7 @@ def read_uv(findings: FolderFindings, folder: Path) -> None:
         _add_locked(findings, _list_tables(locked.get("package")), labels)
         _choose(findings, labels)
     except UsageError as error:
-        if not any(error.message in said for said in findings.remarks):
+        if not any(error.message in remark for remark in findings.remarks):
             findings.remarks.append(error.message)
         return
     if not findings.python and (python := _read_python(folder)):
@@ -329,12 +329,12 @@ def _list_required(rows: list[Table]) -> dict[str, str]:
     ]
     reached: dict[str, str] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in roots]
-    done: set[tuple[str, tuple[str, ...]]] = set()
+    seen: set[tuple[str, tuple[str, ...]]] = set()
     while waiting:
         name, extras = waiting.pop()
-        if (name, extras) in done:
+        if (name, extras) in seen:
             continue
-        done.add((name, extras))
+        seen.add((name, extras))
         for row in by_name.get(name, ()):
             for need in _list_needs(row, extras):
                 other = canonicalize_name(need["name"])

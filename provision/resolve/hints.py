@@ -225,16 +225,16 @@ def _choose_steps(question: Question, axes: tuple[Axis, ...]) -> str | None:
     """Return the first step on each axis that allows a build while the later axes are free."""
     if not has_builds(_free_axes(question, axes)):
         return None
-    now, said = question, []
+    now, sentences = question, []
     for i, axis in enumerate(axes):
         for sentence, changed in axis.changes(now):
             if has_builds(_free_axes(changed, axes[i + 1 :])):
                 now = changed
-                said.append(sentence)
+                sentences.append(sentence)
                 break
         else:
             return None
-    return ", and ".join(said)
+    return ", and ".join(sentences)
 
 
 def _free_axes(question: Question, axes: tuple[Axis, ...]) -> Question:

@@ -94,8 +94,8 @@ class Question(Value, kw_only=False):
         if not (rows := self.known_bad.get(package, {}).get(version)):
             return None
         gpus = [(g.capability, g.name) for g in self.target.gpus]
-        beside = {build.framework: build.version}
-        return next((row for row in rows if row.applies(gpus, self.target.driver, beside)), None)
+        versions = {build.framework: build.version}
+        return next((row for row in rows if row.applies(gpus, self.target.driver, versions)), None)
 
     def list_pinned_bad(self, build: Build) -> Iterator[KnownBadRelease]:
         """Yield the bad releases that a wheel pins: "nvidia-cublas==13.5.1.27.*"."""

@@ -82,22 +82,22 @@ def _find_drifted(result: CreateResult) -> dict[str, str]:
     }
 
 
-def show_repaired(screen: Screen, done: RepairResult) -> None:
+def show_repaired(screen: Screen, result: RepairResult) -> None:
     """Show what was restored, removed and kept, then the verdict."""
-    for package in done.packages:
+    for package in result.packages:
         screen.wrapped(_describe_restored(screen, package), indent=" " * 12, first="  restored  ")
-    for gone in done.removed:
+    for gone in result.removed:
         screen.wrapped(f"{gone.name} {gone.version}: {gone.why}", indent=" " * 12, first="  removed   ")
-    if done.left:
-        names = ", ".join(f"{p.name} {p.version}" for p in done.left)
+    if result.left:
+        names = ", ".join(f"{p.name} {p.version}" for p in result.left)
         screen.wrapped(f"{names}: not in the lock", indent=" " * 12, first="  left      ")
-    if done.environment and not (done.packages or done.removed):
-        screen.line(f"{done.environment.path}: nothing to repair: it matches its lock")
-    elif done.environment:
-        more = f", {len(done.removed)} removed" if done.removed else ""
-        screen.line(f"{done.environment.path}: {count(len(done.packages), 'package')} restored{more}")
-    if done.verdict:
-        show_verdict(screen, done.verdict)
+    if result.environment and not (result.packages or result.removed):
+        screen.line(f"{result.environment.path}: nothing to repair: it matches its lock")
+    elif result.environment:
+        more = f", {len(result.removed)} removed" if result.removed else ""
+        screen.line(f"{result.environment.path}: {count(len(result.packages), 'package')} restored{more}")
+    if result.verdict:
+        show_verdict(screen, result.verdict)
 
 
 def _describe_restored(screen: Screen, package: RestoredPackage) -> str:
@@ -157,9 +157,9 @@ def _make_cells(env: ListedEnvironment) -> tuple[str, str, str, str]:
     return ", ".join(builds), env.python or "?", f"{verdict} {(env.verified or '')[:10]}".rstrip(), size
 
 
-def show_removal(screen: Screen, done: RemoveResult) -> None:
+def show_removal(screen: Screen, result: RemoveResult) -> None:
     """Show one sentence for each environment."""
-    for env in done.removed:
+    for env in result.removed:
         kept = env.bytes - env.freed_bytes
         sentence = f"{env.path}: removed, {format_bytes(env.freed_bytes)} freed"
         if kept > 0:

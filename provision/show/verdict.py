@@ -172,19 +172,19 @@ def show_run(screen: Screen, ran: RunResult) -> None:
     if not ran.findings:
         return
     how = ran.signal or f"exit code {ran.code}"
-    said = (
+    sentence = (
         "gpuenv: --require-gpu:"
         if ran.findings[0].cause == "gpu_not_used"
         else f"gpuenv: {ran.command[0]} failed ({how}); gpuenv diagnose says:"
     )
-    screen.say(said, always=True)
+    screen.say(sentence, always=True)
     errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
     _show_causes(errors, ran.findings[:_SHOWN])
 
 
-def show_properties(screen: Screen, said: VariantProperties) -> None:
+def show_properties(screen: Screen, properties: VariantProperties) -> None:
     """Show each property in one line."""
-    for text in said.properties:
+    for text in properties.properties:
         screen.line(text)
 
 

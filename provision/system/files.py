@@ -446,8 +446,8 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
         return
     try:
         text = untrusted.read_text(path)
-        beside = path.with_name(_HELD_BESIDE.format(path.name))
-        kept = untrusted.read_text(beside).strip() if beside.is_file() else None
+        held = path.with_name(_HELD_BESIDE.format(path.name))
+        kept = untrusted.read_text(held).strip() if held.is_file() else None
     except OSError:
         return  # the file is missing, or the write reports its type
     digests = re.findall(_DIGEST, text.replace("\r\n", "\n"))

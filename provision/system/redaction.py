@@ -133,11 +133,11 @@ def _secrets(text: str, own: re.Pattern[str] | None) -> list[Secret]:
     )
     apart: list[Secret] = []
     for secret in found:
-        done = apart[-1].last if apart else 0
-        if secret.first >= done:
+        reached = apart[-1].last if apart else 0
+        if secret.first >= reached:
             apart.append(secret)
-        elif secret.last > done:  # the rest of a secret that begins in another one
-            apart.append(_make(done, secret.last))
+        elif secret.last > reached:  # the rest of a secret that begins in another one
+            apart.append(_make(reached, secret.last))
     return apart
 
 
@@ -146,12 +146,12 @@ def _make(start: int, end: int) -> Secret:
 
 
 def _replace(text: str, secrets: Iterable[Secret]) -> str:
-    pieces, done = [], 0
+    pieces, reached = [], 0
     for secret in secrets:
         hidden = (secret.start, secret.end) == (secret.first, secret.last)
-        pieces += [text[done : secret.first], STARS if hidden else ""]
-        done = secret.last
-    return "".join([*pieces, text[done:]])
+        pieces += [text[reached : secret.first], STARS if hidden else ""]
+        reached = secret.last
+    return "".join([*pieces, text[reached:]])
 
 
 def mask_secrets(data: bytes) -> bytes:
@@ -373,10 +373,10 @@ _SAMPLE = 200
 
 
 def _find_assigned(text: str) -> Iterator[Secret]:
-    values, done = _Values(text), 0
+    values, reached = _Values(text), 0
     for match in re.finditer(_ASSIGNMENT, text):
         name, sign = match[1], match[2]
-        if match.start() < done or not (weight := _weigh(name)):
+        if match.start() < reached or not (weight := _weigh(name)):
             continue
         start, end = values.read(match.end())
         is_colon, is_key = ":" in sign and "=" not in sign, sign[0] in "\\\"'"
@@ -392,7 +392,7 @@ def _find_assigned(text: str) -> Iterator[Secret]:
             end = start + len(text[start : values.end_of_line(start)].partition(" #")[0].rstrip())
         value = values.sample(start, end)
         if _is_secret(value) and value.lower() != name.lower():
-            done = end
+            reached = end
             yield _make(start, end)
 
 

@@ -136,10 +136,10 @@ class _Place:
             if home
             else shutil.which("nvcc", path=self._path) or "/usr/local/cuda/bin/nvcc"
         )
-        of, slots = f" of CUDA {cuda}" if cuda else "", {"cuda_build": cuda} if cuda else {}
+        release, slots = f" of CUDA {cuda}" if cuda else "", {"cuda_build": cuda} if cuda else {}
         if not os.access(nvcc, os.X_OK):
             shown = Evidence(f"{nvcc} is missing", "CUDA_HOME" if home else "PATH")
-            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, slots=slots)
+            return Lack(what=f"nvcc{release}", evidence=shown, cause=_TOOLKIT, slots=slots)
         version = _read_cuda_version(Path(nvcc).parents[1]) or _read_cuda_version(
             Path(os.path.realpath(nvcc)).parents[1]
         )
@@ -147,7 +147,7 @@ class _Place:
             return None
         if cuda and major(version) != major(cuda):
             shown = Evidence(f"{nvcc} is of CUDA {version}, and torch was built for CUDA {cuda}", nvcc)
-            return Lack(what=f"nvcc{of}", evidence=shown, cause=_TOOLKIT, slots=slots)
+            return Lack(what=f"nvcc{release}", evidence=shown, cause=_TOOLKIT, slots=slots)
         newest = next((row.gcc for row in self._compilers if row.cuda == version), None)
         names = (self._environ.get("NVCC_CCBIN") or self._environ.get("CC") or "gcc").split()
         gcc = shutil.which(names[0], path=self._path)

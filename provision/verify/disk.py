@@ -432,8 +432,8 @@ def explain_damaged(framework: str, words: str, env: Environment, paths: PythonP
     for package, hashes in (*((p, False) for p in packages), *((p, True) for p in own)):
         bad = [p for p in check_files(package.files, hashes) if hashes or p.kind != "missing"]
         if bad:
-            said = Evidence(clean(words.splitlines()[0], 300), "the process")
-            return _make_damage_finding("package_file_damaged", env, package, bad, said)
+            evidence = Evidence(clean(words.splitlines()[0], 300), "the process")
+            return _make_damage_finding("package_file_damaged", env, package, bad, evidence)
     refused = next((line for line in words.splitlines() if _REFUSED.search(line)), None)
     if refused is None:
         return None

@@ -278,11 +278,9 @@ def _describe_unknown(left: Mapping[Package, Sequence[str]], rows: Profiles, her
     measured = {package: _select_rows(package, rows.satellites, here.platform) for package in left}
     required = {r for package in left for r in package.requires}
     required |= {f.name for found in measured.values() for row in found if (f := _parse_framework(row))}
-    beside = " and ".join(f for f in PROJECT_FRAMEWORKS if f in required) or "the CUDA"
+    frameworks = " and ".join(f for f in PROJECT_FRAMEWORKS if f in required) or "the CUDA"
     brings = f" ({', '.join(wheels)} install{'s' if len(wheels) == 1 else ''} only the libraries)"
-    text = (
-        f"Install the release of {' '.join(p.name for p in left)} that was built for the installed {beside}"
-    )
+    text = f"Install the release of {' '.join(p.name for p in left)} that was built for the installed {frameworks}"
     targets = {p: _describe_target(found[0]) for p, found in measured.items() if found}
     built = "; ".join(f"{p} was built for {target}" for p, target in targets.items() if target)
     return f"{text}{brings if wheels else ''}.{f' {built}.' if built else ''}"

@@ -141,11 +141,11 @@ class Results:
             return None
         evidence = (Evidence(report.death, stage), *report.complaints(), *report.words())
         last, low = clean(report.finished.stderr)[-4000:], state.low_memory
-        said = state.explain(last)
+        explained = state.explain(last)
         finding = (
-            (said if said and said.confidence == "certain" else None)
+            (explained if explained and explained.confidence == "certain" else None)
             or explain_unloaded(state, self.name, f"{report.death}\n{last}")
-            or said
+            or explained
             # some calls into CUDA end the process where they get no memory
             or (explain_cudnn_call({"call": report.death}, report.complaints(), low) if low else None)
             or explain_signal(report.finished, evidence)
@@ -163,8 +163,8 @@ class Results:
         removed = explain_removed(name, state.env, state.paths) if stage == "framework" else None
         # JAX's exception only says that there is no GPU. The reason is in its log.
         words = (text, clean(stderr)[-8000:])
-        said = (explain_kernels(part, saw, evidence) or state.explain(part) for part in words)
-        finding = removed or explain_unloaded(state, name, text) or next(filter(None, said), None)
+        explained = (explain_kernels(part, saw, evidence) or state.explain(part) for part in words)
+        finding = removed or explain_unloaded(state, name, text) or next(filter(None, explained), None)
         unseen = stage == "framework" and state.device != "cpu" and saw and not saw.get("devices")
         if finding is None and unseen:
             finding = self._explain_unseen_gpu()

@@ -180,14 +180,14 @@ async def addresses(request: Json) -> Json:
 def _authorize(url: str, known: Json) -> str:
     """Return an address with the credentials of its host from the auth file."""
     parts = urlsplit(url)
-    for host, said in known.items():
+    for host, login in known.items():
         url_host = parts.hostname or ""  # rattler's auth file has hosts without a port
         fits = host in (url_host, parts.netloc) or (host.startswith("*.") and url_host.endswith(host[1:]))
-        if fits and "BasicHTTP" in said:
-            user, password = (quote(said["BasicHTTP"][k], safe="") for k in ("username", "password"))
+        if fits and "BasicHTTP" in login:
+            user, password = (quote(login["BasicHTTP"][k], safe="") for k in ("username", "password"))
             return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
-        if fits and "CondaToken" in said:
-            return parts._replace(path=f"/t/{said['CondaToken']}{parts.path}").geturl()
+        if fits and "CondaToken" in login:
+            return parts._replace(path=f"/t/{login['CondaToken']}{parts.path}").geturl()
     return url
 
 

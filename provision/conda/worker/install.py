@@ -266,24 +266,24 @@ class PathGuard:
 
     def _is_contained(self, folder: str) -> bool:
         """Return whether a folder is inside after following all links of the packages."""
-        done: list[str] = []
+        reached: list[str] = []
         todo, links = folder.split("/"), 0
         while todo:
             part = todo.pop(0)
             if part in ("", "."):
                 continue
             if part == "..":
-                if not done:
+                if not reached:
                     return False
-                done.pop()
+                reached.pop()
                 continue
-            done.append(part)
-            target = self._links.get("/".join(done))
+            reached.append(part)
+            target = self._links.get("/".join(reached))
             if target is not None:
                 links += 1
                 if target.startswith("/") or links > _LINKS:
                     return False
-                done.pop()
+                reached.pop()
                 todo = [*target.split("/"), *todo]
         return True
 

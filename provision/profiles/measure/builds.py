@@ -155,10 +155,8 @@ def torch_rows(reader: Reader, documents: Documents) -> list[Row]:
             row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
             known = [r["cudnn"] for r in list_tested(documents, build.version) if r["cuda"] == fact["cuda"]]
             row |= ({"cudnn": known[0]} if known else {}) | _needs(reader, build, fact)
-        beside = [
-            f"{n}=={v}" for n, known in companions.items() if (v := companion_for(build.version, known))
-        ]
-        rows.append(row | ({"companions": beside} if beside else {}))
+        pins = [f"{n}=={v}" for n, known in companions.items() if (v := companion_for(build.version, known))]
+        rows.append(row | ({"companions": pins} if pins else {}))
     return rows
 
 
