@@ -224,7 +224,7 @@ class Scan(FolderFindings):
             return
         brings: dict[str, dict[str, str]] = {}
         for extra, lines in listed.items():
-            if re.match(r"(?i)(?:intel|rocm|amd|xpu|npu|ascend|tpu)(?![a-z])", extra):
+            if re.match(r"(?i)intel|rocm|amd|xpu|npu|ascend|tpu", extra):
                 continue  # of other devices
             for text, origin in lines:
                 name = requirement_name(text)
